@@ -1,0 +1,2 @@
+//! The repository own tool.
+fn main() {}
