@@ -1,0 +1,54 @@
+//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, chromium).
+//!
+//! Included by path from the test files that need it. It installs nothing: `cargo xtask check`
+//! does that. A missing program skips the test, and the skip is written to the file named by
+//! `WEIR_SKIP_LOG` so that the check can count it; with `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a
+//! missing program fails the test instead, so that nothing is skipped unseen where it matters.
+#![allow(dead_code)] // Each test binary that includes this file uses a part of it.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The path of `program`, looked up in `PATH`, then where `go install` and `cargo install` put it.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let from_path = env::var_os("PATH");
+    let mut folders: Vec<PathBuf> = from_path.iter().flat_map(env::split_paths).collect();
+    folders.extend(env::var_os("GOBIN").map(PathBuf::from));
+    folders.extend(env::var_os("GOPATH").map(|path| PathBuf::from(path).join("bin")));
+    folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
+    // Debian keeps servers here, and a plain user's PATH lacks it.
+    folders.push(PathBuf::from("/usr/sbin"));
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| runs(path))
+}
+
+/// As [`find`], but a missing program is a failure under `WEIR_REQUIRE_PROGRAMS=1` and a counted
+/// skip otherwise: on `None` the test returns at once.
+///
+/// # Panics
+/// If the program is missing and required.
+pub fn require(program: &str) -> Option<PathBuf> {
+    let found = find(program);
+    if found.is_none() {
+        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+        assert!(!required, "{program} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
+        skip(&format!("needs {program}"));
+    }
+    found
+}
+
+/// Notes that the running test did not judge anything, and why.
+pub fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    println!("SKIPPED: {name}: {reason}");
+    let Some(log) = env::var_os("WEIR_SKIP_LOG") else { return };
+    let mut file = OpenOptions::new().create(true).append(true).open(log).expect("the skip log opens");
+    writeln!(file, "{name}: {reason}").expect("the skip log takes a line");
+}
+
+fn runs(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
