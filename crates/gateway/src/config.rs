@@ -1,0 +1,391 @@
+//! What the operator wants, checked: the second of the two stages of configuration.
+//!
+//! Everything here is ready to use: durations, addresses, indexes into lists that exist, TLS
+//! clients that were built. Nothing is optional where a default exists, and nothing has a
+//! `Default`: the defaults stand in one table, `config/field.rs`, which the reference in
+//! `docs/config.md` is printed from. The first stage, what was written and where, is
+//! `config/file.rs`; the step from the first to the second is `config/checked.rs`; what is told
+//! to the operator when it fails is `config/fault.rs`.
+//!
+//! It opens no sockets and starts nothing.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::call::Limits;
+use wire::method::FamilyName;
+
+pub mod fault;
+pub mod field;
+pub mod reference;
+pub mod url;
+
+mod checked;
+mod expand;
+mod file;
+mod kind;
+mod mask;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use fault::{Faults, Report};
+use url::NodeUrl;
+
+/// The whole configuration of one gateway. A reload replaces it as one value.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where metrics, health and the status page are served; `None` when turned off.
+    pub admin: Option<SocketAddr>,
+    /// Number of serving threads, one single-threaded runtime each; at least 1.
+    pub threads: usize,
+    /// How long a graceful stop waits for requests that have begun.
+    pub drain_deadline: Duration,
+    /// What is accepted from clients, and how they are answered.
+    pub front: Front,
+    /// The cache in memory and coalescing.
+    pub cache: Cache,
+    /// When a node is taken out and when it comes back.
+    pub health: Health,
+    /// How many repeats the gateway may add to the load of the nodes.
+    pub retry: RetryBudget,
+    /// What is logged.
+    pub log: Log,
+    /// At least one chain; no two share a name or a path.
+    pub chains: Vec<Chain>,
+    /// At least one node for each chain, in the order of the file.
+    pub nodes: Vec<Node>,
+    /// At least one group for each chain; see [`Chain::groups`].
+    pub groups: Vec<Group>,
+    /// What is allowed but looks like a mistake; printed by `weir check` and at start.
+    pub warnings: Faults,
+}
+
+/// What is accepted from clients, and how they are answered.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// Open client connections over all threads; at least 1.
+    pub connections_max: usize,
+    /// Bounds for the decoder of calls: body, depth, batch, method name, id.
+    pub limits: Limits,
+    /// Bytes of a request's head.
+    pub header_bytes_max: usize,
+    /// Bytes of all answers of one batch together.
+    pub batch_answer_bytes_max: usize,
+    /// Time for a request's head to arrive, from its first byte or from the connection's start.
+    pub header_timeout: Duration,
+    /// Time for a request's body to arrive whole.
+    pub body_timeout: Duration,
+    /// How long a connection may stay open between two requests.
+    pub idle_timeout: Duration,
+    /// Which web pages may call.
+    pub cors: Cors,
+    /// Whether answers are compressed when the client accepts it.
+    pub compression: bool,
+    /// Answers smaller than this are not compressed.
+    pub compression_bytes_min: usize,
+    /// Whether other content types than JSON's are accepted.
+    pub content_type: ContentType,
+    /// Whether answers carry `x-weir-cache` and `x-weir-node`.
+    pub answer_headers: bool,
+}
+
+/// Which web pages may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cors {
+    /// Every page: `access-control-allow-origin: *`.
+    Any,
+    /// Pages of these origins, lower case, without a trailing slash; may be empty.
+    Origins(Vec<Box<str>>),
+}
+
+/// Whether other content types than JSON's are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentType {
+    /// `application/json`, `application/json-rpc` and `application/jsonrequest`, as geth; else 415.
+    Strict,
+    /// Any or none.
+    Lenient,
+}
+
+/// The cache in memory and coalescing.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    /// Whether answers are kept.
+    pub enabled: bool,
+    /// Whether equal calls that are under way at the same time share one call to a node.
+    pub coalesce: bool,
+    /// Bytes of all entries, keys included.
+    pub bytes_max: usize,
+    /// Bytes of one entry; a larger answer is passed on and not kept.
+    pub entry_bytes_max: usize,
+    /// Longest life of an answer that is bound to the head, should the head stand still.
+    pub head_age_max: Duration,
+    /// Longest life of a `null` answer, which also ends with the head that it was given at.
+    pub null_age_max: Duration,
+    /// Life of an error that every node of the set would repeat.
+    pub error_age_max: Duration,
+    /// Blocks of one aligned part of a finalized `eth_getLogs` range; at least 1.
+    pub logs_chunk_blocks: u64,
+    /// Parts that one `eth_getLogs` may be cut into; a longer range is passed on uncut.
+    pub logs_parts_max: usize,
+}
+
+/// When a node is taken out and when it comes back.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Failures in a row that take a node out.
+    pub failures_max: u32,
+    /// Length of the sliding window over which the share of failures is taken.
+    pub window: Duration,
+    /// Calls within the window below which the share is not judged.
+    pub window_calls_min: u32,
+    /// Share of failed calls in the window that takes a node out, 0 to 1.
+    pub failure_share_max: f64,
+    /// First time out; doubles with each further one.
+    pub backoff_min: Duration,
+    /// Longest time out.
+    pub backoff_max: Duration,
+    /// How long a node that says "too many requests" rests when it does not say how long.
+    pub pause: Duration,
+    /// Longest rest that a node may ask for.
+    pub pause_max: Duration,
+    /// How long it is remembered that a node does not know a method.
+    pub unsupported_age_max: Duration,
+}
+
+/// How many repeats the gateway may add to the load of the nodes.
+#[derive(Clone, Debug)]
+pub struct RetryBudget {
+    /// Repeats as a share of calls.
+    pub share_max: f64,
+    /// Repeats per second that are allowed whatever the share.
+    pub rate_min: u32,
+}
+
+/// What is logged.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// Text for people or JSON for collectors.
+    pub format: LogFormat,
+    /// The least severe level that is written.
+    pub level: tracing::Level,
+}
+
+/// Text for people or JSON for collectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One readable line per event.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// One chain (or shard) with the nodes and groups that serve it.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Unique; a part of every cache key and metric label.
+    pub name: Arc<str>,
+    /// Which method table applies.
+    pub family: FamilyName,
+    /// The number every node must give as its chain id; `None` takes whatever they agree on.
+    pub id: Option<u64>,
+    /// Expected time between blocks.
+    pub block_time: Duration,
+    /// Blocks behind the head that count as final where the nodes do not say what is final.
+    pub finality_depth: u64,
+    /// How often each node is asked for its head.
+    pub poll_interval: Duration,
+    /// Blocks that a node may be behind the chain's head and still serve it.
+    pub lag_max: u64,
+    /// Blocks that a head may jump beyond what the block time explains without a second witness.
+    pub jump_max: u64,
+    /// URL paths that lead to this chain; each begins with `/`; none is empty.
+    pub paths: Vec<Box<str>>,
+    /// Whether paths that belong to no chain lead here. True for at most one chain.
+    pub default: bool,
+    /// Its nodes, as indexes into [`Config::nodes`], in the order of the file.
+    pub nodes: Vec<usize>,
+    /// Its groups, as indexes into [`Config::groups`], in the order of the file. The last one
+    /// serves every method that no other one names, and always exists.
+    pub groups: Vec<usize>,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Unique; shown in headers, metrics and logs. Never holds a part of the URL but host and port.
+    pub name: Arc<str>,
+    /// Where it is. Prints itself without secrets.
+    pub url: NodeUrl,
+    /// Index into [`Config::chains`].
+    pub chain: usize,
+    /// Share of calls relative to other nodes: 1 to 1000.
+    pub weight: u32,
+    /// Used only while no other node of the group can be used.
+    pub backup: bool,
+    /// Open connections over all threads; at least 1.
+    pub connections_max: usize,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// Time for a connection (with TLS where the URL says so) to be made.
+    pub connect_timeout: Duration,
+    /// Added to every request to this node. The values are marked sensitive, so that printing
+    /// them masks them.
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// How to speak TLS with it; `None` exactly when the URL is `http://`.
+    pub tls: Option<Tls>,
+}
+
+/// How to speak TLS with one node.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Trust anchors, verification and session store; shared by all connections to the node.
+    pub client: Arc<rustls::ClientConfig>,
+    /// The name that is asked for and verified.
+    pub server_name: rustls::pki_types::ServerName<'static>,
+}
+
+/// Nodes that serve certain methods of one chain in one way.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Unique within its chain.
+    pub name: Arc<str>,
+    /// Index into [`Config::chains`].
+    pub chain: usize,
+    /// Indexes into [`Config::nodes`], all of the same chain; at least one, none twice.
+    pub nodes: Vec<usize>,
+    /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
+    pub methods: Vec<Box<str>>,
+    /// How one of the nodes is chosen.
+    pub balance: Balance,
+    /// Time for the whole call, repeats included.
+    pub deadline: Duration,
+    /// Time for one attempt at one node.
+    pub attempt_deadline: Duration,
+    /// Further attempts after the first.
+    pub retries_max: u32,
+    /// Bytes of one answer of a node.
+    pub answer_bytes_max: usize,
+    /// When a second node is asked before the first has answered; `None` when never.
+    pub hedge: Option<Hedge>,
+}
+
+/// How one of a group's nodes is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Balance {
+    /// The less loaded of two, by peak-EWMA latency.
+    LeastLoaded,
+    /// Smooth weighted round robin, as nginx.
+    Weighted,
+    /// The same node for the same key, on a consistent-hash ring.
+    Hash {
+        /// What is hashed.
+        key: HashKey,
+        /// A node takes at most this many times the mean load; at least 1.
+        load_factor: f64,
+    },
+}
+
+/// What a consistent hash is taken of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKey {
+    /// Method and params.
+    Call,
+    /// The client's address.
+    Client,
+    /// The value of one header of the client's request; without it, the client's address.
+    Header(http::HeaderName),
+}
+
+/// When a second node is asked before the first has answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hedge {
+    /// Quantile of the method's latency after which the second node is asked, 0.5 to 0.999.
+    pub quantile: f64,
+    /// Shortest wait before the second node is asked.
+    pub delay_min: Duration,
+    /// Second askings as a share of calls, 0 to 1.
+    pub share_max: f64,
+}
+
+/// What the command line says over the file; `None` leaves the file's value or the default.
+#[derive(Clone, Debug)]
+pub struct Overrides {
+    /// In place of `server.listen`.
+    pub listen: Option<SocketAddr>,
+    /// In place of `server.threads`; at least 1.
+    pub threads: Option<usize>,
+    /// Turns cache and coalescing off, so that every call reaches a node.
+    pub no_cache: bool,
+}
+
+impl Config {
+    /// Reads and checks a file. Relative file names in it are taken from the file's own folder;
+    /// `${VAR}` from the environment of this process.
+    ///
+    /// # Errors
+    /// Every fault of the file at once, each with its place, ready to print; also when the file
+    /// cannot be read.
+    pub fn from_file(path: &Path) -> Result<Config, Faults> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Faults::unreadable(&name, &error))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Config::from_text(&name, &text, folder, &|name| std::env::var(name).ok())
+    }
+
+    /// Checks the text of a file. `name` is how faults call the file, `folder` where relative
+    /// file names in it begin, `environment` what `${VAR}` stands for.
+    ///
+    /// # Errors
+    /// Every fault of the text at once, each with its place.
+    pub fn from_text(
+        name: &str,
+        text: &str,
+        folder: &Path,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Config, Faults> {
+        let mut report = Report::of_file(name, text);
+        let written = file::read(text, &expand::World { folder, environment }, &mut report);
+        checked::check(&written, folder, report)
+    }
+
+    /// The configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family on
+    /// every path, all nodes equal, every other value at its default.
+    ///
+    /// # Errors
+    /// Every fault of the URLs at once, named by their position.
+    pub fn from_upstreams(
+        upstreams: &[String],
+        listen: Option<SocketAddr>,
+        threads: Option<usize>,
+        no_cache: bool,
+    ) -> Result<Config, Faults> {
+        let mut report = Report::of_arguments();
+        let written = file::of_upstreams(upstreams, &mut report);
+        let config = checked::check(&written, Path::new(""), report)?;
+        Ok(config.overridden(&Overrides { listen, threads, no_cache }))
+    }
+
+    /// The same configuration with what the command line says put over it.
+    #[must_use]
+    pub fn overridden(mut self, overrides: &Overrides) -> Config {
+        if let Some(listen) = overrides.listen {
+            self.listen = listen;
+        }
+        if let Some(threads) = overrides.threads {
+            self.threads = threads.max(1);
+        }
+        if overrides.no_cache {
+            self.cache.enabled = false;
+            self.cache.coalesce = false;
+        }
+        self
+    }
+}

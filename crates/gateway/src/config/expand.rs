@@ -1,0 +1,74 @@
+//! What `${…}` in a value stands for: the environment, or a file that holds a secret.
+//!
+//! It applies to every text value of a configuration file. What it yields is never shown: faults
+//! print the value as it was written.
+
+use std::path::Path;
+
+/// The outside of a configuration: read once, while it is checked.
+pub(super) struct World<'a> {
+    /// Where relative file names begin.
+    pub(super) folder: &'a Path,
+    /// The environment.
+    pub(super) environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Longest file that `${file:…}` takes; keys and tokens are far shorter.
+const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The text with every `${VAR}`, `${VAR:-default}` and `${file:PATH}` replaced; `$${` stands for
+/// `${`. What was put in is not looked at again.
+///
+/// # Errors
+/// What is missing, by the name that was written.
+pub(super) fn expand(text: &str, world: &World<'_>) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if let Some(before) = rest[..at].strip_suffix('$') {
+            expanded.push_str(before);
+            expanded.push_str("${");
+            rest = &rest[at + 2..];
+            continue;
+        }
+        expanded.push_str(&rest[..at]);
+        let Some(end) = rest[at..].find('}') else {
+            return Err("${ is not closed by }".to_owned());
+        };
+        expanded.push_str(&replacement(&rest[at + 2..at + end], world)?);
+        rest = &rest[at + end + 1..];
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
+    if let Some(path) = inside.strip_prefix("file:") {
+        return secret_file(path, world);
+    }
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err("what stands in ${…} is neither NAME, NAME:-default nor file:PATH".to_owned());
+    }
+    // As in a shell, `:-` also replaces a variable that is set to nothing.
+    match ((world.environment)(name).filter(|value| !value.is_empty()), default) {
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(format!("the environment variable {name} is not set or empty")),
+    }
+}
+
+fn secret_file(path: &str, world: &World<'_>) -> Result<String, String> {
+    let place = world.folder.join(path);
+    let describe = |what: &dyn std::fmt::Display| format!("cannot read the file {path}: {what}");
+    let size = std::fs::metadata(&place).map_err(|error| describe(&error))?.len();
+    if size > SECRET_FILE_BYTES_MAX {
+        return Err(describe(&format!("{size} bytes, at most {SECRET_FILE_BYTES_MAX} allowed")));
+    }
+    let text = std::fs::read_to_string(&place).map_err(|error| describe(&error))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

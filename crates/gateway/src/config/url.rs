@@ -1,0 +1,232 @@
+//! A node's URL, whose secrets cannot be printed by accident.
+//!
+//! Providers put their keys into the path, the query, the user part or even the host name. So
+//! `Display` and `Debug` show only what cannot be a key, and the parts that are needed to talk to
+//! the node have methods of their own. It opens no connection; that is `nodes/`.
+
+use std::fmt;
+
+use http::HeaderValue;
+
+#[cfg(test)]
+mod tests;
+
+/// Path segments up to this length that look like a word are shown; keys of the providers that we
+/// know of begin at 20 characters (Infura 32, Alchemy 32, `QuickNode` 40, Ankr 64).
+const SHOWN_SEGMENT_BYTES_MAX: usize = 12;
+
+/// A word such as `v2` or `c1` may hold this many digits and still be shown.
+const SHOWN_DIGITS_MAX: usize = 2;
+
+/// Host labels from this length on are masked if they hold a digit: some providers make the key a
+/// label of the host name.
+const MASKED_LABEL_BYTES_MIN: usize = 20;
+
+/// What stands in place of a secret.
+pub(super) const MASK: &str = "***";
+
+/// Where a node is: `http://` or `https://`, checked. Printing it shows no secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeUrl {
+    tls: bool,
+    host: Box<str>,
+    port: u16,
+    authority: Box<str>,
+    target: Box<str>,
+    authorization: Option<HeaderValue>,
+    shown: Box<str>,
+}
+
+impl NodeUrl {
+    /// Checks a URL. The default port is 80 or 443, the default path `/`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that hold no part of it.
+    pub fn parse(text: &str) -> Result<NodeUrl, &'static str> {
+        if text.contains('#') {
+            return Err("a url of a node has no fragment (#)");
+        }
+        let Some((scheme, _)) = text.split_once("://") else {
+            return Err("a url begins with http:// or https://");
+        };
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err("the scheme is neither http nor https"),
+        };
+        let uri: http::Uri = text.parse().map_err(|_| "not a url")?;
+        let authority = uri.authority().ok_or("the url has no host")?;
+        let (userinfo, place) = match authority.as_str().rsplit_once('@') {
+            Some((userinfo, place)) => (Some(userinfo), place),
+            None => (None, authority.as_str()),
+        };
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err("the url has no host");
+        }
+        let port = match (authority.port_u16(), tls) {
+            (Some(0), _) => return Err("the port is not one of 1 to 65535"),
+            (Some(port), _) => port,
+            (None, _) if has_port_text(place) => return Err("the port is not one of 1 to 65535"),
+            (None, true) => 443,
+            (None, false) => 80,
+        };
+        let authorization = userinfo.map(basic_authorization).transpose()?;
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
+        Ok(NodeUrl {
+            tls,
+            host: host.to_ascii_lowercase().into(),
+            port,
+            authority: place.to_ascii_lowercase().into(),
+            target: target.into(),
+            shown: shown(&uri, place, userinfo.is_some()).into(),
+            authorization,
+        })
+    }
+
+    /// Whether it is `https://`.
+    pub fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Name or address to connect to, lower case, an IPv6 address without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Port to connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Value of the `host` header: host, and port where it was written.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Path and query for the request line. **Secret**: it may hold a key.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Value of the `authorization` header where the URL had a user part; marked sensitive.
+    pub fn authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
+    }
+
+    /// Host and port for a node's default name, with key-like host labels masked.
+    pub fn place(&self) -> String {
+        let host = masked_host(&self.host);
+        if host.contains(':') {
+            format!("[{host}]:{}", self.port)
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
+}
+
+impl fmt::Display for NodeUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for NodeUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.shown)
+    }
+}
+
+/// Any text that may be a URL, fit to be shown: a URL without its secrets, and `***` for what
+/// cannot be read as one.
+pub(super) fn masked(text: &str) -> String {
+    match NodeUrl::parse(text) {
+        Ok(url) => url.to_string(),
+        Err(_) => MASK.to_owned(),
+    }
+}
+
+/// Whether something that is not a port follows the host, which the URI parser leaves to us.
+fn has_port_text(place: &str) -> bool {
+    let after_brackets = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+    after_brackets.contains(':')
+}
+
+fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
+    let mut shown = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
+    if user {
+        shown.push_str(MASK);
+        shown.push('@');
+    }
+    shown.push_str(&masked_host(&place.to_ascii_lowercase()));
+    if uri.path() != "/" {
+        for segment in uri.path().split('/').skip(1) {
+            shown.push('/');
+            shown.push_str(if is_plain(segment) { segment } else { MASK });
+        }
+    }
+    if uri.query().is_some() {
+        shown.push('?');
+        shown.push_str(MASK);
+    }
+    shown
+}
+
+fn masked_host(host: &str) -> String {
+    let masked_label = |label: &str| {
+        label.len() >= MASKED_LABEL_BYTES_MIN && label.bytes().any(|byte| byte.is_ascii_digit())
+    };
+    if host.contains('[') || host.parse::<std::net::IpAddr>().is_ok() {
+        return host.to_owned();
+    }
+    let labels = host.split('.').map(|label| if masked_label(label) { MASK } else { label });
+    labels.collect::<Vec<_>>().join(".")
+}
+
+/// Whether a path segment cannot be a key: a short word such as `rpc`, `v1` or `eth-mainnet`.
+fn is_plain(segment: &str) -> bool {
+    segment.len() <= SHOWN_SEGMENT_BYTES_MAX
+        && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && segment.bytes().filter(u8::is_ascii_digit).count() <= SHOWN_DIGITS_MAX
+}
+
+/// The header that the user part stands for (RFC 7617): percent-decoded, then base64.
+fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
+    let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
+    let value = format!("Basic {}", base64(&decoded));
+    let mut value = HeaderValue::from_str(&value).expect("base64 is legal in a header");
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
+        let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+        decoded.push((high * 16 + low) as u8);
+    }
+    Some(decoded)
+}
+
+/// Base64 with padding (RFC 4648 section 4); written here because nothing else needs it.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().enumerate().fold(0u32, |word, (i, byte)| {
+            word | u32::from(*byte) << (16 - 8 * i)
+        });
+        for i in 0..4 {
+            let sextet = (word >> (18 - 6 * i)) as usize & 63;
+            text.push(if i <= chunk.len() { ALPHABET[sextet] as char } else { '=' });
+        }
+    }
+    text
+}

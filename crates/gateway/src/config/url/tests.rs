@@ -1,0 +1,80 @@
+//! A URL must give its parts exactly and print none of its secrets: tables of both.
+
+use super::*;
+
+fn parts(text: &str) -> (bool, String, u16, String, String) {
+    let url = NodeUrl::parse(text).unwrap();
+    (
+        url.tls(),
+        url.host().to_owned(),
+        url.port(),
+        url.authority().to_owned(),
+        url.target().to_owned(),
+    )
+}
+
+#[test]
+fn parts_are_exact() {
+    let of = |tls: bool, host: &str, port: u16, authority: &str, target: &str| {
+        (tls, host.to_owned(), port, authority.to_owned(), target.to_owned())
+    };
+    let cases = [
+        ("http://127.0.0.1:8545", of(false, "127.0.0.1", 8545, "127.0.0.1:8545", "/")),
+        ("https://Node.Example/", of(true, "node.example", 443, "node.example", "/")),
+        ("http://node", of(false, "node", 80, "node", "/")),
+        ("http://[::1]:9500/rpc", of(false, "::1", 9500, "[::1]:9500", "/rpc")),
+        ("https://[::1]", of(true, "::1", 443, "[::1]", "/")),
+        ("https://u:p@h/v2/KEY?a=b", of(true, "h", 443, "h", "/v2/KEY?a=b")),
+        ("https://h?apikey=x", of(true, "h", 443, "h", "/?apikey=x")),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(parts(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn user_part_becomes_basic_authorization() {
+    let url = NodeUrl::parse("http://Aladdin:open%20sesame@h").unwrap();
+    // The example of RFC 7617 section 2.
+    assert_eq!(url.authorization().unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+    assert!(url.authorization().unwrap().is_sensitive());
+    assert!(NodeUrl::parse("http://h").unwrap().authorization().is_none());
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let cases = [
+        ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
+        ("https://mainnet.infura.io/v3/84842078b09946638c03157f83405213", "https://mainnet.infura.io/v3/***"),
+        ("https://user:pass@node.example/rpc", "https://***@node.example/rpc"),
+        ("https://lb.drpc.org/ogrpc?network=ethereum&dkey=Ak765fp4", "https://lb.drpc.org/ogrpc?***"),
+        ("https://x.quiknode.pro/0123456789abcdef0123/", "https://x.quiknode.pro/***/"),
+        ("https://0123456789abcdef0123456789abcdef.eth.rpc.rivet.cloud/", "https://***.eth.rpc.rivet.cloud"),
+        ("http://[::1]:9500/ext/bc/C/rpc", "http://[::1]:9500/ext/bc/C/rpc"),
+        ("https://h/api/v1/hmy/v2", "https://h/api/v1/hmy/v2"),
+        ("https://h/s3cr3t1", "https://h/***"),
+    ];
+    for (text, expected) in cases {
+        let url = NodeUrl::parse(text).unwrap();
+        assert_eq!(url.to_string(), expected);
+        assert_eq!(format!("{url:?}"), expected);
+    }
+    assert_eq!(masked("not a url with KEY"), "***");
+}
+
+#[test]
+fn faults_name_what_is_wrong_and_nothing_else() {
+    let cases = [
+        ("127.0.0.1:8545", "a url begins with http:// or https://"),
+        ("ws://h", "the scheme is neither http nor https"),
+        ("http://", "not a url"),
+        ("http://h/#x", "a url of a node has no fragment (#)"),
+        ("http://h:0", "the port is not one of 1 to 65535"),
+        ("http://h:99999", "the port is not one of 1 to 65535"),
+        ("http://h h", "not a url"),
+        ("http://a%2:b@h", "the user part has a bad % escape"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(NodeUrl::parse(text).unwrap_err(), expected, "{text}");
+    }
+}
