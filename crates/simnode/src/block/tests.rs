@@ -1,0 +1,102 @@
+//! Goal: blocks are what real ones are. Method: recompute every hash, root and bloom from the
+//! parts, with other code than built them where there is any.
+
+use alloy_consensus::TxEnvelope;
+use alloy_eips::eip2718::Decodable2718;
+use alloy_primitives::{Bloom, keccak256};
+use alloy_trie::{HashBuilder, Nibbles};
+
+use super::{Block, Cast, Signing, Site, Standing, nonce_after, receipt_encoded, sender_of};
+use crate::schedule::WorldOptions;
+
+fn chain(length: u64) -> Vec<(Block, Standing)> {
+    let options = WorldOptions::default();
+    let cast = Cast::new(options.seed);
+    let mut blocks = vec![Block::genesis(&options, &cast)];
+    for number in 1..=length {
+        let parent = &blocks[number as usize - 1].1;
+        let site = Site { options: &options, cast: &cast, branch: 0, number, parent };
+        let built = site.build();
+        blocks.push(built);
+    }
+    blocks
+}
+
+/// The root of a list, by way of alloy's hash builder over hand-made sorted keys instead of the
+/// function that builds blocks.
+fn root(items: &[Vec<u8>]) -> alloy_primitives::B256 {
+    let mut leaves: Vec<_> = items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| (Nibbles::unpack(alloy_rlp::encode(at)), item.clone()))
+        .collect();
+    leaves.sort();
+    let mut builder = HashBuilder::default();
+    for (key, item) in leaves {
+        builder.add_leaf(key, &item);
+    }
+    builder.root()
+}
+
+#[test]
+fn hashes_roots_and_blooms_recompute() {
+    let blocks = chain(20);
+    for pair in blocks.windows(2) {
+        let (parent, block) = (&pair[0].0, &pair[1].0);
+        let header = &block.header;
+        assert_eq!(header.parent_hash, parent.hash);
+        assert_eq!(keccak256(alloy_rlp::encode(header)), block.hash);
+        let encoded: Vec<_> = block.transactions.iter().map(|t| t.signed.encoded()).collect();
+        assert!(!encoded.is_empty());
+        assert_eq!(root(&encoded), header.transactions_root);
+        let receipts: Vec<_> = block.transactions.iter().map(receipt_encoded).collect();
+        assert_eq!(root(&receipts), header.receipts_root);
+        let mut bloom = Bloom::ZERO;
+        for log in block.transactions.iter().flat_map(|t| &t.logs) {
+            bloom.accrue_log(log);
+        }
+        assert_eq!(bloom, header.logs_bloom);
+        assert!(header.gas_used <= header.gas_limit);
+        assert!(header.timestamp > parent.header.timestamp);
+    }
+}
+
+#[test]
+fn transactions_encode_validly_and_nonces_follow() {
+    let mut total = 0;
+    for (block, standing) in chain(20).iter().skip(1) {
+        for transaction in &block.transactions {
+            let bytes = transaction.signed.encoded();
+            let decoded = TxEnvelope::decode_2718_exact(&bytes).unwrap();
+            assert_eq!(decoded.tx_hash(), transaction.hash());
+            assert_eq!(keccak256(&bytes), *transaction.hash());
+            let nonce = match &transaction.signed {
+                Signing::Legacy(signed) => signed.tx().nonce,
+                Signing::Dynamic(signed) => signed.tx().nonce,
+            };
+            assert_eq!(sender_of(total).1, nonce);
+            total += 1;
+            assert_eq!(nonce_after(sender_of(total - 1).0, total), nonce + 1);
+        }
+        assert_eq!(standing.transactions_total, total);
+    }
+}
+
+#[test]
+fn balances_change_by_value_and_burn_only() {
+    for pair in chain(20).windows(2) {
+        let (before, block, after) = (&pair[0].1, &pair[1].0, &pair[1].1);
+        let burnt = u128::from(after.gas_used) * u128::from(after.base_fee);
+        let sum = |standing: &Standing| standing.balances.iter().sum::<u128>();
+        assert_eq!(sum(before), sum(after) + burnt, "block {}", block.header.number);
+    }
+}
+
+#[test]
+fn the_base_fee_stays_near_its_aim() {
+    let blocks = chain(300);
+    for (block, standing) in &blocks[50..] {
+        let fee = standing.base_fee;
+        assert!((500_000_000..2_000_000_000).contains(&fee), "{fee} at {}", block.header.number);
+    }
+}

@@ -1,0 +1,91 @@
+//! Hexadecimal text, written into byte buffers and read from JSON strings. Only the forms that an
+//! Ethereum node prints: quantities without leading zeros and whole bytes.
+
+use alloy_primitives::{Address, B256, U256};
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Appends `"0x…"` (with quotes) of whole bytes.
+pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.reserve(bytes.len() * 2 + 4);
+    out.extend_from_slice(b"\"0x");
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)]);
+        out.push(DIGITS[usize::from(byte & 15)]);
+    }
+    out.push(b'"');
+}
+
+/// Appends `"0x…"` (with quotes) of a number without leading zeros.
+pub(crate) fn push_quantity(out: &mut Vec<u8>, number: u128) {
+    out.extend_from_slice(b"\"0x");
+    let digits = (128 - number.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        out.push(DIGITS[(number >> (digit * 4)) as usize & 15]);
+    }
+    out.push(b'"');
+}
+
+/// The same for 256-bit numbers.
+pub(crate) fn push_quantity_wide(out: &mut Vec<u8>, number: U256) {
+    match u128::try_from(number) {
+        Ok(small) => push_quantity(out, small),
+        Err(_) => out.extend_from_slice(format!("\"{number:#x}\"").as_bytes()),
+    }
+}
+
+/// Whole bytes of `0x…` text; none if a digit is odd or wrong.
+pub(crate) fn read_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    digits.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
+}
+
+/// A 32-byte hash of `0x…` text.
+pub(crate) fn read_hash(text: &str) -> Option<B256> {
+    let mut bytes = [0; 32];
+    read_exactly(text, &mut bytes).then(|| B256::from(bytes))
+}
+
+/// A 20-byte address of `0x…` text in any case.
+pub(crate) fn read_address(text: &str) -> Option<Address> {
+    let mut bytes = [0; 20];
+    read_exactly(text, &mut bytes).then(|| Address::from(bytes))
+}
+
+fn read_exactly(text: &str, into: &mut [u8]) -> bool {
+    let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
+        return false;
+    };
+    if digits.len() != into.len() * 2 {
+        return false;
+    }
+    for (byte, pair) in into.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let (Some(high), Some(low)) = (nibble(pair[0]), nibble(pair[1])) else {
+            return false;
+        };
+        *byte = high << 4 | low;
+    }
+    true
+}
+
+/// A quantity as geth reads it: `0x`, no leading zeros, at most 64 bits.
+pub(crate) fn read_quantity(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
+    let leading_zero = digits.len() > 1 && digits.starts_with('0');
+    if digits.is_empty() || leading_zero || digits.starts_with('+') {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}

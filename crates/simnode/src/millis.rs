@@ -1,0 +1,20 @@
+//! Durations as milliseconds in JSON and TOML, fractions allowed. Used by serde attributes only.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+/// The longest time that a setting may name: a day, so that no arithmetic overflows.
+const MILLIS_MAX: f64 = 86_400_000.0;
+
+pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64() * 1_000.0)
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let millis = f64::deserialize(from)?;
+    if !(0.0..=MILLIS_MAX).contains(&millis) {
+        return Err(D::Error::custom(format!("{millis} ms: allowed are 0 to {MILLIS_MAX}")));
+    }
+    Ok(Duration::from_secs_f64(millis / 1_000.0))
+}

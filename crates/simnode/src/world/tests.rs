@@ -1,0 +1,150 @@
+//! Goal: a world is a function of its options and the instant, and reorgs do what the schedule
+//! says. Method: small worlds read at chosen heads, in virtual time where a clock is needed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::World;
+use super::ledger::Place;
+use crate::schedule::{OptionsFault, Reorg, ReorgEvery, Schedule, WorldOptions};
+
+fn small() -> WorldOptions {
+    WorldOptions { height_start: 20, finality_depth: 8, ..WorldOptions::default() }
+}
+
+fn reorged() -> World {
+    let reorgs = vec![Reorg { at_height: 30, depth: 3 }, Reorg { at_height: 32, depth: 4 }];
+    World::starting(WorldOptions { reorgs, ..small() }, Instant::now()).unwrap()
+}
+
+#[test]
+fn equal_seeds_give_equal_chains_and_others_do_not() {
+    let read = |seed| {
+        let options = WorldOptions { seed, ..small() };
+        World::starting(options, Instant::now()).unwrap().hash_at(20, 20).unwrap()
+    };
+    assert_eq!(read(1), read(1));
+    assert_ne!(read(1), read(2));
+}
+
+#[test]
+fn a_reorg_replaces_exactly_its_depth() {
+    let world = reorged();
+    let (before, after) = (30, 31);
+    for number in 0..=30 {
+        let same = world.hash_at(before, number) == world.hash_at(after, number);
+        assert_eq!(same, number <= 27, "block {number}");
+    }
+    assert!(world.hash_at(before, 31).is_none());
+    for number in 1..=31 {
+        let block = world.block_at(after, number).unwrap();
+        assert_eq!(Some(block.header.parent_hash), world.hash_at(after, number - 1));
+    }
+    let dropped = world.hash_at(before, 30).unwrap();
+    assert!(world.block_by_hash(29, &dropped).is_none(), "not yet known");
+    assert!(world.block_by_hash(after, &dropped).is_some(), "dropped blocks stay known by hash");
+    let place = world.place_of(&dropped).unwrap();
+    assert_eq!(world.schedule().heads_with(place.branch, place.number), (30, Some(30)));
+    assert!(!world.holds(after, place));
+}
+
+#[test]
+fn overlapping_reorgs_link_up() {
+    let world = reorged();
+    for head in 20..45 {
+        for number in 1..=head {
+            let block = world.block_at(head, number).unwrap();
+            assert_eq!(Some(block.header.parent_hash), world.hash_at(head, number - 1));
+            let place = Place { branch: block.branch, number };
+            let (first, last) = world.schedule().heads_with(place.branch, number);
+            assert!(first <= head && last.is_none_or(|last| head <= last), "{place:?} at {head}");
+        }
+    }
+}
+
+#[test]
+fn a_reorg_moves_some_transactions_and_drops_others() {
+    let world = reorged();
+    let (mut moved, mut dropped) = (0, 0);
+    for number in 28..=30 {
+        for transaction in &world.block_at(30, number).unwrap().transactions {
+            let (block, at) = world.find_transaction(30, transaction.hash()).unwrap();
+            assert_eq!(block.header.number, number);
+            assert_eq!(block.transactions[at].hash(), transaction.hash());
+            match world.find_transaction(34, transaction.hash()) {
+                Some((other, _)) => moved += u32::from(other.hash != block.hash),
+                None => dropped += 1,
+            }
+        }
+    }
+    assert!(moved > 0 && dropped > 0, "moved {moved}, dropped {dropped}");
+}
+
+#[test]
+fn a_body_that_fell_out_is_rebuilt_the_same() {
+    let world = reorged();
+    let first = world.block_at(40, 29).unwrap();
+    *world.bodies.write() = super::Bodies::default();
+    let again = world.block_at(40, 29).unwrap();
+    assert_eq!((first.hash, &first.header), (again.hash, &again.header));
+    assert_eq!(again.hash, again.header.hash_slow());
+    assert!(world.block_at(40, 0).is_some());
+}
+
+#[test]
+fn what_is_forgotten_is_gone_and_the_rest_stays() {
+    let world = reorged();
+    world.build_to(40);
+    for _ in 0..25 {
+        world.ledger.write().forget_floor();
+    }
+    *world.bodies.write() = super::Bodies::default();
+    assert_eq!(world.floor(), 26);
+    assert!(world.block_at(40, 24).is_none());
+    assert!(world.block_at(40, 26).is_some());
+    let hash = *world.block_at(30, 30).unwrap().transactions[0].hash();
+    assert!(!world.places_of(&hash).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_follows_the_clock() {
+    let world = World::new(small()).unwrap();
+    assert_eq!(world.height_at(Instant::now()), 20);
+    tokio::time::advance(Duration::from_millis(2_999)).await;
+    assert_eq!(world.height_at(Instant::now()), 22);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(world.height_at(Instant::now()), 23);
+    assert_eq!(world.instant_of(23), Instant::now());
+}
+
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let check = |options: WorldOptions| Schedule::new(&options).unwrap_err();
+    let reorg = |at_height, depth| Reorg { at_height, depth };
+    let with = |reorgs| WorldOptions { reorgs, ..small() };
+    assert!(matches!(check(with(vec![reorg(30, 9)])), OptionsFault::Depth { depth: 9, .. }));
+    assert!(matches!(check(with(vec![reorg(30, 0)])), OptionsFault::Depth { .. }));
+    let fall = with(vec![reorg(30, 2), reorg(30, 1)]);
+    assert!(matches!(check(fall), OptionsFault::Order { at_height: 30 }));
+    let under = with(vec![reorg(30, 2), reorg(31, 8)]);
+    assert!(matches!(check(under), OptionsFault::Order { at_height: 31 }));
+    let every = Some(ReorgEvery { blocks: 3, depth_max: 3 });
+    assert!(matches!(
+        check(WorldOptions { reorg_every: every, ..small() }),
+        OptionsFault::Every { .. }
+    ));
+    let still = WorldOptions { block_time: Duration::ZERO, ..small() };
+    assert_eq!(check(still), OptionsFault::BlockTime);
+    let count = WorldOptions { transactions_min: 5, transactions_max: 4, ..small() };
+    assert_eq!(check(count), OptionsFault::Transactions { min: 5, max: 4 });
+}
+
+#[test]
+fn repeating_reorgs_come_at_their_distance() {
+    let every = Some(ReorgEvery { blocks: 10, depth_max: 5 });
+    let schedule = Schedule::new(&WorldOptions { reorg_every: every, ..small() }).unwrap();
+    let heights: Vec<_> = schedule.reorgs()[..3].iter().map(|r| r.at_height).collect();
+    assert_eq!(heights, [30, 40, 50]);
+    assert!(schedule.reorgs().iter().all(|r| (1..=5).contains(&r.depth)));
+}
