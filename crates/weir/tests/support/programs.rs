@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The path of `program`, looked up in `PATH`, then where `go install` and `cargo install` put it.
-pub fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let from_path = env::var_os("PATH");
     let mut folders: Vec<PathBuf> = from_path.iter().flat_map(env::split_paths).collect();
@@ -30,7 +30,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 ///
 /// # Panics
 /// If the program is missing and required.
-pub fn require(program: &str) -> Option<PathBuf> {
+pub(crate) fn require(program: &str) -> Option<PathBuf> {
     let found = find(program);
     if found.is_none() {
         let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
@@ -41,7 +41,7 @@ pub fn require(program: &str) -> Option<PathBuf> {
 }
 
 /// Notes that the running test did not judge anything, and why.
-pub fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     println!("SKIPPED: {name}: {reason}");
     let Some(log) = env::var_os("WEIR_SKIP_LOG") else { return };

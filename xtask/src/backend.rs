@@ -1,0 +1,190 @@
+//! A node with constant answers, as cheap as a node can be: the backend of the bench.
+//!
+//! It answers single calls and batches of the few methods that the bench and a gateway's head
+//! tracking ask for. It is no model of a chain (the `simnode` crate is): hashes are made up, only
+//! numbers, parents and times agree. One thread, so that it can be pinned beside the load.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The head at start: above every number that the bench asks for, so that those are final.
+const HEAD_START: u64 = 20_000_000;
+/// Ethereum's slot time.
+const BLOCK_SECONDS: u64 = 12;
+/// Two epochs of 32 slots: where Ethereum's finalized block stands in the best case.
+const FINALITY_BLOCKS: u64 = 64;
+/// The method that answers how many calls were answered before it, as a number.
+pub(crate) const SERVED_METHOD: &str = "backend_served";
+/// A request beyond this is no request of the bench's.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Serves on every address until the process is ended.
+///
+/// # Errors
+/// If an address cannot be bound.
+pub(crate) fn serve(addresses: &[SocketAddr]) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let chain = Chain { started: now_seconds(), served: Arc::default() };
+    runtime.block_on(async {
+        for address in addresses {
+            let listener =
+                TcpListener::bind(address).await.with_context(|| format!("cannot bind {address}"))?;
+            tokio::spawn(accept(listener, chain.clone()));
+        }
+        std::future::pending().await
+    })
+}
+
+async fn accept(listener: TcpListener, chain: Chain) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let chain = chain.clone();
+        tokio::spawn(async move {
+            // A connection that ends in an error ends; the client sees it, and the bench counts it.
+            let _ended = converse(stream, chain).await;
+        });
+    }
+}
+
+async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = Vec::with_capacity(16 << 10);
+    loop {
+        while let Some((head, whole)) = request_bounds(&buffer)? {
+            let reply = chain.reply(&buffer[head..whole])?;
+            let mut bytes = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                reply.len()
+            )
+            .into_bytes();
+            bytes.extend_from_slice(reply.as_bytes());
+            stream.write_all(&bytes).await?;
+            buffer.drain(..whole);
+        }
+        anyhow::ensure!(buffer.len() <= REQUEST_BYTES_MAX, "request above {REQUEST_BYTES_MAX} bytes");
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Where the head and the body of the first request end, once it is there in full.
+fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let head = std::str::from_utf8(&bytes[..end])?;
+    let length = head
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .map_or(Ok(0), |(_, value)| value.trim().parse::<usize>())?;
+    let whole = end + 4 + length;
+    Ok((bytes.len() >= whole).then_some((end + 4, whole)))
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+/// A chain that has always been there and grows by one block every [`BLOCK_SECONDS`].
+#[derive(Clone)]
+struct Chain {
+    started: u64,
+    /// Calls answered so far: proves to the bench that a miss did come here.
+    served: Arc<AtomicU64>,
+}
+
+impl Chain {
+    fn reply(&self, body: &[u8]) -> Result<String> {
+        if body.first() == Some(&b'[') {
+            let calls: Vec<Call<'_>> = serde_json::from_slice(body)?;
+            let answers: Vec<String> = calls.iter().map(|call| self.answer(call)).collect();
+            return Ok(format!("[{}]", answers.join(",")));
+        }
+        Ok(self.answer(&serde_json::from_slice(body)?))
+    }
+
+    fn answer(&self, call: &Call<'_>) -> String {
+        let id = call.id.map_or("null", RawValue::get);
+        let first = call.params.map_or("", RawValue::get);
+        let served = self.served.fetch_add(1, Ordering::Relaxed);
+        let result = match call.method.as_ref() {
+            "eth_chainId" => "\"0x1\"".to_owned(),
+            SERVED_METHOD => served.to_string(),
+            "net_version" => "\"1\"".to_owned(),
+            "eth_syncing" => "false".to_owned(),
+            "web3_clientVersion" => "\"constant/1\"".to_owned(),
+            "eth_blockNumber" => format!("\"{:#x}\"", self.head()),
+            "eth_getBlockTransactionCountByNumber" => "\"0x8\"".to_owned(),
+            "eth_getBlockByNumber" => self.block(self.number(first)),
+            other => {
+                return format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"the method {other} does not exist/is not available"}}}}"#
+                );
+            }
+        };
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    }
+
+    fn head(&self) -> u64 {
+        HEAD_START + now_seconds().saturating_sub(self.started) / BLOCK_SECONDS
+    }
+
+    /// The number that the first parameter of `params` (an array as text) stands for.
+    fn number(&self, params: &str) -> u64 {
+        let first = params.split('"').nth(1).unwrap_or("latest");
+        match first {
+            "finalized" | "safe" => self.head() - FINALITY_BLOCKS,
+            "earliest" => 0,
+            hex => hex
+                .strip_prefix("0x")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                .unwrap_or_else(|| self.head()),
+        }
+    }
+
+    fn block(&self, number: u64) -> String {
+        let age = HEAD_START.abs_diff(number) * BLOCK_SECONDS;
+        let time = if number < HEAD_START {
+            self.started.saturating_sub(age)
+        } else {
+            self.started + age
+        };
+        let (bloom, root) = ("0".repeat(512), "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
+        format!(
+            r#"{{"baseFeePerGas":"0x7","difficulty":"0x0","extraData":"0x","gasLimit":"0x1c9c380","gasUsed":"0x0","hash":"0x{}","logsBloom":"0x{bloom}","miner":"0x0000000000000000000000000000000000000000","mixHash":"0x{:064x}","nonce":"0x0000000000000000","number":"{number:#x}","parentHash":"0x{}","receiptsRoot":"0x{root}","sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x21c","stateRoot":"0x{root}","timestamp":"{time:#x}","transactions":[],"transactionsRoot":"0x{root}","uncles":[]}}"#,
+            hash(number),
+            0,
+            hash(number.wrapping_sub(1)),
+        )
+    }
+}
+
+/// 64 hexadecimal digits which differ for every number (splitmix64's finisher is a bijection).
+fn hash(number: u64) -> String {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    format!("{mixed:016x}{number:016x}{mixed:016x}{number:016x}")
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The constant node must answer as a node does where a gateway looks: ids, numbers, parents.
+
+use serde_json::Value;
+
+use super::{Chain, HEAD_START, SERVED_METHOD, now_seconds, request_bounds};
+
+fn chain() -> Chain {
+    Chain { started: now_seconds(), served: Default::default() }
+}
+
+fn ask(body: &str) -> Value {
+    serde_json::from_str(&chain().reply(body.as_bytes()).unwrap()).unwrap()
+}
+
+#[test]
+fn the_id_comes_back_as_it_was_written() {
+    let reply = chain().reply(br#"{"id": 1.0e3,"method":"eth_chainId"}"#).unwrap();
+    assert_eq!(reply, r#"{"jsonrpc":"2.0","id":1.0e3,"result":"0x1"}"#);
+}
+
+#[test]
+fn blocks_link_and_grow_older_downwards() {
+    let block = |number: u64| {
+        ask(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#))
+            ["result"]
+            .clone()
+    };
+    let (older, newer) = (block(HEAD_START - 1), block(HEAD_START));
+    assert_eq!(newer["parentHash"], older["hash"]);
+    assert_eq!(newer["number"], format!("{HEAD_START:#x}"));
+    assert_ne!(newer["timestamp"], older["timestamp"]);
+    assert_eq!(older["hash"].as_str().unwrap().len(), 66);
+}
+
+#[test]
+fn tags_resolve_below_the_head() {
+    let number = |tag: &str| {
+        ask(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{tag}",false]}}"#))
+            ["result"]["number"]
+            .clone()
+    };
+    assert_eq!(number("latest"), "0x1312d00");
+    assert_eq!(number("finalized"), "0x1312cc0");
+}
+
+#[test]
+fn a_batch_is_answered_in_order_and_an_unknown_method_is_refused() {
+    let answers = ask(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_nothing"}]"#);
+    assert_eq!(answers[0]["id"], 1);
+    assert_eq!(answers[1]["error"]["code"], -32601);
+}
+
+#[test]
+fn a_request_is_taken_once_it_is_whole() {
+    let bytes = b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}rest";
+    assert_eq!(request_bounds(bytes).unwrap(), Some((38, 40)));
+    assert_eq!(request_bounds(&bytes[..39]).unwrap(), None);
+}
+
+#[test]
+fn calls_are_counted() {
+    let chain = chain();
+    chain.reply(br#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_chainId"}]"#).unwrap();
+    let counted = format!(r#"{{"id":3,"method":"{SERVED_METHOD}"}}"#);
+    assert_eq!(
+        chain.reply(counted.as_bytes()).unwrap(),
+        r#"{"jsonrpc":"2.0","id":3,"result":2}"#
+    );
+}

@@ -1,0 +1,173 @@
+//! `cargo xtask bench`: what the gateway costs, beside what its peers cost.
+//!
+//! The server under measure runs alone on core 0, wrk and the constant node on core 1; what counts
+//! is CPU time of the server's processes per answered request. This file names the cases in order;
+//! `bench/cost.rs` and `bench/memory.rs` measure, `bench/server.rs` starts and ends servers,
+//! `bench/load.rs` runs wrk, `bench/machine.rs` reads the kernel, `bench/row.rs` prints.
+//! Latency under a stated rate is the lab's job, not this tool's.
+
+mod change;
+mod cost;
+mod http;
+mod load;
+mod machine;
+mod memory;
+mod row;
+mod server;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+
+use crate::shell;
+use row::Row;
+use server::{Cache, Contender};
+
+/// Client connections of a case that does not vary them.
+const CONNECTIONS: usize = 60;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// The gateway against its peers; writes target/bench/gateway.json.
+    Gateway {
+        /// One case only: hit, miss, flat-connections, flat-nodes, flat-entries, memory-idle or
+        /// memory-flow.
+        #[arg(long)]
+        case: Option<String>,
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// Keeps the present build for `after`.
+    Before {
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// Compares the present build with the one kept by `before`.
+    After {
+        #[command(flatten)]
+        effort: Effort,
+    },
+}
+
+/// How long and how often.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Effort {
+    /// Interleaved repetitions of every turn (7 lets `after` tell small changes).
+    #[arg(long, default_value_t = 5)]
+    repetitions: usize,
+    /// Seconds of load per turn; the flow of distinct calls lasts 75 times as long.
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+    /// A built gateway to measure; without it the release build is made first.
+    #[arg(long)]
+    weir: Option<PathBuf>,
+}
+
+/// What all cases need to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Bench {
+    weir: PathBuf,
+    /// Where results and kept builds lie.
+    folder: PathBuf,
+    repetitions: usize,
+    seconds: u64,
+}
+
+impl Bench {
+    fn prepare(effort: &Effort) -> Result<Self> {
+        ensure!(effort.repetitions > 0, "repetitions is 0, at least 1 is needed");
+        ensure!(effort.seconds > 0, "seconds is 0, at least 1 is needed");
+        let cores = std::thread::available_parallelism()?.get();
+        ensure!(cores >= 2, "{cores} core, 2 are needed: one for the server, one for the load");
+        for program in ["taskset", "prlimit", "wrk", "nginx", "haproxy"] {
+            ensure!(shell::find(program).is_some(), "{program} is missing: run cargo xtask check");
+        }
+        machine::raise_open_files()?;
+        let folder = shell::root().join("target/bench");
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let weir = match &effort.weir {
+            Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
+            None => {
+                shell::cargo(&["build", "--release", "--package", "weir"])?;
+                shell::root().join("target/release/weir")
+            }
+        };
+        Ok(Self { weir, folder, repetitions: effort.repetitions, seconds: effort.seconds })
+    }
+
+    /// Our contender.
+    fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
+        Contender::Weir { label, program: self.weir.clone(), nodes, cache }
+    }
+
+    /// Progress, apart from the result on standard output.
+    fn say(&self, line: &str) {
+        eprintln!("{line}");
+    }
+}
+
+/// A case of the gateway's bench.
+struct Case {
+    name: &'static str,
+    measure: fn(&Bench) -> Result<Vec<Row>>,
+}
+
+/// In the order in which they run.
+const CASES: &[Case] = &[
+    Case { name: "hit", measure: cost::hit },
+    Case { name: "miss", measure: cost::miss },
+    Case { name: "flat-connections", measure: cost::flat_connections },
+    Case { name: "flat-nodes", measure: cost::flat_nodes },
+    Case { name: "flat-entries", measure: cost::flat_entries },
+    Case { name: "memory-idle", measure: memory::idle },
+    Case { name: "memory-flow", measure: memory::flow },
+];
+
+/// Runs what was asked for.
+///
+/// # Errors
+/// If something cannot be run, a turn is invalid or a bar does not hold.
+pub(crate) fn run(what: &What) -> Result<()> {
+    match what {
+        What::Gateway { case, effort } => gateway(&Bench::prepare(effort)?, case.as_deref()),
+        What::Before { effort } => change::before(&Bench::prepare(effort)?),
+        What::After { effort } => change::after(&Bench::prepare(effort)?),
+    }
+}
+
+fn gateway(bench: &Bench, only: Option<&str>) -> Result<()> {
+    let chosen: Vec<&Case> =
+        CASES.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
+    }
+    let line = machine::line();
+    bench.say(&line);
+    let json = bench.folder.join("gateway.json");
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for case in chosen {
+        // One case that cannot run must not lose the others.
+        match (case.measure)(bench) {
+            Ok(measured) => rows.extend(measured),
+            Err(error) => {
+                bench.say(&format!("{}: {error:#}", case.name));
+                failed.push(case.name);
+            }
+        }
+        row::write_json(&rows, &json)?;
+    }
+    println!("{line}");
+    println!("{} repetitions of {} s, CPU time of the server alone", bench.repetitions, bench.seconds);
+    print!("{}", row::table(&rows));
+    println!("written to {}", json.display());
+    let broken = rows.iter().filter(|row| !row.holds).count();
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    ensure!(broken == 0, "{broken} of {} rows do not hold", rows.len());
+    Ok(())
+}

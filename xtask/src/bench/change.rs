@@ -1,0 +1,89 @@
+//! Was a change faster? `bench before` keeps the present build, `bench after` measures it in turns
+//! with the new one and says faster, slower, or that the runs cannot tell.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::row::median;
+use super::{Bench, cost};
+
+/// Keeps the present release build for a later [`after`].
+///
+/// # Errors
+/// If the build cannot be copied.
+pub(crate) fn before(bench: &Bench) -> Result<()> {
+    let kept = kept(&bench.folder);
+    fs::copy(&bench.weir, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
+    println!("kept {}; now change something and run: cargo xtask bench after", kept.display());
+    Ok(())
+}
+
+/// Measures the kept build and the present one in turns and prints a verdict per case.
+///
+/// # Errors
+/// If nothing was kept or a turn is invalid.
+pub(crate) fn after(bench: &Bench) -> Result<()> {
+    let kept = kept(&bench.folder);
+    ensure!(kept.is_file(), "{} is missing: run cargo xtask bench before", kept.display());
+    let old = Bench { weir: kept, ..bench.clone() };
+    for (case, before, after) in cost::two_builds(bench, &old)? {
+        println!("{case}: {}", Comparison::of(&before, &after));
+    }
+    Ok(())
+}
+
+fn kept(folder: &Path) -> PathBuf {
+    folder.join("weir.before")
+}
+
+/// Two builds' costs, compared within repetitions.
+struct Comparison {
+    before: f64,
+    after: f64,
+    /// Smallest and largest `after / before` of one repetition.
+    spread: (f64, f64),
+    pairs: usize,
+}
+
+/// Fewer pairs on one side of 1 happen by luck more often than one time in twenty (a sign test:
+/// 2 × 0.5^5 = 0.06, 2 × 0.5^6 = 0.03).
+const PAIRS_MIN: usize = 6;
+
+impl Comparison {
+    fn of(before: &[f64], after: &[f64]) -> Self {
+        let ratios: Vec<f64> = before.iter().zip(after).map(|(old, new)| new / old).collect();
+        let least = ratios.iter().copied().fold(f64::NAN, f64::min);
+        let most = ratios.iter().copied().fold(f64::NAN, f64::max);
+        let spread = (least, most);
+        Self { before: median(before), after: median(after), spread, pairs: ratios.len() }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.spread {
+            _ if self.pairs < PAIRS_MIN => "cannot tell: fewer than 6 repetitions",
+            (_, most) if most < 1.0 => "cheaper",
+            (least, _) if least > 1.0 => "dearer",
+            _ => "cannot tell",
+        }
+    }
+}
+
+impl std::fmt::Display for Comparison {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.2} us before, {:.2} us after, ratio {:.3}-{:.3} over {} pairs: {}",
+            self.before,
+            self.after,
+            self.spread.0,
+            self.spread.1,
+            self.pairs,
+            self.verdict()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

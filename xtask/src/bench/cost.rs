@@ -1,0 +1,302 @@
+//! CPU time per request: a hit, a miss, and whether the cost stays flat as things get many.
+//!
+//! Every case is repetitions of turns, one contender after the other (A B C A B C …), so that a
+//! machine which slows down slows everybody down; ratios are taken within a repetition.
+
+use anyhow::{Result, ensure};
+
+use super::http::{self, Connection};
+use super::load::{self, COUNTER_FIRST, Load, count_call};
+use super::row::{Row, Subject};
+use super::server::{Cache, Contender, Server};
+use super::{Bench, CONNECTIONS};
+
+/// A full block without transactions, far below the finalized one: 1.6 kB as on a quiet chain.
+const BLOCK_CALL: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
+/// Before every turn: pools fill, caches warm, the kernel's buffers grow.
+const WARM_SECONDS: u64 = 1;
+/// Answers in one warming batch.
+const WARM_BATCH: u64 = 500;
+/// Room for 10^6 small answers with their keys.
+const BIG_CACHE_BYTES: u64 = 2 << 30;
+/// Share of requests that must have reached the node for a miss to be one; the rest allows for
+/// requests in flight when wrk stops.
+const MISS_SHARE_MIN: f64 = 0.99;
+const UNIT: &str = "CPU us/request";
+
+/// One contender's figures over all repetitions.
+struct Figures {
+    name: &'static str,
+    costs: Vec<f64>,
+    doubts: Vec<String>,
+}
+
+/// A hit: ours against nginx returning a constant, and against nginx's own cache.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let load = Load::Constant(BLOCK_CALL.to_owned());
+    let contenders = [
+        bench.weir("weir", nodes.clone(), Cache::Default),
+        Contender::NginxReturn { answer: answer.clone() },
+        Contender::NginxCache { node: nodes[0] },
+    ];
+    let figures = interleave(bench, "hit", &contenders, |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        let mut doubts = differs(&server, &answer)?;
+        load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        doubts.extend(no_hit(contender, &server, BLOCK_CALL)?);
+        let turn = load::turn(&server, &load, CONNECTIONS, bench.seconds)?;
+        Ok((turn, doubts))
+    })?;
+    Ok(rows("hit", &figures, &[Some(1.15), Some(0.75)]))
+}
+
+/// A miss: ours with the cache off against two proxies.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let contenders = [
+        bench.weir("weir --no-cache", nodes.clone(), Cache::Off),
+        Contender::NginxProxy { node: nodes[0] },
+        Contender::Haproxy { node: nodes[0] },
+    ];
+    let figures = interleave(bench, "miss", &contenders, |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        miss_turn(bench, &server, &backend)
+    })?;
+    Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
+}
+
+fn miss_turn(
+    bench: &Bench,
+    server: &Server,
+    backend: &Server,
+) -> Result<(load::Turn, Vec<String>)> {
+    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let load = Load::Constant(BLOCK_CALL.to_owned());
+    let mut doubts = differs(server, &answer)?;
+    load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+    let before = served(backend)?;
+    let turn = load::turn(server, &load, CONNECTIONS, bench.seconds)?;
+    let share = (served(backend)? - before) as f64 / turn.summary.requests as f64;
+    if share < MISS_SHARE_MIN {
+        doubts.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
+    }
+    Ok((turn, doubts))
+}
+
+/// The same hit over few and over many connections.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let load = Load::Constant(BLOCK_CALL.to_owned());
+    let contender = bench.weir("weir", nodes, Cache::Bytes(64 << 20));
+    let arms = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
+    let figures = interleave(bench, "flat connections", &arms, |(connections, _)| {
+        let server = Server::start(&contender, BLOCK_CALL)?;
+        let mut doubts = differs(&server, &answer)?;
+        load::run(server.address, &load, *connections, WARM_SECONDS)?;
+        doubts.extend(no_hit(&contender, &server, BLOCK_CALL)?);
+        Ok((load::turn(&server, &load, *connections, bench.seconds)?, doubts))
+    })?;
+    Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
+}
+
+/// The same miss with few and with many nodes behind the gateway.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
+    let arms = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
+    let figures = interleave(bench, "flat nodes", &arms, |(count, _)| {
+        let contender = bench.weir("weir --no-cache", nodes[..*count].to_vec(), Cache::Off);
+        let server = Server::start(&contender, BLOCK_CALL)?;
+        miss_turn(bench, &server, &backend)
+    })?;
+    Ok(rows("miss, 64 nodes", &figures, &[Some(1.5)]))
+}
+
+/// Hits that walk through few and through many cached answers. Both gateways stay up, because
+/// filling the big one takes longer than all turns; only one is under load at a time.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
+    let arms = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
+    let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let contender = bench.weir("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
+    let mut servers = Vec::new();
+    for (count, name) in arms {
+        let server = Server::start(&contender, BLOCK_CALL)?;
+        bench.say(&format!("flat entries: filling {name}"));
+        fill(&server, count)?;
+        servers.push((server, count, name));
+    }
+    let contender = &contender;
+    let figures = interleave(bench, "flat entries", &servers, |(server, count, _)| {
+        let load = Load::Counter { first: COUNTER_FIRST, count: *count };
+        load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        let mut doubts = Vec::new();
+        for sample in [0, count / 3, count / 2, count - 1] {
+            doubts.extend(no_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
+        }
+        Ok((load::turn(server, &load, CONNECTIONS, bench.seconds)?, doubts))
+    })?;
+    Ok(rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
+}
+
+/// Asks for `count` distinct answers once each, so that they are cached.
+fn fill(server: &Server, count: u64) -> Result<()> {
+    let mut connection = Connection::open(server.address)?;
+    let mut next = COUNTER_FIRST;
+    let end = COUNTER_FIRST + count;
+    while next < end {
+        let until = end.min(next + WARM_BATCH);
+        let calls: Vec<String> = (next..until).map(count_call).collect();
+        let reply = connection.post(&format!("[{}]", calls.join(",")))?;
+        let errors = String::from_utf8_lossy(&reply.body).contains("\"error\"");
+        ensure!(reply.status == 200 && !errors, "a warming batch was refused: {}", reply.head);
+        next = until;
+    }
+    Ok(())
+}
+
+/// What can stand in a table: a contender, or an arm of a comparison with ourselves.
+pub(crate) trait Named {
+    fn label(&self) -> &'static str;
+}
+
+impl Named for Contender {
+    fn label(&self) -> &'static str {
+        self.name()
+    }
+}
+
+impl Named for (usize, &'static str) {
+    fn label(&self) -> &'static str {
+        self.1
+    }
+}
+
+impl Named for (Server, u64, &'static str) {
+    fn label(&self) -> &'static str {
+        self.2
+    }
+}
+
+/// Runs every subject's turn in each repetition and gathers costs and doubts per subject.
+fn interleave<T: Named>(
+    bench: &Bench,
+    case: &str,
+    subjects: &[T],
+    take: impl Fn(&T) -> Result<(load::Turn, Vec<String>)>,
+) -> Result<Vec<Figures>> {
+    let mut figures: Vec<Figures> = subjects
+        .iter()
+        .map(|subject| Figures { name: subject.label(), costs: Vec::new(), doubts: Vec::new() })
+        .collect();
+    for repetition in 1..=bench.repetitions {
+        for (subject, figure) in subjects.iter().zip(&mut figures) {
+            let (turn, doubts) = take(subject)?;
+            bench.say(&format!(
+                "{case} {repetition}/{}: {:<24} {:>7.2} us, {:>7.0}/s, {:>3.0} % of its core",
+                bench.repetitions,
+                figure.name,
+                turn.cost(),
+                turn.rate(),
+                turn.busy() * 100.0
+            ));
+            figure.costs.push(turn.cost());
+            figure.doubts.extend(doubts.into_iter().chain(turn.doubt()));
+        }
+    }
+    Ok(figures)
+}
+
+/// The first figure against each of the others; `bars` in their order.
+fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
+    let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
+    let with_bars = peers.iter().zip(bars);
+    with_bars
+        .map(|(theirs, bar)| {
+            let doubts = [ours, theirs]
+                .iter()
+                .flat_map(|figure| figure.doubts.iter().map(|doubt| (figure.name, doubt)))
+                .map(|(name, doubt)| format!("{name}: {doubt}"))
+                .collect();
+            let subject = Subject { case, unit: UNIT, peer: theirs.name, bar: *bar };
+            Row::of(&subject, &ours.costs, &theirs.costs, doubts)
+        })
+        .collect()
+}
+
+/// The costs of a hit and of a miss with two builds of ours: (case, old, new) per repetition.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn two_builds(
+    bench: &Bench,
+    old: &Bench,
+) -> Result<Vec<(&'static str, Vec<f64>, Vec<f64>)>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let load = Load::Constant(BLOCK_CALL.to_owned());
+    let builds = |cache| {
+        [old.weir("before", nodes.clone(), cache), bench.weir("after", nodes.clone(), cache)]
+    };
+    let hits = interleave(bench, "hit", &builds(Cache::Default), |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        let doubts = no_hit(contender, &server, BLOCK_CALL)?.into_iter().collect();
+        Ok((load::turn(&server, &load, CONNECTIONS, bench.seconds)?, doubts))
+    })?;
+    let misses = interleave(bench, "miss", &builds(Cache::Off), |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        miss_turn(bench, &server, &backend)
+    })?;
+    let mut pairs = Vec::new();
+    for (case, figures) in [("hit", hits), ("miss", misses)] {
+        let doubts: Vec<&String> = figures.iter().flat_map(|figure| &figure.doubts).collect();
+        ensure!(doubts.is_empty(), "{case} is invalid: {doubts:?}");
+        let mut costs = figures.into_iter().map(|figure| figure.costs);
+        let (before, after) = (costs.next(), costs.next());
+        pairs.push((case, before.unwrap_or_default(), after.unwrap_or_default()));
+    }
+    Ok(pairs)
+}
+
+/// Calls that the constant node has answered so far.
+fn served(backend: &Server) -> Result<u64> {
+    let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
+    let reply: serde_json::Value =
+        serde_json::from_slice(&http::post(backend.address, &call)?.body)?;
+    reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node says {reply}"))
+}
+
+/// A doubt if `server` does not answer the block call with exactly `answer`.
+fn differs(server: &Server, answer: &str) -> Result<Vec<String>> {
+    let reply = http::post(server.address, BLOCK_CALL)?;
+    if reply.body == answer.as_bytes() {
+        return Ok(Vec::new());
+    }
+    let got = String::from_utf8_lossy(&reply.body).chars().take(120).collect::<String>();
+    Ok(vec![format!("the answer differs from the node's: {got}")])
+}
+
+/// A doubt if `contender` has a way to prove a hit and does not for `call`.
+fn no_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
+    let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
+    let reply = http::post(server.address, call)?;
+    let said = reply.header(name).unwrap_or("nothing");
+    Ok((said != value).then(|| format!("{name} says {said}, {value} was expected")))
+}

@@ -1,0 +1,16 @@
+-- Distinct calls: the transaction count of block FIRST + n, where n walks through COUNT numbers by
+-- a step that shares no factor with it, so that neighbours in time are no neighbours in the cache.
+local first, count, step, n = @FIRST@, @COUNT@, @STEP@, 0
+local before = 'POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: @LENGTH@\r\n\r\n@BEFORE@'
+local after = '@AFTER@'
+
+function request()
+  n = (n + step) % count
+  return before .. string.format("%06x", first + n) .. after
+end
+
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,
+    summary.duration, e.connect, e.read, e.write, e.timeout, e.status))
+end

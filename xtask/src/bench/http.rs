@@ -1,0 +1,83 @@
+//! The bench's own client: one blocking HTTP/1.1 connection, for checks and warming, never for
+//! measuring (wrk does that).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+/// Longer than any answer of the bench takes, short enough not to hang a run.
+const READ_LIMIT: Duration = Duration::from_secs(20);
+
+/// A kept-alive connection.
+pub(crate) struct Connection {
+    reader: BufReader<TcpStream>,
+}
+
+/// What came back.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// Status line and headers as they were sent.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    /// The value of the header `name` (in any case), if it was sent.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+impl Connection {
+    /// A connection to `address`.
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(READ_LIMIT))?;
+        // Small: the bench keeps 10,000 of these open.
+        Ok(Self { reader: BufReader::with_capacity(2 << 10, stream) })
+    }
+
+    /// Sends one POST and reads its answer in full.
+    ///
+    /// # Errors
+    /// If the connection fails or the answer has no Content-Length.
+    pub(crate) fn post(&mut self, body: &str) -> Result<Reply> {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.reader.get_mut().write_all(request.as_bytes())?;
+        let mut head = String::new();
+        loop {
+            let line_start = head.len();
+            ensure!(self.reader.read_line(&mut head)? > 0, "closed before the answer");
+            if &head[line_start..] == "\r\n" {
+                break;
+            }
+        }
+        let status = head.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+        let status = status.with_context(|| format!("not HTTP: {head:?}"))?;
+        let mut reply = Reply { status, head, body: Vec::new() };
+        let length = reply.header("content-length").context("an answer without Content-Length")?;
+        let length = length.parse().with_context(|| format!("Content-Length {length:?}"))?;
+        let mut bytes = vec![0; length];
+        self.reader.read_exact(&mut bytes)?;
+        reply.body = bytes;
+        Ok(reply)
+    }
+}
+
+/// One POST on a connection of its own.
+///
+/// # Errors
+/// As [`Connection::open`] and [`Connection::post`].
+pub(crate) fn post(address: SocketAddr, body: &str) -> Result<Reply> {
+    Connection::open(address)?.post(body)
+}

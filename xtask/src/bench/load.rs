@@ -1,0 +1,170 @@
+//! wrk as the source of load: its scripts, its run on the other core, its summary.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::machine;
+use super::server::{LOAD_CORE, Server, pinned};
+
+/// What wrk sends.
+#[derive(Debug, Clone)]
+pub(crate) enum Load {
+    /// The same body each time.
+    Constant(String),
+    /// The transaction count of `count` block numbers from `first` on.
+    Counter { first: u64, count: u64 },
+}
+
+/// The smallest number with the six digits which [`Load::Counter`]'s script writes.
+pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
+/// The numbers from [`COUNTER_FIRST`] on that have six digits.
+pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
+/// A prime that divides none of the counts in use, so that a walk by it visits every number.
+const COUNTER_STEP: u64 = 7919;
+
+impl Load {
+    /// One call of this load, to probe a server with.
+    pub(crate) fn probe(&self) -> String {
+        match self {
+            Self::Constant(body) => body.clone(),
+            Self::Counter { first, .. } => count_call(*first),
+        }
+    }
+
+    fn script(&self) -> String {
+        match self {
+            Self::Constant(body) => include_str!("constant.lua").replace("@BODY@", body),
+            Self::Counter { first, count } => {
+                let call = count_call(*first);
+                let digits = format!("{first:06x}");
+                let (before, after) = call.split_once(&digits).expect("a call names its block");
+                include_str!("counter.lua")
+                    .replace("@FIRST@", &first.to_string())
+                    .replace("@COUNT@", &count.to_string())
+                    .replace("@STEP@", &COUNTER_STEP.to_string())
+                    .replace("@LENGTH@", &call.len().to_string())
+                    .replace("@BEFORE@", before)
+                    .replace("@AFTER@", after)
+            }
+        }
+    }
+}
+
+/// The call of [`Load::Counter`] for one block.
+pub(crate) fn count_call(number: u64) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockTransactionCountByNumber","params":["{number:#x}"]}}"#
+    )
+}
+
+/// wrk's own account of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) duration: Duration,
+    /// Connect, read, write, timeout, status above 399: all must be 0.
+    pub(crate) errors: [u64; 5],
+}
+
+impl Summary {
+    /// The line that the scripts print at the end.
+    fn parse(output: &str) -> Result<Self> {
+        let line = output.lines().find_map(|line| line.strip_prefix("SUMMARY "));
+        let line = line.with_context(|| format!("wrk printed no summary: {output}"))?;
+        let numbers: Vec<u64> = line
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("wrk's summary is {line:?}"))?;
+        let [requests, bytes, micros, errors @ ..] = numbers.as_slice() else {
+            anyhow::bail!("wrk's summary is {line:?}, 8 numbers are needed");
+        };
+        let errors = <[u64; 5]>::try_from(errors)
+            .ok()
+            .with_context(|| format!("wrk's summary is {line:?}, 8 numbers are needed"))?;
+        let duration = Duration::from_micros(*micros);
+        Ok(Self { requests: *requests, bytes: *bytes, duration, errors })
+    }
+}
+
+/// What a server paid for a run of wrk.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn {
+    /// CPU time of the whole process group.
+    pub(crate) cpu: Duration,
+    pub(crate) summary: Summary,
+}
+
+impl Turn {
+    /// CPU microseconds per request.
+    pub(crate) fn cost(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
+    }
+
+    /// Requests per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.summary.requests as f64 / self.summary.duration.as_secs_f64()
+    }
+
+    /// Share of its core that the server used.
+    pub(crate) fn busy(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
+    }
+
+    /// Why this turn is not to be believed, if so.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
+        let mut found: Vec<String> = names
+            .iter()
+            .zip(self.summary.errors)
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
+        if self.summary.requests == 0 {
+            found.push("no request was answered".to_owned());
+        }
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+}
+
+/// Loads `server` for `seconds` over `connections` kept-alive connections, and counts its CPU time
+/// from just before wrk starts to just after it ends.
+///
+/// # Errors
+/// If wrk does not run to its end or the server's processes are gone.
+pub(crate) fn turn(server: &Server, load: &Load, connections: usize, seconds: u64) -> Result<Turn> {
+    let before = machine::cpu_time(server.group())?;
+    let summary = run(server.address, load, connections, seconds)?;
+    let cpu = machine::cpu_time(server.group())?.saturating_sub(before);
+    Ok(Turn { cpu, summary })
+}
+
+/// Runs wrk and returns its summary.
+///
+/// # Errors
+/// If wrk is missing, fails, or prints no summary.
+pub(crate) fn run(
+    address: SocketAddr,
+    load: &Load,
+    connections: usize,
+    seconds: u64,
+) -> Result<Summary> {
+    let script = std::env::temp_dir().join(format!("weir-bench-{}.lua", std::process::id()));
+    fs::write(&script, load.script())?;
+    let out = pinned(LOAD_CORE)
+        .args(["wrk", "-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "-s"])
+        .arg(&script)
+        .arg(format!("http://{address}/"))
+        .output()
+        .context("cannot run wrk")?;
+    let _removed = fs::remove_file(&script);
+    ensure!(out.status.success(), "wrk failed: {}", String::from_utf8_lossy(&out.stderr));
+    Summary::parse(&String::from_utf8_lossy(&out.stdout))
+}
+
+#[cfg(test)]
+mod tests;

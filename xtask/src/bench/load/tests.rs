@@ -1,0 +1,46 @@
+//! wrk's summary and scripts, without wrk.
+
+use std::time::Duration;
+
+use super::{COUNTER_FIRST, COUNTER_MAX, COUNTER_STEP, Load, Summary, Turn, count_call};
+
+#[test]
+fn the_summary_is_found_among_other_lines() {
+    let summary = Summary::parse("Running 4s test\nSUMMARY 100 9000 4000000 0 1 0 2 3\n").unwrap();
+    assert_eq!((summary.requests, summary.bytes), (100, 9000));
+    assert_eq!((summary.duration, summary.errors), (Duration::from_secs(4), [0, 1, 0, 2, 3]));
+    assert!(Summary::parse("Running").is_err());
+    assert!(Summary::parse("SUMMARY 1 2 3 4").is_err());
+}
+
+#[test]
+fn cost_is_cpu_over_requests_and_errors_are_a_doubt() {
+    let turn = |text: &str| Turn {
+        cpu: Duration::from_millis(1),
+        summary: Summary::parse(text).unwrap(),
+    };
+    let good = turn("SUMMARY 100 9000 2000 0 0 0 0 0");
+    assert_eq!((good.cost(), good.rate(), good.busy()), (10.0, 50_000.0, 0.5));
+    assert_eq!(good.doubt(), None);
+    assert_eq!(
+        turn("SUMMARY 9 9 9 0 1 0 2 0").doubt().as_deref(),
+        Some("1 read errors, 2 timeouts")
+    );
+    assert!(turn("SUMMARY 0 0 9 0 0 0 0 0").doubt().is_some());
+}
+
+#[test]
+fn scripts_have_no_mark_left_and_tell_the_right_length() {
+    let counter = Load::Counter { first: COUNTER_FIRST, count: 1000 }.script();
+    let constant = Load::Constant("{}".to_owned()).script();
+    assert!(!counter.contains('@') && !constant.contains('@'), "{counter}");
+    assert!(counter.contains(&format!("Content-Length: {}", count_call(COUNTER_FIRST).len())));
+    assert_eq!(count_call(COUNTER_FIRST).len(), count_call(COUNTER_FIRST + COUNTER_MAX - 1).len());
+}
+
+#[test]
+fn the_walk_visits_every_number() {
+    for count in [1_000, 1_000_000, COUNTER_MAX] {
+        assert_ne!(count % COUNTER_STEP, 0, "{count}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What the kernel says about processes and the machine: exact CPU time, memory, versions.
+//!
+//! CPU time comes from each thread's `schedstat` (nanoseconds on a CPU, first field; kernel
+//! Documentation/scheduler/sched-stats.rst), because `utime`/`stime` count 10 ms ticks.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+/// Process ids of the group that `leader` leads; never empty.
+///
+/// # Errors
+/// If `/proc` cannot be read or the group has no process left.
+pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
+    let mut members = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // A process may end between the listing and the look at it.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        if group_of(&stat) == Some(leader) {
+            members.push(pid);
+        }
+    }
+    ensure!(!members.is_empty(), "process group {leader} is gone");
+    Ok(members)
+}
+
+/// The process group in a line of `/proc/PID/stat`: the third field after the name, which stands
+/// in parentheses and may itself hold spaces and parentheses.
+fn group_of(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// CPU time that all threads of all processes of the group have used.
+///
+/// # Errors
+/// If the group is gone or the kernel keeps no `schedstat`.
+pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
+    let mut nanos = 0u64;
+    for pid in group(leader)? {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for task in tasks.flatten() {
+            let path = task.path().join("schedstat");
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let first = text.split_whitespace().next().context("empty schedstat")?;
+            nanos += first.parse::<u64>().with_context(|| format!("schedstat says {first:?}"))?;
+        }
+    }
+    ensure!(nanos > 0, "no schedstat for process group {leader}");
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Resident memory of all processes of the group, in bytes (`VmRSS`; pages shared by two
+/// processes count twice).
+///
+/// # Errors
+/// If the group is gone.
+pub(crate) fn resident_bytes(leader: u32) -> Result<u64> {
+    let mut kibibytes = 0u64;
+    for pid in group(leader)? {
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        kibibytes += resident_kibibytes(&status).unwrap_or(0);
+    }
+    Ok(kibibytes * 1024)
+}
+
+fn resident_kibibytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Raises this process's limit of open files to what it may have, for itself and its children,
+/// and returns it.
+///
+/// # Errors
+/// If `prlimit` (util-linux) is missing or refuses.
+pub(crate) fn raise_open_files() -> Result<u64> {
+    let pid = std::process::id().to_string();
+    let ask = |arguments: &[&str]| -> Result<String> {
+        let out = Command::new("prlimit").args(["--pid", &pid]).args(arguments).output();
+        let out = out.context("cannot run prlimit")?;
+        ensure!(out.status.success(), "prlimit: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let hard = ask(&["--nofile", "--output", "HARD", "--noheadings"])?;
+    ask(&[&format!("--nofile={hard}:{hard}")])?;
+    hard.parse().with_context(|| format!("prlimit says {hard:?} open files"))
+}
+
+/// One line about the machine and the programs, printed above every table.
+pub(crate) fn line() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": ?");
+    format!(
+        "machine: {cores} cores, {}; kernel {}; {}; {}; {}",
+        model.trim_start_matches([' ', '\t', ':']),
+        kernel.trim(),
+        version("nginx", "-v", "nginx/"),
+        version("haproxy", "-v", "version "),
+        version("wrk", "-v", "wrk "),
+    )
+}
+
+/// `program` and the word that follows `mark` in what it says to `flag`.
+fn version(program: &str, flag: &str, mark: &str) -> String {
+    let Ok(out) = Command::new(program).arg(flag).output() else {
+        return format!("{program} missing");
+    };
+    let text = [out.stdout, out.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let after = text.split_once(mark).map_or("", |(_, after)| after);
+    let skipped = after.strip_prefix("debian/").unwrap_or(after);
+    format!("{program} {}", skipped.split_whitespace().next().unwrap_or("?"))
+}
+
+#[cfg(test)]
+mod tests;

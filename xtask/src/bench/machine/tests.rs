@@ -1,0 +1,38 @@
+//! The readers of `/proc` against lines as the kernel writes them, and against ourselves.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::{cpu_time, group, group_of, resident_bytes, resident_kibibytes};
+
+#[test]
+fn the_group_is_read_past_a_name_with_parentheses() {
+    assert_eq!(group_of("41 (a) b (c) S 1 37 37 0 -1"), Some(37));
+    assert_eq!(group_of("41"), None);
+}
+
+#[test]
+fn resident_memory_is_the_number_of_its_line() {
+    assert_eq!(resident_kibibytes("VmPeak:\t 9 kB\nVmRSS:\t  512 kB\n"), Some(512));
+    assert_eq!(resident_kibibytes("VmPeak:\t 9 kB\n"), None);
+}
+
+#[test]
+fn a_busy_group_has_cpu_time_and_memory_and_ends() {
+    let mut child = Command::new("sh")
+        .args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; read line"])
+        .stdin(std::process::Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let leader = child.id();
+    assert!(group(leader).unwrap().contains(&leader));
+    // The loop may not have run yet: wait until the kernel has counted some of it.
+    while cpu_time(leader).map_or(0, |time| time.as_micros()) < 1_000 {
+        std::thread::yield_now();
+    }
+    assert!(resident_bytes(leader).unwrap() > 100 << 10);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(group(leader).is_err());
+}

@@ -1,0 +1,145 @@
+//! Resident memory: with 10,000 idle connections, and while distinct answers pour through a full
+//! cache.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::http::Connection;
+use super::load::{self, COUNTER_FIRST, COUNTER_MAX, Load, Summary, count_call};
+use super::machine;
+use super::row::{Row, Subject, median};
+use super::server::{Cache, Contender, Server};
+use super::{Bench, CONNECTIONS};
+
+/// Connections that have asked once and stay open.
+const IDLE_CONNECTIONS: usize = 10_000;
+/// The cache that distinct calls overflow.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Memory at the end of the second half over memory at its start: allowed noise, not growth.
+const GROWTH_MAX: f64 = 1.05;
+/// The flow of distinct calls lasts this many times `--seconds`: 5 minutes at the usual 4.
+const FLOW_FACTOR: u64 = 75;
+/// Share of the second half averaged at its start and at its end.
+const WINDOW_SHARE: usize = 10;
+const MIB: f64 = (1 << 20) as f64;
+
+/// Memory with idle connections, beside nginx's. Reported, with no bar.
+///
+/// # Errors
+/// If a server does not run or does not hold the connections.
+pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
+    let call = count_call(COUNTER_FIRST);
+    let (_backend, nodes) = Server::start_backend(1, &call)?;
+    let ours = bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES));
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":"0x8"}"#.to_owned();
+    let peer = Contender::NginxReturn { answer };
+    let (mut our_figures, mut peer_figures) = (Vec::new(), Vec::new());
+    for repetition in 1..=bench.repetitions {
+        for (contender, figures) in [(&ours, &mut our_figures), (&peer, &mut peer_figures)] {
+            let mebibytes = idle_mebibytes(contender, &call)?;
+            bench.say(&format!(
+                "memory idle {repetition}/{}: {:<14} {mebibytes:.1} MiB",
+                bench.repetitions,
+                contender.name()
+            ));
+            figures.push(mebibytes);
+        }
+    }
+    let subject = Subject {
+        case: "10,000 idle connections",
+        unit: "MiB resident",
+        peer: peer.name(),
+        bar: None,
+    };
+    Ok(vec![Row::of(&subject, &our_figures, &peer_figures, Vec::new())])
+}
+
+fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
+    let server = Server::start(contender, call)?;
+    let mut connections = Vec::with_capacity(IDLE_CONNECTIONS);
+    for number in 0..IDLE_CONNECTIONS {
+        let mut connection = Connection::open(server.address)?;
+        let reply = connection.post(call).with_context(|| format!("connection {number}"))?;
+        ensure!(reply.status == 200, "connection {number} was answered {}", reply.status);
+        connections.push(connection);
+    }
+    let bytes = machine::resident_bytes(server.group())?;
+    // The first and the last must still be served: open to us is not yet open to the server.
+    for index in [0, IDLE_CONNECTIONS - 1] {
+        connections[index].post(call).with_context(|| format!("idle connection {index}"))?;
+    }
+    Ok(bytes as f64 / MIB)
+}
+
+/// Memory while distinct calls pass through a small cache: the second half must not grow.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
+    let load = Load::Counter { first: COUNTER_FIRST, count: COUNTER_MAX };
+    let (_backend, nodes) = Server::start_backend(1, &load.probe())?;
+    let server =
+        Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
+    let seconds = bench.seconds * FLOW_FACTOR;
+    bench.say(&format!("memory flow: {seconds} s of distinct calls"));
+    let (summary, samples) = watch(&server, &load, seconds)?;
+    let doubts = doubts(&summary, samples.len());
+    let growth = growth(&samples);
+    bench.say(&format!(
+        "memory flow: {} calls, {:.1} MiB at the end",
+        summary.requests,
+        samples.last().copied().unwrap_or(f64::NAN)
+    ));
+    let subject = Subject {
+        case: "64 MiB cache, distinct calls",
+        unit: "MiB resident",
+        peer: "ourselves, at half time",
+        bar: Some(GROWTH_MAX),
+    };
+    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], doubts)])
+}
+
+/// Runs the load in one thread and looks at memory once a second in another.
+fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
+    let mut samples = Vec::new();
+    let summary = thread::scope(|scope| {
+        let run = scope.spawn(|| load::run(server.address, load, CONNECTIONS, seconds));
+        let mut next = Instant::now();
+        while !run.is_finished() {
+            if Instant::now() >= next {
+                samples.push(machine::resident_bytes(server.group())? as f64 / MIB);
+                next += Duration::from_secs(1);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        run.join().map_err(|_| anyhow::anyhow!("the load's thread panicked"))?
+    })?;
+    Ok((summary, samples))
+}
+
+fn doubts(summary: &Summary, samples: usize) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if summary.requests == 0 || summary.errors != [0; 5] {
+        let errors = summary.errors;
+        doubts.push(format!("{} answers, errors {errors:?}", summary.requests));
+    }
+    if summary.requests > COUNTER_MAX {
+        doubts.push(format!("{} calls, only {COUNTER_MAX} are distinct", summary.requests));
+    }
+    if samples < 4 * WINDOW_SHARE {
+        doubts.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
+    }
+    doubts
+}
+
+/// Memory at the start and at the end of the second half, each over a window of it.
+fn growth(samples: &[f64]) -> (f64, f64) {
+    let half = &samples[samples.len() / 2..];
+    let window = (half.len() / WINDOW_SHARE).max(1).min(half.len());
+    (median(&half[..window]), median(&half[half.len() - window..]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! The verdict on growth, on series that grow and that do not.
+
+use std::time::Duration;
+
+use super::super::load::Summary;
+use super::{doubts, growth};
+
+#[test]
+fn a_leak_shows_and_a_filling_cache_does_not() {
+    let leak: Vec<f64> = (0..100).map(|second| 50.0 + f64::from(second)).collect();
+    let (start, end) = growth(&leak);
+    assert!(end / start > 1.4, "{start} to {end}");
+    let full: Vec<f64> = (0..100).map(|second| 20.0 + f64::from(second).min(40.0)).collect();
+    assert_eq!(growth(&full), (60.0, 60.0));
+    assert!(growth(&[]).0.is_nan());
+}
+
+#[test]
+fn errors_too_few_samples_and_repeated_calls_are_doubts() {
+    let summary = |requests, error| Summary {
+        requests,
+        bytes: 1,
+        duration: Duration::from_secs(1),
+        errors: [0, 0, 0, 0, error],
+    };
+    assert!(doubts(&summary(1, 0), 100).is_empty());
+    assert_eq!(doubts(&summary(1, 1), 100).len(), 1);
+    assert_eq!(doubts(&summary(1, 0), 3).len(), 1);
+    assert_eq!(doubts(&summary(100_000_000, 0), 100).len(), 1);
+}

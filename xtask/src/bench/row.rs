@@ -1,0 +1,142 @@
+//! One line of a bench's result, the table for people and the JSON for programs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// One comparison: ours beside one peer's.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    /// What was measured.
+    pub(crate) case: String,
+    /// The unit of `ours` and `theirs`.
+    pub(crate) unit: String,
+    /// Median over the repetitions.
+    pub(crate) ours: f64,
+    /// Whom we are compared with; "ourselves …" where a figure is compared with our own.
+    pub(crate) peer: String,
+    /// Median over the repetitions.
+    pub(crate) theirs: f64,
+    /// `ours / theirs`.
+    pub(crate) ratio: f64,
+    /// Interleaved repetitions behind each median.
+    pub(crate) repetitions: usize,
+    /// Smallest and largest ratio of one repetition.
+    pub(crate) spread: [f64; 2],
+    /// The ratio that must not be passed; none where a figure is only reported.
+    pub(crate) bar: Option<f64>,
+    /// Whether every turn was valid and the ratio is within the bar.
+    pub(crate) holds: bool,
+    /// Why a turn is not to be believed; printed, and it makes `holds` false.
+    #[serde(skip)]
+    pub(crate) doubts: Vec<String>,
+}
+
+/// What a row is about, before there are figures.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject<'a> {
+    pub(crate) case: &'a str,
+    pub(crate) unit: &'a str,
+    pub(crate) peer: &'a str,
+    pub(crate) bar: Option<f64>,
+}
+
+impl Row {
+    /// The row for figures measured in pairs: `ours[i]` and `theirs[i]` in the same repetition.
+    pub(crate) fn of(
+        subject: &Subject<'_>,
+        ours: &[f64],
+        theirs: &[f64],
+        doubts: Vec<String>,
+    ) -> Self {
+        let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+        let (our_median, their_median) = (median(ours), median(theirs));
+        let ratio = our_median / their_median;
+        let spread = [
+            ratios.iter().copied().fold(f64::NAN, f64::min),
+            ratios.iter().copied().fold(f64::NAN, f64::max),
+        ];
+        // A ratio that is not a number is within no bar.
+        let within = subject.bar.map_or(ratio.is_finite(), |bar| ratio <= bar);
+        Self {
+            case: subject.case.to_owned(),
+            unit: subject.unit.to_owned(),
+            ours: round(our_median),
+            peer: subject.peer.to_owned(),
+            theirs: round(their_median),
+            ratio: round(ratio),
+            repetitions: ratios.len(),
+            spread: spread.map(round),
+            bar: subject.bar,
+            holds: within && doubts.is_empty(),
+            doubts,
+        }
+    }
+}
+
+/// The middle value, or the mean of the two middle ones; not a number if there is none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => f64::NAN,
+        (length, half) if length % 2 == 1 => sorted[half],
+        (_, half) => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
+}
+
+/// Three decimals: more would pretend a precision that the spread denies.
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// The table, with the doubts of rows that have some below it.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "bar", "holds"];
+    let mut cells = vec![head.map(str::to_owned)];
+    cells.extend(rows.iter().map(row_cells));
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &cells {
+        let padded: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    for row in rows {
+        for doubt in &row.doubts {
+            text.push_str(&format!("invalid: {} against {}: {doubt}\n", row.case, row.peer));
+        }
+    }
+    text
+}
+
+fn row_cells(row: &Row) -> [String; 10] {
+    [
+        row.case.clone(),
+        row.unit.clone(),
+        format!("{:.2}", row.ours),
+        row.peer.clone(),
+        format!("{:.2}", row.theirs),
+        format!("{:.3}", row.ratio),
+        format!("{:.3}-{:.3}", row.spread[0], row.spread[1]),
+        row.repetitions.to_string(),
+        row.bar.map_or_else(|| "none".to_owned(), |bar| format!("{bar:.2}")),
+        if row.holds { "yes" } else { "NO" }.to_owned(),
+    ]
+}
+
+/// Writes the rows as a JSON list.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn write_json(rows: &[Row], path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(rows)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

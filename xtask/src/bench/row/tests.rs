@@ -1,0 +1,52 @@
+//! The arithmetic of a row, and the two shapes it is printed in.
+
+use super::{Row, Subject, median, table};
+
+fn row(ours: &[f64], theirs: &[f64], bar: f64, doubts: &[&str]) -> Row {
+    let subject = Subject { case: "hit", unit: "us", peer: "nginx", bar: Some(bar) };
+    Row::of(&subject, ours, theirs, doubts.iter().map(|doubt| (*doubt).to_owned()).collect())
+}
+
+#[test]
+fn the_median_is_the_middle() {
+    assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+    assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    assert!(median(&[]).is_nan());
+}
+
+#[test]
+fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
+    let row = row(&[2.0, 4.0, 3.0], &[2.0, 2.0, 3.0], 1.5, &[]);
+    assert_eq!((row.ours, row.theirs, row.ratio), (3.0, 2.0, 1.5));
+    assert_eq!((row.spread, row.repetitions, row.holds), ([1.0, 2.0], 3, true));
+}
+
+#[test]
+fn a_bar_a_doubt_and_an_empty_measure_each_break_the_hold() {
+    assert!(!row(&[1.6], &[1.0], 1.5, &[]).holds);
+    assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).holds);
+    assert!(!row(&[], &[], 1.5, &[]).holds);
+}
+
+#[test]
+fn the_json_has_exactly_the_promised_keys() {
+    let value = serde_json::to_value(row(&[1.0], &[1.0], 1.5, &["x"])).unwrap();
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let mut promised = [
+        "case", "unit", "ours", "peer", "theirs", "ratio", "repetitions", "spread", "bar", "holds",
+    ];
+    promised.sort_unstable();
+    assert_eq!(keys, promised);
+}
+
+#[test]
+fn the_table_lines_up_and_names_the_doubt() {
+    let text = table(&[row(&[1.0], &[2.0], 0.4, &["3 timeouts"])]);
+    assert_eq!(
+        text,
+        "case  unit  ours  peer   theirs  ratio  spread       n  bar   holds\n\
+         hit   us    1.00  nginx  2.00    0.500  0.500-0.500  1  0.40  NO\n\
+         invalid: hit against nginx: 3 timeouts\n"
+    );
+}

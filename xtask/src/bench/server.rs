@@ -1,0 +1,271 @@
+//! The servers under measure: Weir, its peers and the constant node, each started for its turn,
+//! pinned, and ended with its whole process group.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::http;
+
+/// The core of the server under measure.
+pub(crate) const SERVER_CORE: &str = "0";
+/// The core of the load and of the constant node.
+pub(crate) const LOAD_CORE: &str = "1";
+/// How long a server may take until it answers: Weir asks its nodes first.
+const READY_LIMIT: Duration = Duration::from_secs(15);
+/// How long a server may take to end after SIGTERM before SIGKILL.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Client connections that each server is allowed: above every case's number.
+const CONNECTIONS: usize = 12_000;
+
+/// What Weir does with answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// As delivered.
+    Default,
+    /// `--no-cache`.
+    Off,
+    /// Bounded to this many bytes.
+    Bytes(u64),
+}
+
+/// A server that can take a turn.
+#[derive(Debug, Clone)]
+pub(crate) enum Contender {
+    /// Ours: the program, who is behind it, and its cache.
+    Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
+    /// nginx returning these bytes.
+    NginxReturn { answer: String },
+    /// nginx with `proxy_cache` on POST.
+    NginxCache { node: SocketAddr },
+    /// nginx with `proxy_pass` over kept-alive connections.
+    NginxProxy { node: SocketAddr },
+    /// HAProxy over kept-alive connections.
+    Haproxy { node: SocketAddr },
+}
+
+impl Contender {
+    /// The name in tables.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Weir { label, .. } => label,
+            Self::NginxReturn { .. } => "nginx return",
+            Self::NginxCache { .. } => "nginx proxy_cache",
+            Self::NginxProxy { .. } => "nginx proxy_pass",
+            Self::Haproxy { .. } => "haproxy",
+        }
+    }
+
+    /// The header that proves that an answer came from this server's cache, and its value.
+    pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Weir { .. } => Some(("x-weir-cache", "hit")),
+            Self::NginxCache { .. } => Some(("x-cache", "HIT")),
+            _ => None,
+        }
+    }
+
+    /// The command that serves on `port`, with its files in `folder`.
+    fn command(&self, port: u16, folder: &Path) -> Result<Command> {
+        let place = |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
+            let path = folder.join(name);
+            let mut text = template
+                .replace("@PORT@", &port.to_string())
+                .replace("@DIR@", &folder.display().to_string())
+                .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
+                // Each proxied client needs a second descriptor.
+                .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
+            for (mark, value) in values {
+                text = text.replace(mark, value);
+            }
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(path)
+        };
+        let mut command = pinned(SERVER_CORE);
+        let nginx = |command: &mut Command, configuration: &Path| {
+            command.args(["nginx", "-e"]).arg(folder.join("error.log"));
+            command.arg("-p").arg(folder).arg("-c").arg(configuration);
+        };
+        match self {
+            Self::Weir { program, nodes, cache, .. } => {
+                command.arg(program).arg("serve");
+                let listen = format!("127.0.0.1:{port}");
+                if let Cache::Bytes(bytes) = cache {
+                    let urls = nodes.iter().enumerate().map(|(index, node)| {
+                        format!("[[node]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
+                    });
+                    let values = [
+                        ("@NODES@", urls.collect::<String>()),
+                        ("@BYTES@", bytes.to_string()),
+                    ];
+                    command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+                } else {
+                    for node in nodes {
+                        command.arg("--upstream").arg(format!("http://{node}"));
+                    }
+                    command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
+                }
+                if *cache == Cache::Off {
+                    command.arg("--no-cache");
+                }
+            }
+            Self::NginxReturn { answer } => {
+                let values = [("@ANSWER@", answer.clone())];
+                let template = include_str!("nginx_return.conf");
+                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+            }
+            Self::NginxCache { node } => {
+                let values = [("@BACKEND@", node.to_string())];
+                let template = include_str!("nginx_cache.conf");
+                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+            }
+            Self::NginxProxy { node } => {
+                let values = [("@BACKEND@", node.to_string())];
+                let template = include_str!("nginx_proxy.conf");
+                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+            }
+            Self::Haproxy { node } => {
+                let values = [("@BACKEND@", node.to_string())];
+                let template = include_str!("haproxy.cfg");
+                let configuration = place(template, "haproxy.cfg", &values)?;
+                command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
+            }
+        }
+        Ok(command)
+    }
+}
+
+/// A command that runs on one core only; the program is its first argument.
+pub(crate) fn pinned(core: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", core]);
+    command
+}
+
+/// A running server; dropping it ends its process group and removes its files.
+pub(crate) struct Server {
+    child: Child,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts `contender` and returns once it answers `probe` with 200.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not answer in time; the message quotes its last words.
+    pub(crate) fn start(contender: &Contender, probe: &str) -> Result<Self> {
+        let folder = scratch(contender.name())?;
+        let port = free_ports(1)?[0].port();
+        let command = contender.command(port, &folder)?;
+        Self::spawn(contender.name(), command, port, folder, probe)
+    }
+
+    /// Starts the constant node on as many ports as asked for and returns it with its addresses.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_backend(ports: usize, probe: &str) -> Result<(Self, Vec<SocketAddr>)> {
+        let addresses = free_ports(ports)?;
+        let mut command = pinned(LOAD_CORE);
+        command.arg(std::env::current_exe().context("cannot find myself")?).arg("backend");
+        for address in &addresses {
+            command.args(["--listen", &address.to_string()]);
+        }
+        let port = addresses[0].port();
+        let server = Self::spawn("the constant node", command, port, scratch("backend")?, probe)?;
+        Ok((server, addresses))
+    }
+
+    fn spawn(
+        name: &str,
+        mut command: Command,
+        port: u16,
+        folder: PathBuf,
+        probe: &str,
+    ) -> Result<Self> {
+        let log = fs::File::create(folder.join("out.log"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut server = Self { child, address, folder };
+        let since = Instant::now();
+        loop {
+            let reply = http::post(address, probe);
+            if reply.as_ref().is_ok_and(|reply| reply.status == 200) {
+                return Ok(server);
+            }
+            let ended = server.child.try_wait()?;
+            if ended.is_some() || since.elapsed() > READY_LIMIT {
+                let said = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
+                let answer = reply.map_or_else(
+                    |error| format!("{error:#}"),
+                    |reply| format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
+                );
+                anyhow::bail!("{name} does not serve ({answer}); it said: {}", said.trim_end());
+            }
+            // Outside a measure, and the only way to wait for another program's socket.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The leader of its process group.
+    pub(crate) fn group(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, name: &str) {
+        let group = format!("-{}", self.child.id());
+        // A group that is gone already is what was wanted.
+        let _sent = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.signal("-TERM");
+        let since = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if since.elapsed() > END_LIMIT {
+                self.signal("-KILL");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _reaped = self.child.wait();
+        let _removed = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A new empty folder, in memory where the machine offers that, so that no disk is measured.
+fn scratch(name: &str) -> Result<PathBuf> {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let name = name.replace(' ', "-");
+    for number in 0..1000 {
+        let folder = base.join(format!("weir-bench-{}-{name}-{number}", std::process::id()));
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot make {}", folder.display()));
+            }
+        }
+    }
+    anyhow::bail!("1000 scratch folders in {} are taken", base.display())
+}
+
+/// Addresses that nobody listens on now. The kernel does not hand a port out twice in a row, so
+/// the gap until the server binds it is safe on a machine that runs only the bench.
+fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
+    ensure!(count > 0, "0 ports asked for, at least 1 is needed");
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,52 @@
+//! Running other programs, and where this repository is. No decisions.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+#[path = "../../crates/weir/tests/support/programs.rs"]
+mod programs;
+
+pub(crate) use programs::find;
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+}
+
+/// A cargo command in the workspace, with the cargo that runs us.
+pub(crate) fn cargo_command() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs cargo with these arguments, its output passing through.
+///
+/// # Errors
+/// If cargo cannot be run or fails.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
+    run(cargo_command().args(arguments))
+}
+
+/// Runs a command to its end, its output passing through.
+///
+/// # Errors
+/// If it cannot be started or fails.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = line(command);
+    let status = command.status().with_context(|| format!("cannot run {line}"))?;
+    ensure!(status.success(), "{line} failed ({status})");
+    Ok(())
+}
+
+/// A command as one would type it.
+pub(crate) fn line(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());
+    [name].into_iter().chain(arguments).collect::<Vec<_>>().join(" ")
+}
