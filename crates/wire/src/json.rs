@@ -1,0 +1,418 @@
+//! JSON as bytes: a validating scanner that hands out slices of what it read.
+//!
+//! It decides whether bytes are one JSON text by RFC 8259 (UTF-8, no byte order mark, nothing
+//! after the value), refuses nesting beyond a limit, and notes members whose name occurs twice in
+//! one object, at any depth and after decoding escapes. It builds no tree and changes no byte.
+//! Walking bytes which are known to be valid is done by `json/walk.rs`; what the members mean is
+//! decided in `call.rs` and `answer.rs`.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+
+pub mod text;
+pub mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use text::Text;
+
+/// Nesting that no setting can raise: the scanner recurses once per level, and this many levels
+/// fit a thread's smallest usual stack (2 MiB) several times over.
+pub const DEPTH_CEILING: usize = 512;
+
+/// Objects up to this many members are searched for repeated names by comparison; larger ones
+/// get a hash set. Block, receipt and transaction objects have up to 30 members.
+const COMPARED_MEMBERS_MAX: usize = 32;
+
+/// What is wrong with a text, and at which byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{flaw} at byte {at}")]
+pub struct Fault {
+    /// Offset of the byte, counted from the start of the scanned bytes.
+    pub at: usize,
+    /// The kind of fault.
+    pub flaw: Flaw,
+}
+
+/// The kinds of fault that end a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// There is no value at all, only whitespace.
+    #[error("empty text where a json value is needed")]
+    Empty,
+    /// The text starts with the UTF-8 byte order mark, which RFC 8259 section 8.1 forbids.
+    #[error("byte order mark, which json text must not have,")]
+    ByteOrderMark,
+    /// A byte that cannot stand here.
+    #[error("unexpected byte 0x{0:02x}")]
+    Unexpected(u8),
+    /// The text ends inside a value.
+    #[error("text ends too early")]
+    End,
+    /// Something other than whitespace follows the value.
+    #[error("unexpected byte 0x{0:02x} after the json value")]
+    Trailing(u8),
+    /// A string holds bytes that are not UTF-8.
+    #[error("invalid utf-8 in a string")]
+    Utf8,
+    /// A string holds a control character that must be escaped.
+    #[error("unescaped control character 0x{0:02x} in a string")]
+    Control(u8),
+    /// An escape sequence that JSON does not have.
+    #[error("invalid escape sequence in a string")]
+    Escape,
+    /// A number not of the form that JSON allows.
+    #[error("invalid number")]
+    Number,
+    /// Arrays and objects are nested deeper than the limit.
+    #[error("nesting deeper than {0} levels")]
+    TooDeep(usize),
+}
+
+/// A cursor over bytes that validates what it passes.
+///
+/// Reading goes forward only: [`Scan::peek`] tells what comes, [`Scan::value`], [`Scan::members`]
+/// and [`Scan::elements`] pass one value, [`Scan::finish`] checks that nothing follows. A repeated
+/// member name does not end the scan: ask [`Scan::take_repeated`] after a value.
+pub struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+    depth_max: usize,
+    /// Names of the objects that are open now; each object owns a tail of it.
+    names: SmallVec<[&'a [u8]; COMPARED_MEMBERS_MAX]>,
+    repeated: Option<usize>,
+}
+
+/// What is known of the names in one open object.
+struct Seen<'a> {
+    base: usize,
+    /// One bit per name: a name whose bit is unset is new for certain.
+    marks: u64,
+    escapes: bool,
+    many: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
+}
+
+impl<'a> Scan<'a> {
+    /// A cursor at the start of `bytes` that allows `depth_max` nested arrays and objects, at
+    /// most [`DEPTH_CEILING`].
+    pub fn new(bytes: &'a [u8], depth_max: usize) -> Scan<'a> {
+        Scan {
+            bytes,
+            at: 0,
+            depth: 0,
+            depth_max: depth_max.min(DEPTH_CEILING),
+            names: SmallVec::new(),
+            repeated: None,
+        }
+    }
+
+    /// The offset of the next byte to be read.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The offset of the first repeated member name since the last call, if there was one.
+    pub fn take_repeated(&mut self) -> Option<usize> {
+        self.repeated.take()
+    }
+
+    /// The first byte of the next value, whitespace skipped.
+    ///
+    /// # Errors
+    /// [`Flaw::Empty`] or [`Flaw::ByteOrderMark`] at the start, [`Flaw::End`] later.
+    pub fn peek(&mut self) -> Result<u8, Fault> {
+        if self.at == 0 && self.bytes.starts_with(b"\xef\xbb\xbf") {
+            return Err(Fault { at: 0, flaw: Flaw::ByteOrderMark });
+        }
+        let fresh = self.at == 0;
+        match self.next_byte() {
+            Some(byte) => Ok(byte),
+            None if fresh => Err(self.fault(Flaw::Empty)),
+            None => Err(self.fault(Flaw::End)),
+        }
+    }
+
+    /// Passes one whole document and returns its value without surrounding whitespace.
+    ///
+    /// # Errors
+    /// The first fault met; repeated names are no fault here.
+    pub fn document(&mut self) -> Result<&'a [u8], Fault> {
+        let value = self.value()?;
+        self.finish()?;
+        Ok(value)
+    }
+
+    /// Passes one value, whitespace before it skipped, and returns its exact bytes.
+    ///
+    /// # Errors
+    /// The first fault met.
+    pub fn value(&mut self) -> Result<&'a [u8], Fault> {
+        let first = self.peek()?;
+        let start = self.at;
+        match first {
+            b'"' => {
+                self.string()?;
+            }
+            b'{' => self.members(|_, _| {})?,
+            b'[' => self.elements(|scan| scan.value().map(|_| true))?,
+            b't' => self.literal(b"true")?,
+            b'f' => self.literal(b"false")?,
+            b'n' => self.literal(b"null")?,
+            b'-' | b'0'..=b'9' => self.number()?,
+            other => return Err(self.fault(Flaw::Unexpected(other))),
+        }
+        Ok(&self.bytes[start..self.at])
+    }
+
+    /// Passes an object, calling `visit` with each member's name and the exact bytes of its
+    /// value.
+    ///
+    /// # Errors
+    /// The first fault met, also when the next value is not an object.
+    pub fn members(&mut self, mut visit: impl FnMut(Text<'a>, &'a [u8])) -> Result<(), Fault> {
+        self.open(b'{')?;
+        let mut seen = Seen { base: self.names.len(), marks: 0, escapes: false, many: None };
+        if self.next_byte() == Some(b'}') {
+            return self.close();
+        }
+        loop {
+            if self.peek()? != b'"' {
+                return Err(self.unexpected());
+            }
+            let name_at = self.at;
+            let name = self.string()?;
+            if self.repeats(&mut seen, name) && self.repeated.is_none() {
+                self.repeated = Some(name_at);
+            }
+            self.expect_byte(b':')?;
+            let value = self.value()?;
+            visit(name, value);
+            match self.next_byte() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.unexpected()),
+            }
+        }
+        self.names.truncate(seen.base);
+        self.close()
+    }
+
+    /// Passes an array, calling `each` with the cursor before every element; `each` passes
+    /// exactly one value, or returns false to leave the cursor where it is and end the walk.
+    ///
+    /// # Errors
+    /// The first fault met, also when the next value is not an array.
+    pub fn elements(
+        &mut self,
+        mut each: impl FnMut(&mut Scan<'a>) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        self.open(b'[')?;
+        if self.next_byte() == Some(b']') {
+            return self.close();
+        }
+        loop {
+            if !each(self)? {
+                return Ok(());
+            }
+            match self.next_byte() {
+                Some(b',') => self.at += 1,
+                Some(b']') => return self.close(),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// Checks that only whitespace is left.
+    ///
+    /// # Errors
+    /// [`Flaw::Trailing`] with the offset of the first other byte.
+    pub fn finish(&mut self) -> Result<(), Fault> {
+        match self.next_byte() {
+            None => Ok(()),
+            Some(byte) => Err(self.fault(Flaw::Trailing(byte))),
+        }
+    }
+
+    fn fault(&self, flaw: Flaw) -> Fault {
+        Fault { at: self.at, flaw }
+    }
+
+    fn unexpected(&self) -> Fault {
+        match self.bytes.get(self.at) {
+            Some(byte) => self.fault(Flaw::Unexpected(*byte)),
+            None => self.fault(Flaw::End),
+        }
+    }
+
+    #[inline]
+    fn next_byte(&mut self) -> Option<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(byte) => return Some(*byte),
+                None => return None,
+            }
+        }
+    }
+
+    #[inline]
+    fn expect_byte(&mut self, wanted: u8) -> Result<(), Fault> {
+        if self.next_byte() != Some(wanted) {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn open(&mut self, bracket: u8) -> Result<(), Fault> {
+        if self.next_byte() != Some(bracket) {
+            return Err(self.unexpected());
+        }
+        if self.depth >= self.depth_max {
+            return Err(self.fault(Flaw::TooDeep(self.depth_max)));
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Fault> {
+        self.depth -= 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &'static [u8]) -> Result<(), Fault> {
+        let rest = &self.bytes[self.at..];
+        if rest.starts_with(word) {
+            self.at += word.len();
+            return Ok(());
+        }
+        let same = rest.iter().zip(word).take_while(|(a, b)| a == b).count();
+        self.at += same;
+        Err(self.unexpected())
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        if self.bytes[self.at] == b'-' {
+            self.at += 1;
+        }
+        let whole = self.digits();
+        let leading_zero = whole > 1 && self.bytes[self.at - whole] == b'0';
+        let mut fine = whole > 0 && !leading_zero;
+        if fine && self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            fine = self.digits() > 0;
+        }
+        if fine && matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            fine = self.digits() > 0;
+        }
+        if fine { Ok(()) } else { Err(Fault { at: start, flaw: Flaw::Number }) }
+    }
+
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    #[inline]
+    fn string(&mut self) -> Result<Text<'a>, Fault> {
+        let start = self.at + 1;
+        let end = text::plain_end(self.bytes, start);
+        if self.bytes.get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(Text { raw: &self.bytes[start..end], escaped: false });
+        }
+        self.string_slow(start, end)
+    }
+
+    /// The rest of a string from its first byte that is not plain ASCII.
+    fn string_slow(&mut self, start: usize, from: usize) -> Result<Text<'a>, Fault> {
+        let mut at = from;
+        let mut escaped = false;
+        loop {
+            let flaw = match self.bytes.get(at) {
+                None => Flaw::End,
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(Text { raw: &self.bytes[start..at], escaped });
+                }
+                Some(b'\\') => match text::escape_len(&self.bytes[at..]) {
+                    Some(len) => {
+                        escaped = true;
+                        at = text::plain_end(self.bytes, at + len);
+                        continue;
+                    }
+                    None => Flaw::Escape,
+                },
+                Some(byte) if *byte < 0x20 => Flaw::Control(*byte),
+                Some(_) => {
+                    let rest = &self.bytes[at..];
+                    let run = rest.iter().position(|b| *b < 0x80).unwrap_or(rest.len());
+                    match std::str::from_utf8(&rest[..run]) {
+                        Ok(_) => {
+                            at = text::plain_end(self.bytes, at + run);
+                            continue;
+                        }
+                        Err(error) => {
+                            at += error.valid_up_to();
+                            Flaw::Utf8
+                        }
+                    }
+                }
+            };
+            return Err(Fault { at, flaw });
+        }
+    }
+
+    /// Whether the open object had a member of this name before; remembers the name.
+    #[inline]
+    fn repeats(&mut self, seen: &mut Seen<'a>, name: Text<'a>) -> bool {
+        if let Some(many) = &mut seen.many {
+            return !many.insert(name.decode());
+        }
+        let mark = if name.escaped { u64::MAX } else { 1 << text::mark(name.raw) };
+        let maybe = seen.marks & mark != 0;
+        seen.marks |= mark;
+        seen.escapes |= name.escaped;
+        let known = &self.names[seen.base..];
+        let found = maybe
+            && if seen.escapes {
+                known.iter().any(|k| Text::of(k).decode() == name.decode())
+            } else {
+                known.contains(&name.raw)
+            };
+        if known.len() == COMPARED_MEMBERS_MAX {
+            let mut many: HashSet<Cow<'a, [u8]>, RandomState> =
+                known.iter().map(|k| Text::of(k).decode()).collect();
+            many.insert(name.decode());
+            seen.many = Some(many);
+        }
+        self.names.push(name.raw);
+        found
+    }
+}
+
+/// Checks that `bytes` are one JSON text without repeated member names and returns its value
+/// without surrounding whitespace; the second part is the offset of a repeated name.
+///
+/// # Errors
+/// The first fault met.
+pub fn check(bytes: &[u8], depth_max: usize) -> Result<(&[u8], Option<usize>), Fault> {
+    let mut scan = Scan::new(bytes, depth_max);
+    let value = scan.document()?;
+    Ok((value, scan.take_repeated()))
+}

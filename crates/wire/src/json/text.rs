@@ -1,0 +1,190 @@
+//! JSON strings as they stand between their quotes: finding their end, decoding and writing
+//! escapes.
+//!
+//! Does not know objects or arrays (`json.rs`, `json/walk.rs`).
+
+use std::borrow::Cow;
+
+/// The bytes between the quotes of a JSON string that has been validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text<'a> {
+    /// The bytes as they were written, escapes and all.
+    pub raw: &'a [u8],
+    /// Whether `raw` holds an escape sequence.
+    pub escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The text with these raw bytes.
+    pub fn of(raw: &'a [u8]) -> Text<'a> {
+        Text { raw, escaped: memchr::memchr(b'\\', raw).is_some() }
+    }
+
+    /// The text of a raw JSON value that is a string, quotes included; none for other values.
+    pub fn from_value(raw: &'a [u8]) -> Option<Text<'a>> {
+        match raw {
+            [b'"', content @ .., b'"'] => Some(Text::of(content)),
+            _ => None,
+        }
+    }
+
+    /// The bytes that the text means. A surrogate without its partner, which the grammar allows,
+    /// becomes its three-byte form, so that different texts never decode to the same bytes.
+    #[inline]
+    pub fn decode(self) -> Cow<'a, [u8]> {
+        if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
+    }
+
+    /// The text as Unicode; none if it holds a surrogate without its partner.
+    #[inline]
+    pub fn to_str(self) -> Option<Cow<'a, str>> {
+        match self.decode() {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+}
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The offset of the first byte at or after `at` that is a quote, a backslash, a control
+/// character or not ASCII; the length of `bytes` if there is none.
+///
+/// Eight bytes at a time: subtracting from a word borrows only past the first hit, so the lowest
+/// flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the same).
+#[inline]
+pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let x = u64::from_le_bytes(*word);
+        let quote = (x ^ (LOW * b'"' as u64)).wrapping_sub(LOW);
+        let backslash = (x ^ (LOW * b'\\' as u64)).wrapping_sub(LOW);
+        let control = x.wrapping_sub(LOW * 0x20);
+        let hits = (quote | backslash | control | x) & HIGH;
+        if hits != 0 {
+            return at + (hits.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while let Some(byte) = bytes.get(at) {
+        if matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// The length of the escape sequence at the start of `bytes`, if it is one that JSON has.
+pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
+    match bytes.get(1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+        b'u' => bytes.get(2..6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+        _ => None,
+    }
+}
+
+/// Six bits of a name, spread so that the names of one object seldom share them.
+#[inline]
+pub(crate) fn mark(name: &[u8]) -> u32 {
+    let folded = if let (Some(head), Some(tail)) = (name.first_chunk::<8>(), name.last_chunk::<8>())
+    {
+        u64::from_le_bytes(*head) ^ u64::from_le_bytes(*tail).rotate_left(29)
+    } else if let (Some(head), Some(tail)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        u64::from(u32::from_le_bytes(*head)) << 32 | u64::from(u32::from_le_bytes(*tail))
+    } else {
+        name.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    // The multiplier is 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4).
+    ((folded ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
+}
+
+fn unescape(raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while let Some(offset) = memchr::memchr(b'\\', &raw[at..]) {
+        out.extend_from_slice(&raw[at..at + offset]);
+        at += offset;
+        let Some(letter) = raw.get(at + 1) else { break };
+        at += 2;
+        match letter {
+            b'b' => out.push(0x08),
+            b'f' => out.push(0x0c),
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'u' => {
+                let unit = unit_at(raw, at);
+                at = (at + 4).min(raw.len());
+                let low = if (0xd800..0xdc00).contains(&unit) && raw[at..].starts_with(b"\\u") {
+                    Some(unit_at(raw, at + 2)).filter(|low| (0xdc00..0xe000).contains(low))
+                } else {
+                    None
+                };
+                match low {
+                    Some(low) => {
+                        at = (at + 6).min(raw.len());
+                        push_scalar(&mut out, 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00));
+                    }
+                    None => push_scalar(&mut out, unit),
+                }
+            }
+            other => out.push(*other),
+        }
+    }
+    out.extend_from_slice(&raw[at.min(raw.len())..]);
+    out
+}
+
+/// The four hexadecimal digits at `at` as a number; missing or other bytes count as zero.
+fn unit_at(raw: &[u8], at: usize) -> u32 {
+    (at..at + 4).fold(0, |sum, i| {
+        let digit = raw.get(i).and_then(|b| (*b as char).to_digit(16)).unwrap_or(0);
+        sum << 4 | digit
+    })
+}
+
+fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
+    match char::from_u32(scalar) {
+        Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        // Only lone surrogates are no scalar values; their three-byte form never occurs in
+        // valid UTF-8, so it cannot collide with another text.
+        None => out.extend_from_slice(&[
+            0xe0 | (scalar >> 12) as u8,
+            0x80 | (scalar >> 6 & 0x3f) as u8,
+            0x80 | (scalar & 0x3f) as u8,
+        ]),
+    }
+}
+
+/// Appends `text` as a JSON string with quotes, escaping only what RFC 8259 section 7 demands.
+pub fn write(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut done = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let short = match byte {
+            b'"' => b'"',
+            b'\\' => b'\\',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            0..0x20 => 0,
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[done..at]);
+        done = at + 1;
+        if short != 0 {
+            out.extend_from_slice(&[b'\\', short]);
+        } else {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&[
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 0xf)],
+            ]);
+        }
+    }
+    out.extend_from_slice(&bytes[done..]);
+    out.push(b'"');
+}

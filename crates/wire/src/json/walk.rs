@@ -1,0 +1,179 @@
+//! Walking JSON that has been validated before: members, elements, skipping.
+//!
+//! Faster than `json.rs` because it checks nothing. On bytes that are not valid JSON the walk ends
+//! early or yields nonsense slices, but never panics and always ends.
+
+use std::ops::Range;
+
+use super::text::{self, Text};
+
+/// The elements of a raw array as spans within it; nothing for other values.
+pub fn spans(raw: &[u8]) -> Spans<'_> {
+    Spans { raw, at: opening(raw, b'[') }
+}
+
+/// The elements of a raw array as raw values; nothing for other values.
+pub fn elements(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
+    spans(raw).map(|span| &raw[span])
+}
+
+/// The members of a raw object as name and span of the value within it; nothing for other
+/// values.
+pub fn member_spans(raw: &[u8]) -> MemberSpans<'_> {
+    MemberSpans { raw, at: opening(raw, b'{') }
+}
+
+/// The members of a raw object as name and raw value; nothing for other values.
+pub fn members(raw: &[u8]) -> impl Iterator<Item = (Text<'_>, &[u8])> {
+    member_spans(raw).map(|(name, span)| (name, &raw[span]))
+}
+
+/// The member of this name of a raw object.
+pub fn member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
+    members(raw).find(|(name, _)| *name.decode() == *wanted.as_bytes()).map(|(_, value)| value)
+}
+
+/// The named top-level members of a raw object, in the order of `names`; all none for other
+/// values. Stops at the last one found.
+pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
+    let mut found = [None; N];
+    let mut missing = N;
+    if missing == 0 {
+        return found;
+    }
+    for (name, value) in members(raw) {
+        let name = name.decode();
+        let Some(place) = names.iter().position(|wanted| *name == *wanted.as_bytes()) else {
+            continue;
+        };
+        if found[place].replace(value).is_none() {
+            missing -= 1;
+            if missing == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The first and the last element of a raw array; none when it is empty or no array.
+pub fn edges_of(raw: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut walk = elements(raw);
+    let first = walk.next()?;
+    Some((first, walk.last().unwrap_or(first)))
+}
+
+/// Iterator of [`spans`].
+#[derive(Debug, Clone)]
+pub struct Spans<'a> {
+    raw: &'a [u8],
+    /// Where the next element may start; none when the walk is over.
+    at: Option<usize>,
+}
+
+impl Iterator for Spans<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = skip_space(self.raw, self.at.take()?);
+        let end = skip_value(self.raw, start)?;
+        self.at = after_comma(self.raw, end);
+        Some(start..end)
+    }
+}
+
+/// Iterator of [`member_spans`].
+#[derive(Debug, Clone)]
+pub struct MemberSpans<'a> {
+    raw: &'a [u8],
+    at: Option<usize>,
+}
+
+impl<'a> Iterator for MemberSpans<'a> {
+    type Item = (Text<'a>, Range<usize>);
+
+    fn next(&mut self) -> Option<(Text<'a>, Range<usize>)> {
+        let name_start = skip_space(self.raw, self.at.take()?);
+        if self.raw.get(name_start) != Some(&b'"') {
+            return None;
+        }
+        let (name_end, escaped) = skip_string(self.raw, name_start)?;
+        let colon = skip_space(self.raw, name_end);
+        let start = skip_space(self.raw, colon + 1);
+        let end = skip_value(self.raw, start)?;
+        self.at = after_comma(self.raw, end);
+        Some((Text { raw: &self.raw[name_start + 1..name_end - 1], escaped }, start..end))
+    }
+}
+
+fn opening(raw: &[u8], bracket: u8) -> Option<usize> {
+    let at = skip_space(raw, 0);
+    (raw.get(at) == Some(&bracket)).then_some(at + 1)
+}
+
+fn after_comma(raw: &[u8], at: usize) -> Option<usize> {
+    let at = skip_space(raw, at);
+    (raw.get(at) == Some(&b',')).then_some(at + 1)
+}
+
+fn skip_space(raw: &[u8], mut at: usize) -> usize {
+    while matches!(raw.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+/// The offset after the value at `at`; none if there is no value.
+fn skip_value(raw: &[u8], at: usize) -> Option<usize> {
+    match raw.get(at)? {
+        b'"' => skip_string(raw, at).map(|(end, _)| end),
+        b'{' | b'[' => skip_nested(raw, at),
+        _ => {
+            let rest = &raw[at..];
+            let len = rest
+                .iter()
+                .position(|b| matches!(b, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t'))
+                .unwrap_or(rest.len());
+            (len > 0).then_some(at + len)
+        }
+    }
+}
+
+fn skip_nested(raw: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    loop {
+        match raw.get(at)? {
+            b'"' => {
+                at = skip_string(raw, at)?.0;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// The offset after the closing quote of the string whose opening quote is at `at`, and whether
+/// the string has escapes.
+fn skip_string(raw: &[u8], at: usize) -> Option<(usize, bool)> {
+    let mut at = at + 1;
+    let mut escaped = false;
+    loop {
+        at = text::plain_end(raw, at);
+        match raw.get(at)? {
+            b'"' => return Some((at + 1, escaped)),
+            b'\\' => {
+                escaped = true;
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Goal and method: see the cases below.

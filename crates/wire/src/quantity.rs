@@ -1,0 +1,83 @@
+//! Numbers as JSON-RPC writes them: hexadecimal quantities and decimals.
+//!
+//! Only what fits 64 bits; larger numbers stay text everywhere in this project.
+
+use crate::json::text::Text;
+
+/// Reads a canonical quantity: `0x`, then hexadecimal digits without leading zeros, `0x0` for
+/// zero (execution-apis `src/schemas/base-types.yaml`, `uint64`). None for anything else.
+pub fn parse(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(b"0x")?;
+    if digits.len() > 1 && digits[0] == b'0' {
+        return None;
+    }
+    parse_digits(digits)
+}
+
+/// Reads a quantity with leading zeros allowed, as some nodes write and accept it.
+pub fn parse_lenient(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(b"0x")?;
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    match &digits[zeros..] {
+        [] if zeros > 0 => Some(0),
+        rest => parse_digits(rest),
+    }
+}
+
+fn parse_digits(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0, |sum, digit| {
+        (*digit as char).to_digit(16).map(|digit| sum << 4 | u64::from(digit))
+    })
+}
+
+/// Reads a decimal number without sign and without leading zeros that fits 64 bits.
+pub fn parse_decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || (text.len() > 1 && text[0] == b'0') {
+        return None;
+    }
+    text.iter().try_fold(0u64, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Reads a number from a raw JSON value: a quoted quantity (leading zeros allowed), or a plain
+/// decimal number as Harmony's `hmyv2_` and Bitcoin write it.
+pub fn from_value(raw: &[u8]) -> Option<u64> {
+    match Text::from_value(raw) {
+        Some(text) => parse_lenient(&text.decode()),
+        None => parse_decimal(raw),
+    }
+}
+
+/// Appends the canonical quantity, without quotes.
+pub fn write(out: &mut Vec<u8>, number: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend_from_slice(b"0x");
+    let nibbles = (64 - number.leading_zeros()).div_ceil(4).max(1);
+    for nibble in (0..nibbles).rev() {
+        out.push(DIGITS[(number >> (nibble * 4) & 0xf) as usize]);
+    }
+}
+
+/// Appends the number in decimal.
+pub fn write_decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests;
