@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    fn forget_floor(&mut self) {
+    pub(super) fn forget_floor(&mut self) {
         let number = self.floor;
         self.floor += 1;
         for at in 0..self.branches.len() {
