@@ -1,0 +1,12 @@
+//! Decisions as pure functions and small state machines: inputs in, decision out.
+//!
+//! Nothing here waits or reads the world: no sockets, tasks, clocks, files or randomness. `now` is
+//! the time since the process started, random bits are arguments, and every table has a bound. The
+//! callers are `path` (order of steps), `nodes` (polls and calls) and `cache` (validity on hit).
+//!
+//! Read in this order: `route` (which group), `cacheable` (bound to what), `choose` (which node),
+//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
+//! `heads` and `health` keep what is known of the chain and of the nodes.
+
+pub mod choose;
+pub mod heads;

@@ -1,0 +1,282 @@
+//! Which of a group's nodes gets the call: weighted turns, consistent hash, or the less loaded of two.
+//!
+//! The algorithms know nothing of health: the caller says which nodes are usable (`health` and
+//! `heads` know). Nodes are named by their index in the group.
+
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Points that one unit of weight puts on the ring: as ketama and nginx
+/// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
+pub const RING_POINTS_PER_WEIGHT: u32 = 160;
+
+/// Most points of one ring. Weights are scaled down together beyond it, so memory stays under 1 MiB.
+pub const RING_POINTS_MAX: u64 = 65_536;
+
+/// How much more than the average load a node of the ring may carry. The paper
+/// (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves
+/// O(1/(c-1)^2) moved keys; 1.25 is the value that HAProxy's manual gives for `hash-balance-factor`
+/// as a reasonable trade.
+pub const RING_BALANCE: f64 = 1.25;
+
+/// Decay of the latency estimate: the default of linkerd's balancer
+/// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's `PeakEwma`.
+pub const EWMA_DECAY: Duration = Duration::from_secs(10);
+
+/// Latency assumed of a node that has not answered yet: linkerd's default estimate of 30 ms.
+pub const EWMA_START: Duration = Duration::from_millis(30);
+
+/// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
+///
+/// Each choice adds every usable node's effective weight to its current weight, takes the node with
+/// the highest current weight, and subtracts the total from it: turns are spread evenly, not bunched.
+#[derive(Debug, Clone)]
+pub struct SmoothWeighted {
+    turns: Vec<Turn>,
+    fails_max: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    current: i64,
+    effective: i64,
+    configured: i64,
+}
+
+impl SmoothWeighted {
+    /// One entry per node. `fails_max` is nginx's `max_fails`: how many failures bring a node's
+    /// effective weight to nothing; 0 means that failures do not change weights.
+    pub fn new(weights: &[u32], fails_max: u32) -> Self {
+        let turn = |&weight: &u32| Turn {
+            current: 0,
+            effective: i64::from(weight),
+            configured: i64::from(weight),
+        };
+        Self { turns: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
+    }
+
+    /// The next node in turn among the usable ones.
+    pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut total = 0;
+        let mut best: Option<(usize, i64)> = None;
+        for (node, turn) in self.turns.iter_mut().enumerate() {
+            if !usable(node) {
+                continue;
+            }
+            turn.current += turn.effective;
+            total += turn.effective;
+            if turn.effective < turn.configured {
+                turn.effective += 1;
+            }
+            if best.is_none_or(|(_, current)| turn.current > current) {
+                best = Some((node, turn.current));
+            }
+        }
+        let (node, _) = best?;
+        self.turns[node].current -= total;
+        Some(node)
+    }
+
+    /// A call to `node` failed: its effective weight falls by its share of the failures allowed, and
+    /// comes back by one with each choice.
+    pub fn failed(&mut self, node: usize) {
+        if self.fails_max == 0 {
+            return;
+        }
+        let turn = &mut self.turns[node];
+        turn.effective = (turn.effective - turn.configured / self.fails_max).max(0);
+    }
+}
+
+/// A consistent hash ring with virtual nodes and bounded load.
+#[derive(Debug, Clone)]
+pub struct Ring {
+    points: Vec<(u64, u16)>,
+    weights: Vec<u32>,
+    balance: f64,
+}
+
+impl Ring {
+    /// A ring of named nodes with weights. The names, not the positions, fix the points, so a node
+    /// keeps its keys when others come and go.
+    pub fn new(nodes: &[(&str, u32)], balance: f64) -> Self {
+        let weight_sum: u64 = nodes.iter().map(|&(_, weight)| u64::from(weight)).sum();
+        let wanted = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
+        let mut points = Vec::with_capacity(wanted.min(RING_POINTS_MAX) as usize);
+        for (node, &(name, weight)) in nodes.iter().enumerate() {
+            let own = u64::from(weight) * u64::from(RING_POINTS_PER_WEIGHT);
+            let scaled = if wanted > RING_POINTS_MAX {
+                (u128::from(own) * u128::from(RING_POINTS_MAX) / u128::from(wanted)).max(1) as u64
+            } else {
+                own
+            };
+            let start = hash64(name.as_bytes());
+            points.extend((0..scaled).map(|turn| (mix64(start ^ mix64(turn + 1)), node as u16)));
+        }
+        points.sort_unstable();
+        points.dedup_by_key(|point| point.0);
+        Self {
+            points,
+            weights: nodes.iter().map(|&(_, weight)| weight).collect(),
+            balance: balance.max(1.0),
+        }
+    }
+
+    /// The first usable node clockwise of the key that carries less than its share of the load.
+    /// `loads` are the calls in flight per node.
+    pub fn pick(
+        &self,
+        key_hash: u64,
+        loads: &[u32],
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let mut load_sum = 1.0;
+        let mut weight_sum = 0.0;
+        for node in (0..self.weights.len()).filter(|&node| usable(node)) {
+            load_sum += f64::from(loads[node]);
+            weight_sum += f64::from(self.weights[node]);
+        }
+        let load_per_weight = self.balance * load_sum / weight_sum;
+        let start = self.points.partition_point(|point| point.0 < key_hash);
+        let clockwise = self.points[start..].iter().chain(&self.points[..start]);
+        let mut first = None;
+        for &(_, node) in clockwise {
+            let node = usize::from(node);
+            if !usable(node) {
+                continue;
+            }
+            first.get_or_insert(node);
+            let load_max = (load_per_weight * f64::from(self.weights[node])).ceil();
+            if f64::from(loads[node]) < load_max {
+                return Some(node);
+            }
+        }
+        first
+    }
+}
+
+/// FNV-1a over the bytes with a finaliser, the same in every process and release: replicas must put
+/// equal keys on equal nodes, which a seeded hash does not.
+pub fn hash64(bytes: &[u8]) -> u64 {
+    let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    mix64(fnv)
+}
+
+/// MurmurHash3's 64-bit finaliser (`fmix64`): FNV alone leaves the high bits of short keys alike.
+fn mix64(mut value: u64) -> u64 {
+    value ^= value >> 33;
+    value = value.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    value ^= value >> 33;
+    value = value.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    value ^ (value >> 33)
+}
+
+/// A node's latency estimate that rises at once and falls slowly: Finagle's `PeakEwma`, as in
+/// tower's `load::PeakEwma` which linkerd runs.
+#[derive(Debug, Clone, Copy)]
+pub struct PeakEwma {
+    rtt: f64,
+    updated: Duration,
+    decay: f64,
+}
+
+impl PeakEwma {
+    /// An estimate for a node not called yet. See [`EWMA_START`] and [`EWMA_DECAY`].
+    pub fn new(now: Duration, start: Duration, decay: Duration) -> Self {
+        Self {
+            rtt: start.as_secs_f64(),
+            updated: now,
+            decay: decay.as_secs_f64().max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// An answer took `rtt`. Feed a failed call with its whole deadline, else a node that fails fast
+    /// would look like the quickest.
+    pub fn observe(&mut self, now: Duration, rtt: Duration) {
+        let rtt = rtt.as_secs_f64();
+        if rtt > self.rtt {
+            self.rtt = rtt;
+        } else {
+            let kept = self.kept(now);
+            self.rtt = self.rtt * kept + rtt * (1.0 - kept);
+        }
+        self.updated = self.updated.max(now);
+    }
+
+    /// What one more call costs there: the estimate, decayed towards nothing while no answer came,
+    /// times the calls in flight and this one.
+    pub fn cost(&self, now: Duration, in_flight: u32) -> f64 {
+        self.rtt * self.kept(now) * (f64::from(in_flight) + 1.0)
+    }
+
+    fn kept(&self, now: Duration) -> f64 {
+        let elapsed = now.saturating_sub(self.updated).as_secs_f64();
+        (-elapsed / self.decay).exp()
+    }
+}
+
+/// The cheaper of two random candidates (power of two choices); candidates that `skip` names, such
+/// as nodes already tried for this call, are passed over. Constant time unless both are skipped.
+pub fn pick_two(
+    random: u64,
+    candidates: &[u16],
+    skip: impl Fn(u16) -> bool,
+    cost: impl Fn(u16) -> f64,
+) -> Option<u16> {
+    let count = candidates.len() as u64;
+    if count == 0 {
+        return None;
+    }
+    let low = ((random & 0xffff_ffff) * count) >> 32;
+    let first = candidates[low as usize];
+    let second = if count > 1 {
+        let high = ((random >> 32) * (count - 1)) >> 32;
+        candidates[(high + u64::from(high >= low)) as usize]
+    } else {
+        first
+    };
+    match (skip(first), skip(second)) {
+        (false, false) if cost(second) < cost(first) => Some(second),
+        (false, _) => Some(first),
+        (true, false) => Some(second),
+        (true, true) => {
+            let (head, tail) = candidates.split_at(low as usize);
+            tail.iter().chain(head).copied().find(|&node| !skip(node))
+        }
+    }
+}
+
+/// Primary and backup tiers: a tier is used only if no node of a lower one is usable.
+#[derive(Debug, Clone)]
+pub struct Order {
+    tiers: Vec<Vec<u16>>,
+}
+
+impl Order {
+    /// From each node's tier: 0 primary, 1 backup, and so on.
+    pub fn new(tiers: &[u8]) -> Self {
+        let mut numbers = tiers.to_vec();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let of_tier = |&number: &u8| {
+            (0..tiers.len() as u16).filter(|&node| tiers[usize::from(node)] == number).collect()
+        };
+        Self { tiers: numbers.iter().map(of_tier).collect() }
+    }
+
+    /// Fills `out` with the usable nodes of the first tier that has any. Meant to be called when a
+    /// node's state changes, not for each call.
+    pub fn candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
+        out.clear();
+        for tier in &self.tiers {
+            out.extend(tier.iter().copied().filter(|&node| usable(node)));
+            if !out.is_empty() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Goal: the balancing algorithms give the published sequences and shares. Method: small tables, and
+//! counted choices with fixed hashes.
+
+use super::*;
+use std::time::Duration;
+
+fn sequence(weights: &mut SmoothWeighted, count: usize) -> Vec<usize> {
+    (0..count).map(|_| weights.pick(|_| true).unwrap()).collect()
+}
+
+/// The example of nginx's commit message for the algorithm: weights 5, 1, 1 give a a b a c a a.
+#[test]
+fn turns_are_spread_as_in_nginx() {
+    let mut weights = SmoothWeighted::new(&[5, 1, 1], 1);
+    assert_eq!(sequence(&mut weights, 7), [0, 0, 1, 0, 2, 0, 0]);
+    assert_eq!(sequence(&mut weights, 7), [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn failure_lowers_the_weight_and_choices_restore_it() {
+    let mut weights = SmoothWeighted::new(&[4, 4], 2);
+    weights.failed(0);
+    weights.failed(0);
+    assert_eq!(weights.turns[0].effective, 0);
+    weights.failed(0);
+    assert_eq!(weights.turns[0].effective, 0, "never below nothing");
+    assert_eq!(sequence(&mut weights, 3), [1, 1, 0]);
+    assert_eq!(weights.turns[0].effective, 3);
+    let later = sequence(&mut weights, 40);
+    assert_eq!(weights.turns[0].effective, 4);
+    assert!(later.iter().filter(|&&node| node == 0).count() >= 18);
+}
+
+#[test]
+fn unusable_nodes_get_no_turn() {
+    let mut weights = SmoothWeighted::new(&[3, 2, 1], 1);
+    for _ in 0..12 {
+        assert_ne!(weights.pick(|node| node != 0), Some(0));
+    }
+    assert_eq!(weights.pick(|_| false), None);
+    assert_eq!(SmoothWeighted::new(&[], 1).pick(|_| true), None);
+}
+
+fn share(ring: &Ring, nodes: usize, keys: u64, usable: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut counts = vec![0; nodes];
+    for key in 0..keys {
+        let node = ring.pick(hash64(&key.to_le_bytes()), &vec![0; nodes], &usable);
+        counts[node.unwrap()] += 1;
+    }
+    counts
+}
+
+#[test]
+fn ring_shares_follow_the_weights() {
+    let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 2)], RING_BALANCE);
+    let counts = share(&ring, 3, 40_000, |_| true);
+    for (count, expected) in counts.iter().zip([10_000.0, 10_000.0, 20_000.0]) {
+        let ratio = *count as f64 / expected;
+        assert!((0.8..1.2).contains(&ratio), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_lost_node_moves_only_its_own_keys() {
+    let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 1)], RING_BALANCE);
+    for key in 0..10_000_u64 {
+        let key = hash64(&key.to_le_bytes());
+        let before = ring.pick(key, &[0; 3], |_| true).unwrap();
+        let after = ring.pick(key, &[0; 3], |node| node != 1).unwrap();
+        assert!(before == after || before == 1);
+    }
+    assert_eq!(ring.pick(7, &[0; 3], |_| false), None);
+}
+
+#[test]
+fn one_hot_key_cannot_overload_a_node() {
+    let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)], RING_BALANCE);
+    let mut loads = [0_u32; 4];
+    for _ in 0..100 {
+        let node = ring.pick(42, &loads, |_| true).unwrap();
+        loads[node] += 1;
+    }
+    let load_max = (RING_BALANCE * 100.0 / 4.0).ceil() as u32;
+    assert!(loads.iter().all(|&load| load <= load_max), "{loads:?}");
+    assert_eq!(loads.iter().sum::<u32>(), 100);
+}
+
+#[test]
+fn a_ring_of_huge_weights_stays_bounded() {
+    let ring = Ring::new(&[("a", u32::MAX), ("b", 1), ("c", u32::MAX)], RING_BALANCE);
+    assert!(ring.points.len() as u64 <= RING_POINTS_MAX + 3);
+    assert!(ring.points.iter().any(|point| point.1 == 1));
+}
+
+#[test]
+fn latency_rises_at_once_and_falls_slowly() {
+    let second = Duration::from_secs;
+    let mut node = PeakEwma::new(second(0), EWMA_START, EWMA_DECAY);
+    node.observe(second(1), Duration::from_millis(500));
+    assert!((node.cost(second(1), 0) - 0.5).abs() < 1e-9);
+    assert!((node.cost(second(1), 3) - 2.0).abs() < 1e-9);
+    node.observe(second(2), Duration::from_millis(10));
+    let after_one = node.cost(second(2), 0);
+    assert!((0.44..0.5).contains(&after_one), "{after_one}");
+    node.observe(second(40), Duration::from_millis(10));
+    let settled = node.cost(second(40), 0);
+    assert!((0.01..0.025).contains(&settled), "{settled}");
+    assert!(node.cost(second(140), 0) < 1e-5, "idle nodes are tried again");
+}
+
+#[test]
+fn of_two_the_cheaper_is_taken() {
+    let costs = [5.0, 1.0, 3.0];
+    let mut counts = [0; 3];
+    for turn in 0..3000_u64 {
+        let random = hash64(&turn.to_le_bytes());
+        let node = pick_two(random, &[0, 1, 2], |_| false, |node| costs[usize::from(node)]);
+        counts[usize::from(node.unwrap())] += 1;
+    }
+    assert_eq!(counts[0], 0, "the dearest never wins a pair");
+    assert!((1800..2200).contains(&counts[1]), "{counts:?}");
+}
+
+#[test]
+fn tried_nodes_are_skipped_while_others_remain() {
+    for turn in 0..200_u64 {
+        let random = hash64(&turn.to_le_bytes());
+        let only_two = pick_two(random, &[0, 1, 2, 3], |node| node != 2, |_| 1.0);
+        assert_eq!(only_two, Some(2));
+        assert_eq!(pick_two(random, &[4], |_| false, |_| 1.0), Some(4));
+        assert_eq!(pick_two(random, &[4], |_| true, |_| 1.0), None);
+        assert_eq!(pick_two(random, &[], |_| false, |_| 1.0), None);
+    }
+}
+
+#[test]
+fn backups_wait_for_the_last_primary() {
+    let order = Order::new(&[1, 0, 0, 7]);
+    let check = |usable: &[u16], expected: &[u16]| {
+        let mut out = vec![9];
+        order.candidates(|node| usable.contains(&node), &mut out);
+        assert_eq!(out, expected);
+    };
+    check(&[0, 1, 2, 3], &[1, 2]);
+    check(&[0, 2, 3], &[2]);
+    check(&[0, 3], &[0]);
+    check(&[3], &[3]);
+    check(&[], &[]);
+}

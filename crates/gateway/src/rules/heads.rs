@@ -1,0 +1,611 @@
+//! The head of a chain as several nodes show it, and what of the past may still change.
+//!
+//! One [`HeadTracker`] per chain is fed with polls and gives an immutable [`ChainView`]. It sends
+//! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts: `heads/node.rs`
+//! links one node's blocks, `heads/elect.rs` chooses among nodes, `heads/view.rs` is what readers see.
+//!
+//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
+//! [`HeadTracker::header`] per answered ask; after a step that says `changed`, [`HeadTracker::view`].
+
+use std::time::Duration;
+
+mod branch;
+mod elect;
+mod node;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use branch::Branch;
+use elect::{Elected, elect, witnesses};
+use node::{Claim, Linked, NodeChain, asks_of};
+use view::ReorgLog;
+
+pub use node::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
+pub use view::{ChainView, NodeView, REORG_MARKS_MAX};
+
+/// A block hash.
+pub type Hash = [u8; 32];
+
+/// A block as a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Height.
+    pub number: u64,
+    /// Hash.
+    pub hash: Hash,
+}
+
+/// What one poll of a node showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadSeen {
+    /// Height of its head.
+    pub number: u64,
+    /// Hash of its head.
+    pub hash: Hash,
+    /// Hash of the head's parent.
+    pub parent: Hash,
+    /// Height that it calls finalized, if it was asked and knows one.
+    pub finalized: Option<u64>,
+}
+
+/// A header wanted from a node: answer with [`HeadTracker::header`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Index of the node.
+    pub node: usize,
+    /// Height of the header.
+    pub number: u64,
+}
+
+/// Where the finalized height comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finality {
+    /// The nodes name it.
+    FromNodes,
+    /// Head minus so many blocks: for chains whose nodes name none.
+    Depth(u64),
+}
+
+/// How the tracker judges. All values are per chain.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadSettings {
+    /// Recent blocks kept per node and for the served chain; at least the finality distance.
+    pub window: usize,
+    /// Where the finalized height comes from.
+    pub finality: Finality,
+    /// Blocks that a node may be behind and still count as being at the head.
+    pub lag_max: u64,
+    /// Blocks that a head may rise beyond what the block time allows without a second witness.
+    pub jump_max: u64,
+    /// Depth up to which a lone node's branch change is believed at once.
+    pub rollback_max: u64,
+    /// Polls, per node that counts, for which a deeper rollback must persist without a second witness.
+    pub rollback_polls: u32,
+    /// Polls missed in a row after which a node's head no longer counts.
+    pub missed_max: u32,
+    /// Block time to start from; then it is measured.
+    pub block_time: Duration,
+}
+
+/// Two Ethereum epochs are 64 blocks; four times that, so that a late finality does not empty it.
+pub const WINDOW: usize = 256;
+/// A node polled just before a new block is one behind, and one more for slow import.
+pub const LAG_MAX: u64 = 2;
+/// More than a poll interval's blocks on the fastest chains (250 ms), less than a plausible lie.
+pub const JUMP_MAX: u64 = 64;
+/// Ethereum since the Merge has rarely seen more than 7 blocks (May 2022, the deepest known).
+pub const ROLLBACK_MAX: u64 = 8;
+/// Polls that a lone node must insist on a deeper rollback.
+pub const ROLLBACK_POLLS: u32 = 3;
+/// Polls missed before silence counts: one may be lost to a restart of the connection.
+pub const MISSED_MAX: u32 = 3;
+/// Polls, for one of two nodes, to be believed that it is the other which lags by thousands of blocks.
+pub const CLAIM_POLLS_CONTESTED: u32 = 10;
+/// A node counts as rising for so many block times after its last new block.
+const FRESH_BLOCKS: u32 = 20;
+/// And at least this long, for chains of very short block times that pause now and then.
+const FRESH_MIN: Duration = Duration::from_secs(10);
+/// Bounds of the measured block time: below a millisecond nothing is measured, above an hour a chain
+/// is halted rather than slow.
+const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
+const BLOCK_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// What happened, for logs and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadEvent {
+    /// The served chain left the blocks above `fork`, `depth` of them up to its former head.
+    Reorg {
+        /// Highest block kept.
+        fork: u64,
+        /// Blocks dropped.
+        depth: u64,
+    },
+    /// A node's own branch changed above `fork`.
+    NodeReorg {
+        /// The node.
+        node: usize,
+        /// Highest block kept.
+        fork: u64,
+        /// Blocks dropped.
+        depth: u64,
+    },
+    /// A live node fell more than the allowed number of blocks behind.
+    NodeLagging {
+        /// The node.
+        node: usize,
+        /// Blocks behind.
+        lag: u64,
+    },
+    /// The finalized height fell: everything cached must go.
+    FinalizedFell {
+        /// Before.
+        from: u64,
+        /// Now.
+        to: u64,
+    },
+    /// A node claims a head that nobody confirms and the block time does not allow.
+    HeadImplausible {
+        /// The node.
+        node: usize,
+        /// The claimed height.
+        number: u64,
+    },
+}
+
+/// What an input led to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Headers to fetch.
+    pub asks: Vec<Ask>,
+    /// What to log and count.
+    pub events: Vec<HeadEvent>,
+    /// Whether [`HeadTracker::view`] would now differ.
+    pub changed: bool,
+}
+
+/// Tracks one chain over its nodes.
+#[derive(Debug)]
+pub struct HeadTracker {
+    settings: HeadSettings,
+    nodes: Vec<NodeChain>,
+    views: Vec<NodeView>,
+    canonical: Branch,
+    head: Option<Head>,
+    /// The head last served, also while no node vouches for one: it is the floor for the next.
+    floor: Option<Head>,
+    head_since: Duration,
+    head_seq: u64,
+    block_time: Duration,
+    finalized: Option<u64>,
+    generation: u64,
+    reorgs: ReorgLog,
+    /// Polls in a row that wanted a rollback which still lacks evidence.
+    rollback_polls: u32,
+    finalized_low_polls: u32,
+}
+
+impl HeadTracker {
+    /// A tracker of `node_count` nodes of one chain.
+    pub fn new(settings: HeadSettings, node_count: usize) -> Self {
+        Self {
+            settings,
+            nodes: (0..node_count).map(|_| NodeChain::default()).collect(),
+            views: vec![NodeView::default(); node_count],
+            canonical: Branch::default(),
+            head: None,
+            floor: None,
+            head_since: Duration::ZERO,
+            head_seq: 0,
+            block_time: settings.block_time,
+            finalized: None,
+            generation: 0,
+            reorgs: ReorgLog::default(),
+            rollback_polls: 0,
+            finalized_low_polls: 0,
+        }
+    }
+
+    /// A poll of `node` was answered.
+    pub fn observe(&mut self, node: usize, now: Duration, seen: HeadSeen) -> Step {
+        let mut step = Step::default();
+        let chain = &mut self.nodes[node];
+        chain.missed = 0;
+        if let Some(finalized) = seen.finalized {
+            chain.finalized = Some(finalized);
+            chain.finalized_max = chain.finalized_max.max(Some(finalized));
+        }
+        if self.plausible(node, now, &seen, &mut step.events) {
+            let linked = self.nodes[node].link(now, &seen, self.settings.window);
+            self.linked(node, linked, &mut step);
+            self.walk(node, now, &mut step);
+            self.ask_fill(node, &mut step);
+        }
+        self.settle(now, true, &mut step);
+        step
+    }
+
+    /// A poll of `node` failed or was refused.
+    pub fn missed(&mut self, node: usize, now: Duration) -> Step {
+        let mut step = Step::default();
+        let chain = &mut self.nodes[node];
+        chain.missed = chain.missed.saturating_add(1);
+        self.settle(now, false, &mut step);
+        step
+    }
+
+    /// A header asked of `node` arrived. A header that was not found needs no call: the walk asks
+    /// again or starts anew at a later poll.
+    pub fn header(
+        &mut self,
+        node: usize,
+        now: Duration,
+        number: u64,
+        hash: Hash,
+        parent: Hash,
+    ) -> Step {
+        let mut step = Step::default();
+        let wanted = self.nodes[node].fill_wanted();
+        self.nodes[node].header(number, hash, parent, self.settings.window);
+        if wanted == Some(number) {
+            self.ask_fill(node, &mut step);
+        }
+        self.walk(node, now, &mut step);
+        self.settle(now, false, &mut step);
+        self.canonical.deepen(&self.nodes[node].branch);
+        step
+    }
+
+    /// The present state, to be shared with readers.
+    pub fn view(&self) -> ChainView {
+        ChainView {
+            head: self.head,
+            finalized: self.finalized,
+            finalized_by_nodes: self.settings.finality == Finality::FromNodes,
+            generation: self.generation,
+            head_seq: self.head_seq,
+            nodes: self.views.clone(),
+            window_bottom: self.canonical.bottom(),
+            window: self.canonical.hashes().collect(),
+            reorgs: self.reorgs.clone(),
+        }
+    }
+
+    /// The measured time between blocks, for poll intervals.
+    pub fn block_time(&self) -> Duration {
+        self.block_time
+    }
+
+    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by another
+    /// node, or insisted on while nobody else could tell.
+    fn plausible(
+        &mut self,
+        node: usize,
+        now: Duration,
+        seen: &HeadSeen,
+        events: &mut Vec<HeadEvent>,
+    ) -> bool {
+        let served = self.floor.map(|head| (head.number, self.head_since));
+        let own = self.nodes[node].head.map(|head| (head, self.nodes[node].moved));
+        let Some((base, since)) = own.max(served) else {
+            return true;
+        };
+        let elapsed = now.saturating_sub(since).as_nanos() / self.block_time.as_nanos().max(1);
+        let reach = base
+            .saturating_add(self.settings.jump_max)
+            .saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
+        let lie = seen.number > reach && self.contradicted(node, seen);
+        if !lie && (seen.number <= reach || self.confirmed(node, seen.number)) {
+            self.nodes[node].claim = None;
+            return true;
+        }
+        let polls = match self.nodes[node].claim {
+            Some(claim) if seen.number >= claim.number => claim.polls.saturating_add(1),
+            _ => 1,
+        };
+        if polls == 1 {
+            events.push(HeadEvent::HeadImplausible { node, number: seen.number });
+        }
+        let wanted = match self.others(node).count() {
+            0 => Some(self.settings.rollback_polls),
+            1 => Some(CLAIM_POLLS_CONTESTED),
+            _ => None,
+        };
+        let insisted = !lie && wanted.is_some_and(|wanted| polls >= wanted);
+        self.nodes[node].claim = (!insisted).then_some(Claim { number: seen.number, polls });
+        insisted
+    }
+
+    /// The other nodes that are live and have shown a head.
+    fn others(&self, node: usize) -> impl Iterator<Item = &NodeChain> {
+        let missed_max = self.settings.missed_max;
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(move |&(other, chain)| other != node && chain.missed < missed_max)
+            .map(|(_, chain)| chain)
+            .filter(|chain| chain.head.is_some() || chain.claim.is_some())
+    }
+
+    fn confirmed(&self, node: usize, number: u64) -> bool {
+        self.others(node).any(|chain| {
+            let claimed = chain.claim.map(|claim| claim.number);
+            chain
+                .head
+                .max(claimed)
+                .is_some_and(|other| other.saturating_add(self.settings.jump_max) >= number)
+        })
+    }
+
+    /// Whether another node holds the claimed block, or its parent, at another height: a hash has
+    /// only one height, so the claim is false.
+    fn contradicted(&self, node: usize, seen: &HeadSeen) -> bool {
+        self.others(node).any(|chain| {
+            (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
+                (hash == seen.hash && number != seen.number)
+                    || (hash == seen.parent && number + 1 != seen.number)
+            })
+        })
+    }
+
+    fn walk(&mut self, node: usize, now: Duration, step: &mut Step) {
+        // Taken out, so that the other nodes' blocks can be read meanwhile.
+        let mut chain = std::mem::take(&mut self.nodes[node]);
+        let others = &self.nodes;
+        let known = |number: u64, hash: Hash| {
+            let below = number.checked_sub(1)?;
+            others
+                .iter()
+                .find(|other| other.branch.get(number) == Some(hash))
+                .and_then(|other| other.branch.get(below))
+        };
+        let ask = asks_of(node, &mut step.asks);
+        let linked = chain.walk(now, self.settings.window, known, ask);
+        self.nodes[node] = chain;
+        self.linked(node, linked, step);
+    }
+
+    /// Asks for the next header below a young branch, unless another node's blocks tell it.
+    fn ask_fill(&mut self, node: usize, step: &mut Step) {
+        if self.nodes[node].fill_wanted().is_none() {
+            return;
+        }
+        let mut chain = std::mem::take(&mut self.nodes[node]);
+        for other in &self.nodes {
+            chain.branch.deepen(&other.branch);
+        }
+        chain.end_fill_if_deep();
+        if let Some(number) = chain.fill_wanted() {
+            step.asks.push(Ask { node, number });
+        }
+        self.nodes[node] = chain;
+    }
+
+    fn linked(&mut self, node: usize, linked: Linked, step: &mut Step) {
+        let (fork, top) = match linked {
+            Linked::No | Linked::Along => return,
+            Linked::Changed { fork, top } => (fork, top),
+            // Where it forked is unknown; only what is final is safe.
+            Linked::Apart { top } => (self.finalized.unwrap_or(0).min(top), top),
+        };
+        self.mark_reorg(fork);
+        step.events.push(HeadEvent::NodeReorg { node, fork, depth: top - fork });
+    }
+
+    fn mark_reorg(&mut self, fork: u64) {
+        self.generation += 1;
+        self.reorgs.push(self.generation, fork);
+    }
+
+    /// Elects the head, moves the served chain, and brings the derived values up to date.
+    fn settle(&mut self, now: Duration, polled: bool, step: &mut Step) {
+        let before = (self.head_seq, self.generation, self.finalized);
+        let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
+        let settings = self.settings;
+        let witnesses = witnesses(&self.nodes, now, settings.missed_max, settings.lag_max, fresh);
+        let elected = elect(&self.nodes, &witnesses, self.floor);
+        match elected {
+            Some(elected) if self.allowed(&elected, &witnesses, polled) => {
+                self.serve(now, &elected, &mut step.events);
+            }
+            // While a rollback waits for evidence the present head stays.
+            Some(_) => self.set_head(self.floor),
+            None => self.set_head(None),
+        }
+        self.settle_finalized(&witnesses, polled, &mut step.events);
+        let views = self.node_views(&mut step.events);
+        step.changed =
+            before != (self.head_seq, self.generation, self.finalized) || views != self.views;
+        self.views = views;
+    }
+
+    /// Whether the elected head may be served: it extends the present one, or there is evidence that
+    /// the present one is gone.
+    fn allowed(&mut self, elected: &Elected, witnesses: &[usize], polled: bool) -> bool {
+        let Some(floor) = self.floor else {
+            return true;
+        };
+        let winner = &self.nodes[elected.node];
+        let apart = winner.branch.bottom() > floor.number;
+        if winner.holds(floor.number, floor.hash) || apart {
+            self.rollback_polls = 0;
+            return true;
+        }
+        let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
+        let held = witnesses.iter().any(|&node| self.nodes[node].holds(floor.number, floor.hash));
+        let depth = self
+            .canonical
+            .fork(&winner.branch, elected.head.number.min(floor.number))
+            .map(|fork| floor.number - fork);
+        // A lower head on the same branch is no reorg: a node that held the served head went silent.
+        let evident = if behind {
+            false
+        } else {
+            elected.support >= 2 || depth.is_some_and(|depth| depth <= self.settings.rollback_max)
+        };
+        if evident && !(held && elected.support < 2) {
+            self.rollback_polls = 0;
+            return true;
+        }
+        if held {
+            self.rollback_polls = 0;
+            return false;
+        }
+        self.rollback_polls += u32::from(polled);
+        let wanted = self.settings.rollback_polls * witnesses.len() as u32;
+        let persisted = self.rollback_polls >= wanted;
+        if persisted {
+            self.rollback_polls = 0;
+        }
+        persisted
+    }
+
+    /// Makes the elected head the served one.
+    fn serve(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
+        let Elected { head, node, .. } = *elected;
+        let branch = &self.nodes[node].branch;
+        let former = self.floor;
+        let fork = self.canonical.fork(branch, head.number);
+        let mut dropped = None;
+        match fork {
+            Some(fork) => {
+                if fork < head.number && self.canonical.get(fork + 1).is_some() {
+                    dropped = Some(fork);
+                    self.canonical.cut_above(fork);
+                }
+                for number in fork + 1..=head.number {
+                    if let Some(hash) = branch.get(number) {
+                        self.canonical.push(hash);
+                    }
+                }
+            }
+            None => {
+                // Nothing in common: only what is final may have stayed.
+                dropped = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
+                self.canonical = branch.clone();
+                self.canonical.cut_above(head.number);
+            }
+        }
+        self.canonical.trim(self.settings.window);
+        if let (Some(fork), Some(former)) = (dropped, former) {
+            self.mark_reorg(fork);
+            let depth = former.number.saturating_sub(fork);
+            events.push(HeadEvent::Reorg { fork, depth });
+            if self.finalized.is_some_and(|finalized| finalized > fork) {
+                self.finalized_fell(fork, events);
+            }
+        }
+        self.measure(now, former, head);
+        self.floor = Some(head);
+        self.set_head(Some(head));
+    }
+
+    fn measure(&mut self, now: Duration, former: Option<Head>, head: Head) {
+        if former == Some(head) {
+            return;
+        }
+        if let Some(former) = former
+            && let Ok(blocks @ 1..) = u32::try_from(head.number.saturating_sub(former.number))
+        {
+            let each = now.saturating_sub(self.head_since) / blocks;
+            // Smoothed over about eight heads, so that one late block does not stretch it.
+            self.block_time = ((self.block_time * 7 + each.min(BLOCK_TIME_MAX)) / 8)
+                .clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
+        }
+        self.head_since = now;
+    }
+
+    fn set_head(&mut self, head: Option<Head>) {
+        if self.head != head {
+            self.head = head;
+            self.head_seq += 1;
+        }
+    }
+
+    fn settle_finalized(&mut self, witnesses: &[usize], polled: bool, events: &mut Vec<HeadEvent>) {
+        let Some(head) = self.head else {
+            return;
+        };
+        let named = match self.settings.finality {
+            Finality::Depth(depth) => Some(head.number.saturating_sub(depth)),
+            Finality::FromNodes => {
+                let mut named: Vec<u64> =
+                    witnesses.iter().filter_map(|&node| self.nodes[node].finalized).collect();
+                named.sort_unstable();
+                // The lower of two; with more, one node that names too low a height is left out.
+                named.get(usize::from(named.len() > 2)).copied()
+            }
+        };
+        let Some(named) = named.map(|named| named.min(head.number)) else {
+            return;
+        };
+        match self.finalized {
+            Some(finalized) if named < finalized => {
+                let fell = self.nodes_fell(witnesses, finalized);
+                self.finalized_low_polls =
+                    if fell { self.finalized_low_polls + u32::from(polled) } else { 0 };
+                let wanted = self.settings.rollback_polls * witnesses.len() as u32;
+                if fell && self.finalized_low_polls >= wanted {
+                    self.finalized_fell(named, events);
+                }
+            }
+            _ => {
+                self.finalized = Some(named);
+                self.finalized_low_polls = 0;
+            }
+        }
+    }
+
+    /// Whether as many nodes as can be asked have themselves taken back what they called final. A node
+    /// that merely joins with a lower height has not.
+    fn nodes_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
+        let naming = witnesses.iter().filter(|&&node| self.nodes[node].finalized.is_some()).count();
+        let fell = witnesses
+            .iter()
+            .map(|&node| &self.nodes[node])
+            .filter(|chain| chain.finalized < chain.finalized_max)
+            .filter(|chain| chain.finalized.is_some_and(|own| own < finalized))
+            .count();
+        fell >= naming.clamp(1, 2)
+    }
+
+    fn finalized_fell(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
+        let from = self.finalized.unwrap_or(to);
+        // What was thought final is not: nothing stored so far can be trusted.
+        self.mark_reorg(0);
+        self.finalized = Some(to);
+        self.finalized_low_polls = 0;
+        for chain in &mut self.nodes {
+            chain.finalized_max = chain.finalized;
+        }
+        events.push(HeadEvent::FinalizedFell { from, to });
+    }
+
+    fn node_views(&self, events: &mut Vec<HeadEvent>) -> Vec<NodeView> {
+        let view = |(node, chain): (usize, &NodeChain)| {
+            let live = chain.missed < self.settings.missed_max && chain.head.is_some();
+            let (Some(own), Some(served)) = (chain.head, self.head) else {
+                return NodeView { head: chain.head, live, ..NodeView::default() };
+            };
+            let lower = own.min(served.number);
+            let consistent = match self.canonical.get(lower) {
+                Some(hash) => chain.branch.get(lower) == Some(hash),
+                // Below the window nothing tells against it; it lags too far to be at the head.
+                None => true,
+            };
+            let lag = served.number - lower;
+            let lagging = lag > self.settings.lag_max;
+            if live && lagging && self.views[node].lag <= self.settings.lag_max {
+                events.push(HeadEvent::NodeLagging { node, lag });
+            }
+            NodeView {
+                head: chain.head,
+                lag,
+                live,
+                consistent,
+                at_head: live && consistent && !lagging,
+            }
+        };
+        self.nodes.iter().enumerate().map(view).collect()
+    }
+}

@@ -1,0 +1,507 @@
+//! Goal: the head is corroborated, never goes back without evidence, and every branch change is
+//! marked. Method: scripted polls in virtual time against small forked chains.
+
+use super::*;
+
+/// A block's hash in a test chain: the branch's letter and the height.
+fn hash(branch: u8, number: u64) -> Hash {
+    let mut hash = [branch; 32];
+    hash[24..].copy_from_slice(&number.to_be_bytes());
+    hash
+}
+
+/// Chain `branch` which leaves chain `a` above `fork`.
+#[derive(Clone, Copy)]
+struct Chain {
+    branch: u8,
+    fork: u64,
+}
+
+const A: Chain = Chain { branch: b'a', fork: 0 };
+
+fn fork(branch: u8, fork: u64) -> Chain {
+    Chain { branch, fork }
+}
+
+impl Chain {
+    fn hash(self, number: u64) -> Hash {
+        let branch = if number > self.fork { self.branch } else { b'a' };
+        hash(branch, number)
+    }
+
+    fn seen(self, number: u64) -> HeadSeen {
+        HeadSeen {
+            number,
+            hash: self.hash(number),
+            parent: self.hash(number.saturating_sub(1)),
+            finalized: None,
+        }
+    }
+}
+
+struct Net {
+    tracker: HeadTracker,
+    now: Duration,
+    events: Vec<HeadEvent>,
+    asked: usize,
+    highest_served: u64,
+}
+
+impl Net {
+    fn new(nodes: usize) -> Self {
+        Self::with(nodes, |_| {})
+    }
+
+    fn with(nodes: usize, adjust: impl FnOnce(&mut HeadSettings)) -> Self {
+        let mut settings = HeadSettings {
+            window: 64,
+            finality: Finality::FromNodes,
+            lag_max: 2,
+            jump_max: 16,
+            rollback_max: 4,
+            rollback_polls: 3,
+            missed_max: 3,
+            block_time: Duration::from_secs(1),
+        };
+        adjust(&mut settings);
+        Self {
+            tracker: HeadTracker::new(settings, nodes),
+            now: Duration::from_secs(100),
+            events: Vec::new(),
+            asked: 0,
+            highest_served: 0,
+        }
+    }
+
+    /// One poll, with every ask answered from the same chain.
+    fn poll(&mut self, node: usize, chain: Chain, number: u64) -> &mut Self {
+        self.poll_seen(node, chain, chain.seen(number))
+    }
+
+    fn poll_final(&mut self, node: usize, number: u64, finalized: u64) -> &mut Self {
+        let mut seen = A.seen(number);
+        seen.finalized = Some(finalized);
+        self.poll_seen(node, A, seen)
+    }
+
+    fn poll_seen(&mut self, node: usize, chain: Chain, seen: HeadSeen) -> &mut Self {
+        self.now += Duration::from_millis(100);
+        let mut step = self.tracker.observe(node, self.now, seen);
+        let mut asks = std::mem::take(&mut step.asks);
+        self.events.append(&mut step.events);
+        for _ in 0..1000 {
+            let Some(ask) = asks.pop() else { break };
+            self.asked += 1;
+            let (own, parent) = (chain.hash(ask.number), chain.hash(ask.number.saturating_sub(1)));
+            let mut step = self.tracker.header(ask.node, self.now, ask.number, own, parent);
+            asks.append(&mut step.asks);
+            self.events.append(&mut step.events);
+        }
+        assert!(asks.is_empty(), "a walk comes to rest");
+        self
+    }
+
+    fn miss(&mut self, node: usize, times: u32) -> &mut Self {
+        for _ in 0..times {
+            self.now += Duration::from_millis(100);
+            let mut step = self.tracker.missed(node, self.now);
+            self.events.append(&mut step.events);
+        }
+        self
+    }
+
+    fn wait(&mut self, seconds: u64) -> &mut Self {
+        self.now += Duration::from_secs(seconds);
+        self
+    }
+
+    #[track_caller]
+    fn head(&mut self, expected: Option<(Chain, u64)>) -> &mut Self {
+        let expected = expected.map(|(chain, number)| Head { number, hash: chain.hash(number) });
+        let view = self.tracker.view();
+        assert_eq!(view.head.map(|head| head.number), expected.map(|head| head.number));
+        assert_eq!(view.head, expected);
+        if let Some(head) = view.head {
+            assert_eq!(view.canonical(head.number), Some(head.hash));
+            self.highest_served = self.highest_served.max(head.number);
+        }
+        self
+    }
+
+    fn node(&self, node: usize) -> NodeView {
+        self.tracker.view().nodes[node]
+    }
+
+    fn has(&self, event: HeadEvent) -> bool {
+        self.events.contains(&event)
+    }
+}
+
+#[test]
+fn a_head_never_seen_is_not_zero_lag() {
+    let mut net = Net::new(2);
+    net.head(None).poll(0, A, 100).head(Some((A, 100)));
+    assert!(net.node(0).at_head);
+    assert_eq!(net.node(1), NodeView::default());
+}
+
+#[test]
+fn two_nodes_must_hold_the_head() {
+    let mut net = Net::new(3);
+    net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
+    net.poll(0, A, 101).head(Some((A, 100)));
+    net.poll(2, A, 102).head(Some((A, 101)));
+    net.poll(1, A, 102).head(Some((A, 102)));
+    assert_eq!(net.node(0).lag, 1);
+    assert!(net.node(0).at_head);
+    assert_eq!(net.tracker.view().generation, 0, "no reorg happened");
+}
+
+#[test]
+fn missing_blocks_are_walked_from_other_nodes_first() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    let filled = net.asked;
+    assert!(filled >= FILL_BLOCKS - 2 && filled < FILL_BLOCKS + 2, "{filled}");
+    net.poll(0, A, 110);
+    assert_eq!(net.asked - filled, 9, "the gap in one round");
+    net.poll(1, A, 110).head(Some((A, 110)));
+    assert_eq!(net.asked - filled, 9, "the second node needs none");
+    for number in 100..=110 {
+        assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
+    }
+}
+
+#[test]
+fn a_reorg_of_a_lone_node_is_followed_and_marked() {
+    for depth in 1..=4 {
+        let mut net = Net::new(1);
+        for number in 90..=100 {
+            net.poll(0, A, number);
+        }
+        let start = net.tracker.view();
+        let b = fork(b'b', 100 - depth);
+        net.poll(0, b, 101).head(Some((b, 101)));
+        let view = net.tracker.view();
+        assert!(net.has(HeadEvent::Reorg { fork: 100 - depth, depth }));
+        assert!(net.has(HeadEvent::NodeReorg { node: 0, fork: 100 - depth, depth }));
+        assert!(view.valid_since(start.generation, 100 - depth));
+        assert!(!view.valid_since(start.generation, 101 - depth));
+        assert!(view.valid_since(view.generation, 101 - depth));
+    }
+}
+
+#[test]
+fn a_deep_rollback_of_a_lone_node_needs_persistence() {
+    let mut net = Net::new(1);
+    for number in 90..=100 {
+        net.poll(0, A, number);
+    }
+    let b = fork(b'b', 92);
+    net.poll(0, b, 98).head(Some((A, 100)));
+    assert_eq!(net.tracker.view().generation, 1, "entries go at once");
+    assert!(!net.node(0).consistent);
+    net.poll(0, b, 98).head(Some((A, 100)));
+    net.poll(0, b, 98).head(Some((A, 100)));
+    net.poll(0, b, 98).head(Some((b, 98)));
+    assert!(net.node(0).at_head);
+    assert!(net.has(HeadEvent::Reorg { fork: 92, depth: 8 }));
+}
+
+#[test]
+fn a_deep_rollback_with_two_witnesses_is_taken_at_once() {
+    let mut net = Net::new(3);
+    for number in 90..=100 {
+        net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
+    }
+    let b = fork(b'b', 92);
+    net.poll(0, b, 99).head(Some((A, 100)));
+    net.poll(1, b, 99).head(Some((b, 99)));
+    assert!(!net.node(2).consistent);
+    net.poll(2, b, 99);
+    assert!(net.node(2).consistent);
+}
+
+#[test]
+fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
+    let mut net = Net::new(3);
+    for number in 98..=100 {
+        net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
+    }
+    let b = fork(b'b', 98);
+    let before = net.tracker.view().generation;
+    net.poll(2, b, 103).head(Some((A, 100)));
+    assert!(net.has(HeadEvent::NodeReorg { node: 2, fork: 98, depth: 2 }));
+    assert!(!net.tracker.view().valid_since(before, 99));
+    assert!(!net.node(2).consistent);
+    net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
+    let between = net.tracker.view().generation;
+    net.poll(2, A, 102);
+    assert!(!net.tracker.view().valid_since(between, 99), "and back again");
+    assert!(net.node(2).consistent);
+}
+
+#[test]
+fn two_nodes_apart_stay_on_the_served_branch_and_it_moves_on() {
+    let mut net = Net::new(2);
+    for number in 98..=100 {
+        net.poll(0, A, number).poll(1, A, number);
+    }
+    let b = fork(b'b', 98);
+    net.poll(1, b, 102).head(Some((A, 100)));
+    net.poll(0, A, 101).head(Some((A, 101)));
+    net.poll(0, b, 103).head(Some((b, 102)));
+}
+
+#[test]
+fn a_frozen_node_of_two_does_not_hold_the_head_back() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    for number in 101..=102 {
+        net.wait(1).poll(0, A, number).poll(1, A, 100).head(Some((A, 100)));
+    }
+    net.wait(1).poll(0, A, 103).poll(1, A, 100).head(Some((A, 103)));
+    assert!(net.has(HeadEvent::NodeLagging { node: 1, lag: 3 }));
+    assert!(!net.node(1).at_head);
+    assert!(net.node(1).consistent);
+    net.poll(1, A, 103);
+    assert!(net.node(1).at_head);
+    net.head(Some((A, 103)));
+}
+
+#[test]
+fn a_rogue_high_head_of_three_changes_nothing() {
+    let mut net = Net::new(3);
+    for number in 98..=100 {
+        net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
+    }
+    let rogue = fork(b'r', 100);
+    for number in 101..=130 {
+        net.wait(1).poll(0, A, number).poll(1, A, number);
+        net.poll(2, rogue, number + 1_000_000);
+        net.head(Some((A, number)));
+        assert!(net.node(0).at_head && net.node(1).at_head);
+    }
+    let implausible = HeadEvent::HeadImplausible { node: 2, number: 1_000_101 };
+    assert!(net.has(implausible));
+    assert!(!net.node(2).at_head);
+    net.poll(2, A, 130);
+    assert!(net.node(2).at_head, "and it may come back");
+}
+
+#[test]
+fn a_linked_rogue_branch_of_three_changes_nothing() {
+    let mut net = Net::new(3);
+    for number in 98..=100 {
+        net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
+    }
+    let rogue = fork(b'r', 100);
+    for number in 101..=160 {
+        net.wait(1).poll(2, rogue, number + 14);
+        net.poll(0, A, number).poll(1, A, number);
+        net.head(Some((A, number)));
+    }
+}
+
+#[test]
+fn the_same_hash_at_another_height_is_a_lie_for_ever() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    for number in 101..=140 {
+        net.wait(1).poll(0, A, number);
+        let mut seen = A.seen(number);
+        seen.number += 1000;
+        net.poll_seen(1, A, seen);
+    }
+    net.head(Some((A, 140)));
+    assert_eq!(net.node(1).head, Some(100));
+}
+
+#[test]
+fn a_jump_is_believed_with_a_second_witness_or_with_time() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    net.poll(0, A, 140).head(Some((A, 100)));
+    assert_eq!(net.node(0).head, Some(100));
+    net.poll(1, A, 140).poll(0, A, 140).head(Some((A, 140)));
+
+    let mut net = Net::new(1);
+    net.poll(0, A, 100).wait(60).poll(0, A, 150);
+    net.head(Some((A, 150)));
+
+    let mut net = Net::new(1);
+    net.poll(0, A, 100).poll(0, A, 150).poll(0, A, 150);
+    net.head(Some((A, 100))).poll(0, A, 150).head(Some((A, 150)));
+}
+
+#[test]
+fn a_syncing_node_of_two_is_left_behind_at_the_start() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 10).poll(1, A, 100_000);
+    for step in 1..40 {
+        net.wait(1).poll(0, A, 10 + step * 3).poll(1, A, 100_000 + step);
+    }
+    net.head(Some((A, 100_039)));
+    assert!(net.node(1).at_head);
+    assert!(!net.node(0).at_head);
+}
+
+#[test]
+fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
+    let mut net = Net::new(3);
+    for number in 98..=100 {
+        net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
+    }
+    net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
+    net.miss(0, 3).miss(1, 3).head(Some((A, 101)));
+    net.poll(2, A, 101).head(Some((A, 101)));
+    net.poll(2, A, 102).head(Some((A, 102)));
+
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100).poll(0, A, 101).poll(1, A, 101);
+    net.poll(1, A, 100).head(Some((A, 101)));
+    net.miss(0, 3).poll(1, A, 100).poll(1, A, 100);
+    net.head(Some((A, 101))).poll(1, A, 100).head(Some((A, 100)));
+    let before = net.tracker.view().generation;
+    let b = fork(b'b', 100);
+    net.poll(1, b, 101).head(Some((b, 101)));
+    assert!(!net.tracker.view().valid_since(before, 101));
+}
+
+#[test]
+fn without_any_witness_there_is_no_head() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    let seq = net.tracker.view().head_seq;
+    net.miss(0, 3).miss(1, 2).head(Some((A, 100)));
+    net.miss(1, 1).head(None);
+    assert!(net.tracker.view().head_seq > seq);
+    net.poll(1, A, 101).head(Some((A, 101)));
+}
+
+#[test]
+fn finalized_is_the_second_lowest_and_never_falls_quietly() {
+    let mut net = Net::new(3);
+    net.poll_final(0, 100, 90).poll_final(1, 100, 80).poll_final(2, 100, 10);
+    assert_eq!(net.tracker.view().finalized, Some(90), "grew while nodes joined");
+    let mut net = Net::new(3);
+    net.poll_final(2, 100, 10).poll_final(1, 100, 80).poll_final(0, 100, 90);
+    assert_eq!(net.tracker.view().finalized, Some(80));
+    assert!(net.tracker.view().is_finalized(80) && !net.tracker.view().is_finalized(81));
+    net.miss(0, 3).miss(1, 3);
+    for _ in 0..20 {
+        net.poll_final(2, 100, 10);
+    }
+    assert_eq!(net.tracker.view().finalized, Some(80), "node 2 never said more");
+    assert!(net.events.iter().all(|event| !matches!(event, HeadEvent::FinalizedFell { .. })));
+}
+
+#[test]
+fn a_finalized_height_taken_back_flushes_everything() {
+    let mut net = Net::new(1);
+    net.poll_final(0, 100, 90);
+    let before = net.tracker.view().generation;
+    net.poll_final(0, 100, 50).poll_final(0, 100, 50);
+    assert_eq!(net.tracker.view().finalized, Some(90));
+    assert!(net.tracker.view().valid_since(before, 50));
+    net.poll_final(0, 100, 50);
+    assert_eq!(net.tracker.view().finalized, Some(50));
+    assert!(net.has(HeadEvent::FinalizedFell { from: 90, to: 50 }));
+    assert!(!net.tracker.view().valid_since(before, 1));
+}
+
+#[test]
+fn a_reorg_below_the_finality_depth_is_an_alarm() {
+    let mut net = Net::with(1, |settings| settings.finality = Finality::Depth(2));
+    for number in 95..=100 {
+        net.poll(0, A, number);
+    }
+    let view = net.tracker.view();
+    assert_eq!(view.finalized, Some(98));
+    assert!(!view.finalized_by_nodes);
+    net.poll(0, fork(b'b', 97), 101);
+    assert!(net.has(HeadEvent::FinalizedFell { from: 98, to: 97 }));
+    assert!(!net.tracker.view().valid_since(view.generation, 1));
+}
+
+#[test]
+fn a_node_without_a_common_past_keeps_only_what_is_final() {
+    let mut net = Net::new(1);
+    net.poll_final(0, 100, 90);
+    let before = net.tracker.view();
+    net.wait(1000).poll(0, A, 1000).head(Some((A, 1000)));
+    let view = net.tracker.view();
+    assert!(view.valid_since(before.generation, 90));
+    assert!(!view.valid_since(before.generation, 91));
+}
+
+#[test]
+fn marks_stay_bounded_and_err_on_the_safe_side() {
+    let mut log = ReorgLog::default();
+    for generation in 1..=1000 {
+        log.push(generation, generation * 10);
+    }
+    let view = |generation| ChainView { generation, reorgs: log.clone(), ..ChainView::default() };
+    let now = view(1000);
+    assert!(now.valid_since(1000, u64::MAX));
+    assert!(now.valid_since(990, 9910) && !now.valid_since(990, 9911));
+    assert!(now.valid_since(0, 10) && !now.valid_since(0, 11));
+    assert!(!now.valid_since(500, 5011), "merged marks may only drop more");
+    log.push(1001, 5);
+    let now = ChainView { generation: 1001, reorgs: log, ..ChainView::default() };
+    assert!(!now.valid_since(1000, 6) && now.valid_since(0, 5));
+}
+
+mod random {
+    //! Random polls of honest nodes on a chain that reorganises: what is served is always true of
+    //! the chain at some instant, and marks cover every change.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_lone_honest_node_is_followed_exactly(
+            steps in proptest::collection::vec((1_u64..4, 0_u64..5), 1..60),
+        ) {
+            let mut net = Net::new(1);
+            // The chain as hashes; each step drops some blocks and adds more than it dropped.
+            let mut chain: Vec<Hash> = (0..100).map(|number| hash(b'a', number)).collect();
+            let mut stored: Vec<(u64, u64, Hash)> = Vec::new();
+            for (turn, (grow, drop)) in steps.into_iter().enumerate() {
+                chain.truncate(chain.len() - drop as usize);
+                for _ in 0..grow + drop {
+                    chain.push(hash(turn as u8, chain.len() as u64));
+                }
+                let number = chain.len() as u64 - 1;
+                let seen = HeadSeen {
+                    number,
+                    hash: chain[number as usize],
+                    parent: chain[number as usize - 1],
+                    finalized: None,
+                };
+                net.wait(1);
+                let mut asks = net.tracker.observe(0, net.now, seen).asks;
+                while let Some(ask) = asks.pop() {
+                    let at = ask.number as usize;
+                    asks.extend(net.tracker.header(0, net.now, ask.number, chain[at], chain[at - 1]).asks);
+                }
+                let view = net.tracker.view();
+                prop_assert_eq!(view.head.map(|head| head.hash), chain.last().copied());
+                for back in 0..8 {
+                    if let Some(known) = view.canonical(number - back) {
+                        prop_assert_eq!(known, chain[(number - back) as usize]);
+                    }
+                }
+                for &(generation, number, stored) in &stored {
+                    if view.valid_since(generation, number) {
+                        prop_assert_eq!(stored, chain[number as usize]);
+                    }
+                }
+                for back in 0..3 {
+                    stored.push((view.generation, number - back, chain[(number - back) as usize]));
+                }
+            }
+        }
+    }
+}
