@@ -9,6 +9,7 @@
 //!
 //! It opens no sockets and starts nothing.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -243,12 +244,21 @@ pub struct Node {
 }
 
 /// How to speak TLS with one node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tls {
     /// Trust anchors, verification and session store; shared by all connections to the node.
     pub client: Arc<rustls::ClientConfig>,
     /// The name that is asked for and verified.
     pub server_name: rustls::pki_types::ServerName<'static>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Tls")
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Nodes that serve certain methods of one chain in one way.
@@ -334,8 +344,8 @@ impl Config {
     /// cannot be read.
     pub fn from_file(path: &Path) -> Result<Config, Faults> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Faults::unreadable(&name, &error))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Faults::unreadable(&name, &error))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Config::from_text(&name, &text, folder, &|name| std::env::var(name).ok())
     }
@@ -344,7 +354,8 @@ impl Config {
     /// file names in it begin, `environment` what `${VAR}` stands for.
     ///
     /// # Errors
-    /// Every fault of the text at once, each with its place.
+    /// Every fault of the text at once, each with its place; of a text that is not TOML, only those
+    /// of its syntax.
     pub fn from_text(
         name: &str,
         text: &str,
@@ -352,8 +363,11 @@ impl Config {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, Faults> {
         let mut report = Report::of_file(name, text);
-        let written = file::read(text, &expand::World { folder, environment }, &mut report);
-        checked::check(&written, folder, report)
+        let world = expand::World { folder, environment };
+        match file::read(text, &world, &mut report) {
+            Some(written) => checked::check(&written, folder, report),
+            None => Err(report.finish()),
+        }
     }
 
     /// The configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family on

@@ -5,6 +5,9 @@
 
 use std::path::Path;
 
+#[cfg(test)]
+mod tests;
+
 /// The outside of a configuration: read once, while it is checked.
 pub(super) struct World<'a> {
     /// Where relative file names begin.
@@ -50,8 +53,7 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
     };
-    let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+    if !is_variable_name(name) {
         return Err("what stands in ${…} is neither NAME, NAME:-default nor file:PATH".to_owned());
     }
     // As in a shell, `:-` also replaces a variable that is set to nothing.
@@ -60,6 +62,20 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
         (None, Some(default)) => Ok(default.to_owned()),
         (None, None) => Err(format!("the environment variable {name} is not set or empty")),
     }
+}
+
+/// Whether a text is one `${VAR}` or `${file:PATH}` and nothing else, so that showing it shows
+/// where a secret is but not the secret.
+pub(super) fn is_reference(text: &str) -> bool {
+    let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inside.is_some_and(|inside| {
+        is_variable_name(inside) || (inside.starts_with("file:") && !inside.contains('}'))
+    })
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn secret_file(path: &str, world: &World<'_>) -> Result<String, String> {

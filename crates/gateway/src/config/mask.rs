@@ -8,6 +8,9 @@ use std::ops::Range;
 
 use super::url::MASK;
 
+#[cfg(test)]
+mod tests;
+
 /// The byte ranges of a text that stand for values, with what is shown instead; `None` hides
 /// everything but the keys, for a text whose structure is not known.
 pub(super) struct Masks {
@@ -119,7 +122,7 @@ fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
     let is_table = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
     let shown = match line.split_once('=') {
         Some((key, _)) if is_key(key) => format!("{key}= {MASK}"),
-        None if is_table || is_key(line) => line.split('#').next().unwrap_or_default().to_owned(),
+        None if is_table => line.split('#').next().unwrap_or_default().to_owned(),
         _ => MASK.to_owned(),
     };
     let shown = shown.trim_end().to_owned();

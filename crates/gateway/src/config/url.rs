@@ -20,7 +20,7 @@ const SHOWN_DIGITS_MAX: usize = 2;
 
 /// Host labels from this length on are masked if they hold a digit: some providers make the key a
 /// label of the host name.
-const MASKED_LABEL_BYTES_MIN: usize = 20;
+const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 /// What stands in place of a secret.
 pub(super) const MASK: &str = "***";
@@ -141,9 +141,20 @@ impl fmt::Debug for NodeUrl {
 /// Any text that may be a URL, fit to be shown: a URL without its secrets, and `***` for what
 /// cannot be read as one.
 pub(super) fn masked(text: &str) -> String {
-    match NodeUrl::parse(text) {
-        Ok(url) => url.to_string(),
-        Err(_) => MASK.to_owned(),
+    const OTHER_SCHEMES: [&str; 3] = ["ws", "wss", "ipc"];
+    if let Ok(url) = NodeUrl::parse(text) {
+        return url.to_string();
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
+    // Without a scheme it may be a bare key; only what has a host's form is none.
+    let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
+    let shown = url.to_string();
+    let shown = shown.trim_start_matches("http://");
+    match scheme {
+        "" if is_host => shown.to_owned(),
+        scheme if OTHER_SCHEMES.contains(&scheme) => format!("{scheme}://{shown}"),
+        _ => MASK.to_owned(),
     }
 }
 
@@ -220,9 +231,10 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().enumerate().fold(0u32, |word, (i, byte)| {
-            word | u32::from(*byte) << (16 - 8 * i)
-        });
+        let word = chunk
+            .iter()
+            .enumerate()
+            .fold(0u32, |word, (i, byte)| word | u32::from(*byte) << (16 - 8 * i));
         for i in 0..4 {
             let sextet = (word >> (18 - 6 * i)) as usize & 63;
             text.push(if i <= chunk.len() { ALPHABET[sextet] as char } else { '=' });

@@ -45,11 +45,20 @@ fn user_part_becomes_basic_authorization() {
 fn secrets_are_not_printed() {
     let cases = [
         ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
-        ("https://mainnet.infura.io/v3/84842078b09946638c03157f83405213", "https://mainnet.infura.io/v3/***"),
+        (
+            "https://mainnet.infura.io/v3/84842078b09946638c03157f83405213",
+            "https://mainnet.infura.io/v3/***",
+        ),
         ("https://user:pass@node.example/rpc", "https://***@node.example/rpc"),
-        ("https://lb.drpc.org/ogrpc?network=ethereum&dkey=Ak765fp4", "https://lb.drpc.org/ogrpc?***"),
+        (
+            "https://lb.drpc.org/ogrpc?network=ethereum&dkey=Ak765fp4",
+            "https://lb.drpc.org/ogrpc?***",
+        ),
         ("https://x.quiknode.pro/0123456789abcdef0123/", "https://x.quiknode.pro/***/"),
-        ("https://0123456789abcdef0123456789abcdef.eth.rpc.rivet.cloud/", "https://***.eth.rpc.rivet.cloud"),
+        (
+            "https://0123456789abcdef0123456789abcdef.eth.rpc.rivet.cloud/",
+            "https://***.eth.rpc.rivet.cloud",
+        ),
         ("http://[::1]:9500/ext/bc/C/rpc", "http://[::1]:9500/ext/bc/C/rpc"),
         ("https://h/api/v1/hmy/v2", "https://h/api/v1/hmy/v2"),
         ("https://h/s3cr3t1", "https://h/***"),
@@ -59,7 +68,21 @@ fn secrets_are_not_printed() {
         assert_eq!(url.to_string(), expected);
         assert_eq!(format!("{url:?}"), expected);
     }
-    assert_eq!(masked("not a url with KEY"), "***");
+}
+
+#[test]
+fn what_is_no_url_is_shown_only_where_it_cannot_be_a_key() {
+    let cases = [
+        ("not a url with KEY", "***"),
+        ("KEY", "***"),
+        ("localhost:8545", "localhost:8545"),
+        ("127.0.0.1:8545/v3/0123456789", "127.0.0.1:8545/v3/***"),
+        ("wss://h/0123456789", "wss://h/***"),
+        ("KEY://h", "***"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(masked(text), expected);
+    }
 }
 
 #[test]

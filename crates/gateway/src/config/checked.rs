@@ -1,0 +1,241 @@
+//! From what was written to what is wanted: whether the values fit each other.
+//!
+//! Each value by itself was judged when it was read (`config/file.rs`). Here names are looked up,
+//! defaults that follow from elsewhere are drawn, bounds between keys are held, and what looks
+//! like a mistake is noted as a warning. Faults are gathered to the end, so that a name that is
+//! misspelt does not hide the next one.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use wire::call::Limits;
+
+use super::fault::{Faults, Report, Severity};
+use super::field::{CACHE, CALL, FRONT, HEALTH, LOG, SERVER};
+use super::file::{Entry, Written, nearest};
+use super::kind::{ShownBytes, ShownDuration};
+use super::{Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, RetryBudget};
+
+mod chains;
+mod groups;
+mod nodes;
+
+/// The configuration, or every fault of it.
+pub(super) fn check(
+    written: &Written,
+    folder: &Path,
+    mut report: Report<'_>,
+) -> Result<Config, Faults> {
+    let mut chains = chains::check(written, &mut report);
+    let nodes = nodes::check(written, folder, &mut chains, &mut report);
+    let groups = groups::check(written, &mut chains, &nodes, &mut report);
+    let (listen, admin) = addresses(&written.once(&SERVER), &mut report);
+    let server = written.once(&SERVER);
+    let call = written.once(&CALL);
+    let config = Config {
+        listen,
+        admin,
+        threads: threads(&server, &mut report),
+        drain_deadline: server.value("drain_deadline").duration(),
+        front: front(&written.once(&FRONT)),
+        cache: cache(&written.once(&CACHE), &mut report),
+        health: health(&written.once(&HEALTH), &mut report),
+        retry: RetryBudget {
+            share_max: call.value("retry_share_max").number(),
+            rate_min: call.value("retry_rate_min").count() as u32,
+        },
+        log: log(&written.once(&LOG)),
+        chains,
+        nodes,
+        groups,
+        warnings: Faults { file: None, list: Vec::new() },
+    };
+    // Beside faults warnings are noise: a node that could not be read looks like a missing one.
+    let faulty = report.has_faults();
+    let mut found = report.finish();
+    if faulty {
+        found.list.retain(|fault| fault.severity == Severity::Fault);
+        return Err(found);
+    }
+    Ok(Config { warnings: found, ..config })
+}
+
+fn addresses(server: &Entry, report: &mut Report<'_>) -> (SocketAddr, Option<SocketAddr>) {
+    let listen = server.value("listen").address();
+    let listen = listen.expect("only the admin address can be off");
+    let admin = server.value("admin").address();
+    if let Some(admin) = admin {
+        if admin == listen && admin.port() != 0 {
+            let message = "clients and admin cannot share an address";
+            let key = if server.set("admin").is_some() { "admin" } else { "listen" };
+            refuse(report, server, key, message, "two different ports");
+        } else if !admin.ip().is_loopback() {
+            let span = server.set("admin").and_then(|set| set.span.clone());
+            let message = "metrics and status have no password and are open to other machines";
+            let advice = "127.0.0.1, or a firewall before it";
+            report.warn(span.as_ref(), server.key("admin"), message, advice);
+        }
+    }
+    (listen, admin)
+}
+
+fn threads(server: &Entry, report: &mut Report<'_>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let Some(set) = server.set("threads") else { return cores };
+    let threads = server.value("threads").size();
+    if threads > cores {
+        let message = "more threads than this machine has cores";
+        report.warn(set.span.as_ref(), server.key("threads"), message, "as many as cores");
+    }
+    threads
+}
+
+fn front(front: &Entry) -> Front {
+    let origins = front.value("cors_origins").texts();
+    let cors = if origins.iter().any(|origin| origin == "*") {
+        Cors::Any
+    } else {
+        Cors::Origins(origins.into_iter().map(String::into_boxed_str).collect())
+    };
+    Front {
+        connections_max: front.value("connections_max").size(),
+        limits: Limits {
+            body_bytes_max: front.value("body_bytes_max").size(),
+            depth_max: front.value("depth_max").size(),
+            batch_calls_max: front.value("batch_calls_max").size(),
+            method_bytes_max: front.value("method_bytes_max").size(),
+            id_bytes_max: front.value("id_bytes_max").size(),
+        },
+        header_bytes_max: front.value("header_bytes_max").size(),
+        batch_answer_bytes_max: front.value("batch_answer_bytes_max").size(),
+        header_timeout: front.value("header_timeout").duration(),
+        body_timeout: front.value("body_timeout").duration(),
+        idle_timeout: front.value("idle_timeout").duration(),
+        cors,
+        compression: front.value("compression").switch(),
+        compression_bytes_min: front.value("compression_bytes_min").size(),
+        content_type: match front.value("content_type").choice() {
+            "strict" => ContentType::Strict,
+            _ => ContentType::Lenient,
+        },
+        answer_headers: front.value("answer_headers").switch(),
+    }
+}
+
+fn cache(cache: &Entry, report: &mut Report<'_>) -> Cache {
+    let bytes_max = cache.value("bytes_max").size();
+    let entry_bytes_max = cache.value("entry_bytes_max").size();
+    // An entry that is nearly the whole cache would push everything else out at once.
+    if cache.set("entry_bytes_max").is_some() && entry_bytes_max > bytes_max {
+        let allowed = format!("at most cache.bytes_max, {}", ShownBytes(bytes_max as u64));
+        refuse(report, cache, "entry_bytes_max", "one entry is larger than the cache", &allowed);
+    }
+    Cache {
+        enabled: cache.value("enabled").switch(),
+        coalesce: cache.value("coalesce").switch(),
+        bytes_max,
+        entry_bytes_max: entry_bytes_max.min(bytes_max),
+        head_age_max: cache.value("head_age_max").duration(),
+        null_age_max: cache.value("null_age_max").duration(),
+        error_age_max: cache.value("error_age_max").duration(),
+        logs_chunk_blocks: cache.value("logs_chunk_blocks").count(),
+        logs_parts_max: cache.value("logs_parts_max").size(),
+    }
+}
+
+fn health(health: &Entry, report: &mut Report<'_>) -> Health {
+    not_above(report, health, "backoff_min", "backoff_max");
+    not_above(report, health, "pause", "pause_max");
+    Health {
+        failures_max: health.value("failures_max").count() as u32,
+        window: health.value("window").duration(),
+        window_calls_min: health.value("window_calls_min").count() as u32,
+        failure_share_max: health.value("failure_share_max").number(),
+        backoff_min: health.value("backoff_min").duration(),
+        backoff_max: health.value("backoff_max").duration(),
+        pause: health.value("pause").duration(),
+        pause_max: health.value("pause_max").duration(),
+        unsupported_age_max: health.value("unsupported_age_max").duration(),
+    }
+}
+
+fn log(log: &Entry) -> Log {
+    Log {
+        format: match log.value("format").choice() {
+            "json" => LogFormat::Json,
+            _ => LogFormat::Text,
+        },
+        level: match log.value("level").choice() {
+            "error" => tracing::Level::ERROR,
+            "warn" => tracing::Level::WARN,
+            "debug" => tracing::Level::DEBUG,
+            "trace" => tracing::Level::TRACE,
+            _ => tracing::Level::INFO,
+        },
+    }
+}
+
+/// Faults the first of two durations if it is above the second. Where only the second was set,
+/// the fault stands there.
+fn not_above(report: &mut Report<'_>, entry: &Entry, low: &str, high: &str) {
+    let (least, most) = (entry.value(low).duration(), entry.value(high).duration());
+    if least <= most {
+        return;
+    }
+    if entry.set(low).is_some() {
+        let allowed = format!("at most {high}, {}", shown(most));
+        refuse(report, entry, low, &format!("longer than {high}"), &allowed);
+    } else {
+        let allowed = format!("at least {low}, {}", shown(least));
+        refuse(report, entry, high, &format!("shorter than {low}"), &allowed);
+    }
+}
+
+fn shown(duration: Duration) -> String {
+    format!("\"{}\"", ShownDuration(duration))
+}
+
+/// Faults a key's value: at the value if it was set, else at its table.
+fn refuse(report: &mut Report<'_>, entry: &Entry, key: &str, message: &str, allowed: &str) {
+    let set = entry.set(key);
+    let span = set.and_then(|set| set.span.as_ref()).or(entry.span.as_ref());
+    let value = set.map(|set| set.shown.clone());
+    report.fault(span, entry.key(key), value, message, Some(allowed.to_owned()));
+}
+
+/// Faults one element of a list.
+fn refuse_element(
+    report: &mut Report<'_>,
+    entry: &Entry,
+    key: &str,
+    at: usize,
+    message: &str,
+    allowed: &str,
+) {
+    let Some((span, shown)) = entry.set(key).and_then(|set| set.elements.get(at)) else {
+        return refuse(report, entry, key, message, allowed);
+    };
+    let allowed = Some(allowed.to_owned());
+    report.fault(Some(span), entry.key(key), Some(shown.clone()), message, allowed);
+}
+
+/// A name that was looked up and not found: what to say, and what there is.
+fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
+    let message = match nearest(name, known) {
+        Some(near) => format!("there is no such {what}; did you mean {near}?"),
+        None => format!("there is no such {what}"),
+    };
+    let allowed = if known.is_empty() { format!("no {what} is defined") } else { known.join(", ") };
+    (message, allowed)
+}
+
+/// Whether an address is this machine or a private network, where clear text is usual.
+fn is_near(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        // A name without a dot is one of the local network's, as in a compose file.
+        Err(_) => !host.contains('.') || host.ends_with(".local") || host.ends_with(".internal"),
+    }
+}

@@ -1,0 +1,199 @@
+//! Nodes: names, the chain that each serves, headers and TLS.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+
+use super::super::fault::Report;
+use super::super::field::NODE;
+use super::super::file::{Entry, Written};
+use super::super::tls;
+use super::super::url::NodeUrl;
+use super::super::{Chain, Node, Tls};
+use super::{is_near, not_found, refuse};
+
+/// All nodes; each chain learns which are its own.
+pub(super) fn check(
+    written: &Written,
+    folder: &Path,
+    chains: &mut [Chain],
+    report: &mut Report<'_>,
+) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut names = HashSet::new();
+    let mut unread = 0;
+    for entry in written.all(&NODE) {
+        let chain = chain_of(entry, chains, report);
+        let Some(url) = entry.chosen("url") else {
+            unread += 1;
+            continue;
+        };
+        let url = url.url();
+        let name = name_of(entry, &url, &mut names, report);
+        let node = node(entry, folder, name, url, chain.unwrap_or(0), report);
+        if let Some(chain) = chain {
+            chains[chain].nodes.push(nodes.len());
+        }
+        nodes.push(node);
+    }
+    // Where the URL of a node is faulty, that it is missing is no news.
+    if unread == 0 {
+        enough_nodes(chains, &nodes, written, report);
+    }
+    nodes
+}
+
+/// The chain that a node or group belongs to; without a name, the only one.
+pub(super) fn chain_of(entry: &Entry, chains: &[Chain], report: &mut Report<'_>) -> Option<usize> {
+    let known: Vec<&str> = chains.iter().map(|chain| &*chain.name).collect();
+    match entry.chosen("chain") {
+        Some(name) => {
+            let name = name.text();
+            let found = known.iter().position(|known| *known == name);
+            if found.is_none() {
+                let (message, allowed) = not_found("chain", &name, &known);
+                refuse(report, entry, "chain", &message, &allowed);
+            }
+            found
+        }
+        None if chains.len() == 1 => Some(0),
+        None => {
+            refuse(report, entry, "chain", "must be set, for there are several", &known.join(", "));
+            None
+        }
+    }
+}
+
+fn name_of(
+    entry: &Entry,
+    url: &NodeUrl,
+    names: &mut HashSet<String>,
+    report: &mut Report<'_>,
+) -> Arc<str> {
+    let name = match entry.chosen("name") {
+        Some(name) => {
+            let name = name.text();
+            if names.contains(&name) {
+                refuse(report, entry, "name", "another node has this name", "each name once");
+            }
+            name
+        }
+        None => {
+            let place = url.place();
+            let numbered = (2..).map(|i| format!("{place}:{i}"));
+            let mut free = std::iter::once(place.clone()).chain(numbered);
+            let name = free.find(|name| !names.contains(name));
+            name.expect("one of endlessly many numbers is free")
+        }
+    };
+    names.insert(name.clone());
+    name.into()
+}
+
+fn node(
+    entry: &Entry,
+    folder: &Path,
+    name: Arc<str>,
+    url: NodeUrl,
+    chain: usize,
+    report: &mut Report<'_>,
+) -> Node {
+    let mut headers = entry.value("headers").headers();
+    let authorized = headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
+    match url.authorization() {
+        Some(_) if authorized => {
+            let message = "both the url and the headers say who we are";
+            refuse(report, entry, "headers", message, "a user part in the url or the header");
+        }
+        Some(value) => headers.push((http::header::AUTHORIZATION, value.clone())),
+        None => {}
+    }
+    if !url.tls() && !headers.is_empty() && !is_near(url.host()) {
+        let span = entry.set("url").and_then(|set| set.span.as_ref());
+        let message = "secrets go to another network in clear text";
+        report.warn(span, entry.key("url"), message, "https://");
+    }
+    Node {
+        name,
+        chain,
+        weight: entry.value("weight").count() as u32,
+        backup: entry.value("backup").switch(),
+        connections_max: entry.value("connections_max").size(),
+        idle_timeout: entry.value("idle_timeout").duration(),
+        connect_timeout: entry.value("connect_timeout").duration(),
+        headers,
+        tls: tls_of(entry, folder, &url, report),
+        url,
+    }
+}
+
+fn tls_of(entry: &Entry, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) -> Option<Tls> {
+    if !url.tls() {
+        for key in ["tls_ca", "tls_server_name", "tls_verify"] {
+            if entry.set(key).is_some() {
+                refuse(report, entry, key, "the url is not https", "an https:// url");
+            }
+        }
+        return None;
+    }
+    let chosen_name = entry.chosen("tls_server_name").map(|name| name.text());
+    let name = chosen_name.unwrap_or_else(|| url.host().to_owned());
+    let Ok(server_name) = ServerName::try_from(name) else {
+        refuse(report, entry, "tls_server_name", "not a host name", "host name or ip address");
+        return None;
+    };
+    let ca = entry.chosen("tls_ca").map(|path| folder.join(path.text()));
+    let verify = entry.value("tls_verify").switch();
+    let client = if verify {
+        tls::verifying_client(ca.as_deref())
+    } else {
+        let span = entry.set("tls_verify").and_then(|set| set.span.as_ref());
+        let message = "anyone on the way can answer in this node's place";
+        report.warn(span, entry.key("tls_verify"), message, "tls_ca with the node's certificate");
+        tls::trusting_client()
+    };
+    match client {
+        Ok(client) => Some(Tls { client, server_name }),
+        Err(message) => {
+            refuse(report, entry, "tls_ca", &message, "a file of pem certificates");
+            None
+        }
+    }
+}
+
+fn enough_nodes(chains: &[Chain], nodes: &[Node], written: &Written, report: &mut Report<'_>) {
+    let span_of = |at: usize| {
+        let entry = written.all(&super::super::field::CHAIN).nth(at);
+        entry.and_then(|entry| entry.span.clone())
+    };
+    if report.has_faults() && nodes.is_empty() {
+        return;
+    }
+    for (at, chain) in chains.iter().enumerate() {
+        let span = span_of(at);
+        let key = format!("chain.{}", chain.name);
+        match chain.nodes.as_slice() {
+            [] if report.has_faults() => {}
+            [] => {
+                let allowed = Some("at least one [[node]]".to_owned());
+                report.fault(span.as_ref(), key, None, "the chain has no node", allowed);
+            }
+            [_] => {
+                let message = "the chain has a single node: every call depends on it";
+                report.warn(
+                    span.as_ref(),
+                    key,
+                    message,
+                    "a second [[node]], as backup = true if need be",
+                );
+            }
+            own if own.iter().all(|node| nodes[*node].backup) => {
+                let message = "all nodes of the chain are backups";
+                report.warn(span.as_ref(), key, message, "at least one without backup = true");
+            }
+            _ => {}
+        }
+    }
+}

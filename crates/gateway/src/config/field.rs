@@ -1,0 +1,700 @@
+//! The table of all keys of a configuration file: the one place where a key, its kind, its
+//! bounds, its default and its meaning are stated.
+//!
+//! The reader (`config/file.rs`), the check for unknown keys, the defaults and `docs/config.md`
+//! (`config/reference.rs`) all follow it. Apart from the types at the top this file holds only
+//! equal entries, so it may grow past the usual length.
+
+use std::time::Duration;
+
+use super::kind::Kind;
+
+/// A table of a configuration file.
+pub struct Section {
+    /// Its name: `front`, `node`.
+    pub name: &'static str,
+    /// How it stands in a file.
+    pub form: Form,
+    /// What it is for.
+    pub doc: &'static str,
+    /// Its keys, in the order of the reference.
+    pub fields: &'static [Field],
+}
+
+/// How a table stands in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `[front]`, at most once.
+    Once,
+    /// `[chain.NAME]`, once per name.
+    Named,
+    /// `[[node]]`, any number of times.
+    Listed,
+}
+
+/// A key of a configuration file.
+pub struct Field {
+    /// Its name.
+    pub key: &'static str,
+    /// What it may be set to.
+    pub(super) kind: Kind,
+    /// What holds when it is not set.
+    pub default: Default,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// What holds when a key is not set.
+#[derive(Clone, Copy, Debug)]
+pub enum Default {
+    /// This value, in the form of the file without quotes.
+    Is(&'static str),
+    /// An empty list or table.
+    Empty,
+    /// Something that follows from elsewhere, in words.
+    Follows(&'static str),
+    /// It must be set.
+    Required,
+}
+
+impl Field {
+    /// What it may be set to, in words.
+    pub fn allowed(&self) -> String {
+        self.kind.to_string()
+    }
+
+    /// What kind of value it is, in words.
+    pub fn noun(&self) -> &'static str {
+        self.kind.noun()
+    }
+}
+
+impl Section {
+    /// The key of this name.
+    pub fn field(&self, key: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.key == key)
+    }
+
+    /// Its heading in a file.
+    pub fn heading(&self) -> String {
+        match self.form {
+            Form::Once => format!("[{}]", self.name),
+            Form::Named => format!("[{}.NAME]", self.name),
+            Form::Listed => format!("[[{}]]", self.name),
+        }
+    }
+}
+
+/// All tables, in the order of the reference.
+pub static SECTIONS: [&Section; 9] =
+    [&SERVER, &CHAIN, &NODE, &GROUP, &CALL, &CACHE, &HEALTH, &FRONT, &LOG];
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86400);
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+pub(super) static SERVER: Section = Section {
+    name: "server",
+    form: Form::Once,
+    doc: "Where the gateway listens and what it runs on.",
+    fields: &[
+        Field {
+            key: "listen",
+            kind: Kind::Address,
+            default: Default::Is("127.0.0.1:8645"),
+            doc: "Where clients connect. Port 0 takes a free one.",
+        },
+        Field {
+            key: "admin",
+            kind: Kind::AddressOrOff,
+            default: Default::Is("127.0.0.1:8646"),
+            doc: "Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are \
+                  served. It has no password: keep it off public addresses.",
+        },
+        Field {
+            key: "threads",
+            kind: Kind::Count { min: 1, max: 1024 },
+            default: Default::Follows("the number of cores"),
+            doc: "Serving threads. Each has its own listener and its own connections to the nodes.",
+        },
+        Field {
+            key: "drain_deadline",
+            kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
+            default: Default::Is("10s"),
+            doc: "How long a graceful stop waits for requests that have begun.",
+        },
+    ],
+};
+
+pub(super) static CHAIN: Section = Section {
+    name: "chain",
+    form: Form::Named,
+    doc: "A chain or shard. A file without one has the chain `ethereum`, on every path.",
+    fields: &[
+        Field {
+            key: "family",
+            kind: Kind::Choice(&["ethereum", "harmony", "bitcoin"]),
+            default: Default::Is("ethereum"),
+            doc: "Which methods there are, and what their answers are bound to.",
+        },
+        Field {
+            key: "id",
+            kind: Kind::Count { min: 1, max: u64::MAX },
+            default: Default::Follows("not verified"),
+            doc: "The chain id that every node must give. A node that gives another is not used.",
+        },
+        Field {
+            key: "paths",
+            kind: Kind::Paths,
+            default: Default::Follows("`[\"/NAME\"]`, and `\"/\"` for the default chain"),
+            doc: "URL paths that lead to this chain.",
+        },
+        Field {
+            key: "default",
+            kind: Kind::Switch,
+            default: Default::Follows("true for the only chain"),
+            doc: "Whether paths that belong to no chain lead here.",
+        },
+        Field {
+            key: "block_time",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Follows("ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`"),
+            doc: "Expected time between blocks. A hint: it bounds how far a head may jump.",
+        },
+        Field {
+            key: "finality_depth",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Follows("ethereum 64, harmony 2, bitcoin 6"),
+            doc: "Blocks behind the head that count as final, where the nodes do not say it.",
+        },
+        Field {
+            key: "poll_interval",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("500ms"),
+            doc: "How often each node is asked for its head. Longer saves calls, and makes the \
+                  served head older by as much.",
+        },
+        Field {
+            key: "lag_max",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("2"),
+            doc: "Blocks that a node may be behind the head before it is used no longer.",
+        },
+        Field {
+            key: "jump_max",
+            kind: Kind::Count { min: 0, max: 1_000_000_000 },
+            default: Default::Is("64"),
+            doc: "Blocks that a head may jump beyond what the block time explains before a second \
+                  node must confirm it.",
+        },
+    ],
+};
+
+pub(super) static NODE: Section = Section {
+    name: "node",
+    form: Form::Listed,
+    doc: "A node. Its URL and header values are secrets and are printed nowhere.",
+    fields: &[
+        Field {
+            key: "name",
+            kind: Kind::Name,
+            default: Default::Follows("host and port of the URL"),
+            doc: "How headers, metrics and logs call it.",
+        },
+        Field {
+            key: "url",
+            kind: Kind::Url,
+            default: Default::Required,
+            doc: "Where it is. A user part becomes an `authorization` header.",
+        },
+        Field {
+            key: "chain",
+            kind: Kind::Name,
+            default: Default::Follows("the only chain"),
+            doc: "Which chain it serves. Needed where there are several.",
+        },
+        Field {
+            key: "weight",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Is("1"),
+            doc: "Its share of calls relative to the others, for `weighted` and `hash`.",
+        },
+        Field {
+            key: "backup",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Used only while no other node of the group can be.",
+        },
+        Field {
+            key: "connections_max",
+            kind: Kind::Count { min: 1, max: 100_000 },
+            default: Default::Is("512"),
+            doc: "Open connections over all threads.",
+        },
+        Field {
+            key: "idle_timeout",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Is("10s"),
+            doc: "How long an unused connection is kept. Keep it below the node's own.",
+        },
+        Field {
+            key: "connect_timeout",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("2s"),
+            doc: "Time for a connection to be made, TLS included.",
+        },
+        Field {
+            key: "headers",
+            kind: Kind::Headers,
+            default: Default::Empty,
+            doc: "Headers to add to every request, such as \
+                  `{ authorization = \"Bearer ${TOKEN}\" }`.",
+        },
+        Field {
+            key: "tls_ca",
+            kind: Kind::File,
+            default: Default::Follows("Mozilla's roots, built in"),
+            doc: "File of PEM certificates to trust in place of the built-in ones. Only for https.",
+        },
+        Field {
+            key: "tls_server_name",
+            kind: Kind::Host,
+            default: Default::Follows("the host of the URL"),
+            doc: "The name that is asked for and verified. Only for https.",
+        },
+        Field {
+            key: "tls_verify",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether the node's certificate is verified. Only for https.",
+        },
+    ],
+};
+
+pub(super) static GROUP: Section = Section {
+    name: "group",
+    form: Form::Listed,
+    doc: "Nodes that serve certain methods in one way. The longest pattern that fits a method \
+          decides. Methods that no group names go to all nodes of the chain.",
+    fields: &[
+        Field {
+            key: "name",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "How metrics and `weir explain` call it.",
+        },
+        Field {
+            key: "chain",
+            kind: Kind::Name,
+            default: Default::Follows("the only chain"),
+            doc: "Which chain it belongs to. Needed where there are several.",
+        },
+        Field {
+            key: "nodes",
+            kind: Kind::Names,
+            default: Default::Follows("all nodes of the chain"),
+            doc: "Names of its nodes.",
+        },
+        Field {
+            key: "methods",
+            kind: Kind::Methods,
+            default: Default::Required,
+            doc: "Methods that it serves.",
+        },
+        Field {
+            key: "balance",
+            kind: Kind::Choice(&["least_loaded", "weighted", "hash"]),
+            default: Default::Follows("as in `[call]`"),
+            doc: "How one of its nodes is chosen.",
+        },
+        Field {
+            key: "hash_key",
+            kind: Kind::HashKey,
+            default: Default::Follows("as in `[call]`"),
+            doc: "What `hash` is taken of.",
+        },
+        Field {
+            key: "load_factor",
+            kind: Kind::Number { min: 1.0, max: 100.0 },
+            default: Default::Follows("as in `[call]`"),
+            doc: "Bound of `hash` on one node's load.",
+        },
+        Field {
+            key: "deadline",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Follows("as in `[call]`"),
+            doc: "Time for the whole call.",
+        },
+        Field {
+            key: "attempt_deadline",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Follows("as in `[call]`"),
+            doc: "Time for one attempt.",
+        },
+        Field {
+            key: "retries_max",
+            kind: Kind::Count { min: 0, max: 16 },
+            default: Default::Follows("as in `[call]`"),
+            doc: "Further attempts after the first.",
+        },
+        Field {
+            key: "hedge",
+            kind: Kind::Switch,
+            default: Default::Follows("as in `[call]`"),
+            doc: "Whether a slow call is asked of a second node.",
+        },
+        Field {
+            key: "answer_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 4 * GIB },
+            default: Default::Follows("as in `[call]`"),
+            doc: "Bytes of one answer of a node.",
+        },
+    ],
+};
+
+pub(super) static CALL: Section = Section {
+    name: "call",
+    form: Form::Once,
+    doc: "How a call is brought to a node, unless its group says otherwise.",
+    fields: &[
+        Field {
+            key: "balance",
+            kind: Kind::Choice(&["least_loaded", "weighted", "hash"]),
+            default: Default::Is("least_loaded"),
+            doc: "How a node is chosen: the less loaded of two by latency and calls in flight, \
+                  smooth weighted round robin, or consistent hash.",
+        },
+        Field {
+            key: "hash_key",
+            kind: Kind::HashKey,
+            default: Default::Is("call"),
+            doc: "What `hash` is taken of: method and params, the client's address, or a header \
+                  of the request.",
+        },
+        Field {
+            key: "load_factor",
+            kind: Kind::Number { min: 1.0, max: 100.0 },
+            default: Default::Is("1.25"),
+            doc: "With `hash`, a node takes at most this many times the mean load; what is beyond \
+                  goes to the next one on the ring.",
+        },
+        Field {
+            key: "deadline",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("30s"),
+            doc: "Time for the whole call, repeats included.",
+        },
+        Field {
+            key: "attempt_deadline",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("10s"),
+            doc: "Time for one attempt at one node.",
+        },
+        Field {
+            key: "retries_max",
+            kind: Kind::Count { min: 0, max: 16 },
+            default: Default::Is("2"),
+            doc: "Further attempts after the first. A call is repeated only where that is safe.",
+        },
+        Field {
+            key: "retry_share_max",
+            kind: Kind::Number { min: 0.0, max: 1.0 },
+            default: Default::Is("0.2"),
+            doc: "Repeats as a share of calls, over all groups.",
+        },
+        Field {
+            key: "retry_rate_min",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("10"),
+            doc: "Repeats per second that are allowed whatever the share.",
+        },
+        Field {
+            key: "hedge",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether a slow call that is safe to repeat is asked of a second node, and the \
+                  first answer taken.",
+        },
+        Field {
+            key: "hedge_quantile",
+            kind: Kind::Number { min: 0.5, max: 0.999 },
+            default: Default::Is("0.95"),
+            doc: "Share of calls of its kind that are faster than a call which counts as slow.",
+        },
+        Field {
+            key: "hedge_delay_min",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("10ms"),
+            doc: "A call that has taken less never counts as slow.",
+        },
+        Field {
+            key: "hedge_share_max",
+            kind: Kind::Number { min: 0.0, max: 1.0 },
+            default: Default::Is("0.05"),
+            doc: "Second askings as a share of calls.",
+        },
+        Field {
+            key: "answer_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 4 * GIB },
+            default: Default::Is("64MiB"),
+            doc: "Bytes of one answer of a node. A longer one fails the call. Traces and receipts \
+                  of full blocks reach tens of MiB.",
+        },
+    ],
+};
+
+pub(super) static CACHE: Section = Section {
+    name: "cache",
+    form: Form::Once,
+    doc: "Answers kept in memory. Each is bound to the block that it is about and dropped when \
+          that block is; so the cache is on by default.",
+    fields: &[
+        Field {
+            key: "enabled",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether answers are kept.",
+        },
+        Field {
+            key: "coalesce",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether equal calls that are under way at the same time share one call to a node.",
+        },
+        Field {
+            key: "bytes_max",
+            kind: Kind::Bytes { min: MIB, max: 1024 * GIB },
+            default: Default::Is("256MiB"),
+            doc: "Bytes of all entries together, keys included.",
+        },
+        Field {
+            key: "entry_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: GIB },
+            default: Default::Is("8MiB"),
+            doc: "Bytes of one entry. A larger answer is passed on and not kept.",
+        },
+        Field {
+            key: "head_age_max",
+            kind: Kind::Duration { min: Duration::ZERO, max: DAY },
+            default: Default::Is("12s"),
+            doc: "Longest life of an answer that is bound to the head, should the head stand still.",
+        },
+        Field {
+            key: "null_age_max",
+            kind: Kind::Duration { min: Duration::ZERO, max: DAY },
+            default: Default::Is("2s"),
+            doc: "Longest life of `null`; it also ends with the head that it was given at.",
+        },
+        Field {
+            key: "error_age_max",
+            kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
+            default: Default::Is("5s"),
+            doc: "Life of an error that every node would repeat, such as a method that none knows.",
+        },
+        Field {
+            key: "logs_chunk_blocks",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Is("1000"),
+            doc: "Blocks of one aligned part that the finalized range of an `eth_getLogs` is cut \
+                  into. Keep it at or below the nodes' own limit.",
+        },
+        Field {
+            key: "logs_parts_max",
+            kind: Kind::Count { min: 1, max: 10_000 },
+            default: Default::Is("64"),
+            doc: "Parts that one `eth_getLogs` may be cut into. A longer range is passed on uncut.",
+        },
+    ],
+};
+
+pub(super) static HEALTH: Section = Section {
+    name: "health",
+    form: Form::Once,
+    doc: "When a node is taken out and when it comes back.",
+    fields: &[
+        Field {
+            key: "failures_max",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Is("3"),
+            doc: "Failures in a row that take a node out.",
+        },
+        Field {
+            key: "window",
+            kind: Kind::Duration { min: SECOND, max: HOUR },
+            default: Default::Is("10s"),
+            doc: "Time over which the share of failures is taken.",
+        },
+        Field {
+            key: "window_calls_min",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Is("10"),
+            doc: "Calls within the window below which the share is not judged.",
+        },
+        Field {
+            key: "failure_share_max",
+            kind: Kind::Number { min: 0.01, max: 1.0 },
+            default: Default::Is("0.5"),
+            doc: "Share of failed calls in the window that takes a node out.",
+        },
+        Field {
+            key: "backoff_min",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("1s"),
+            doc: "First time out. It doubles with each further one.",
+        },
+        Field {
+            key: "backoff_max",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: DAY },
+            default: Default::Is("60s"),
+            doc: "Longest time out.",
+        },
+        Field {
+            key: "pause",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("1s"),
+            doc: "How long a node that is asked too much rests when it does not say how long.",
+        },
+        Field {
+            key: "pause_max",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Is("60s"),
+            doc: "Longest rest that a node may ask for.",
+        },
+        Field {
+            key: "unsupported_age_max",
+            kind: Kind::Duration { min: SECOND, max: DAY },
+            default: Default::Is("10m"),
+            doc: "How long it is remembered that a node does not know a method.",
+        },
+    ],
+};
+
+pub(super) static FRONT: Section = Section {
+    name: "front",
+    form: Form::Once,
+    doc: "What is accepted from clients, and how they are answered.",
+    fields: &[
+        Field {
+            key: "connections_max",
+            kind: Kind::Count { min: 1, max: 10_000_000 },
+            default: Default::Is("20000"),
+            doc: "Open client connections over all threads. The process needs as many file \
+                  descriptors, and those to the nodes on top.",
+        },
+        Field {
+            key: "body_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: GIB },
+            default: Default::Is("5MiB"),
+            doc: "Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).",
+        },
+        Field {
+            key: "header_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: MIB },
+            default: Default::Is("16KiB"),
+            doc: "Bytes of a request's head.",
+        },
+        Field {
+            key: "batch_calls_max",
+            kind: Kind::Count { min: 1, max: 100_000 },
+            default: Default::Is("1000"),
+            doc: "Calls in one batch (geth: 1000, `BatchRequestLimit` in node/defaults.go).",
+        },
+        Field {
+            key: "batch_answer_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 4 * GIB },
+            default: Default::Is("25MB"),
+            doc: "Bytes of all answers of one batch (geth: 25 MB, `BatchResponseMaxSize` in \
+                  node/defaults.go).",
+        },
+        Field {
+            key: "depth_max",
+            kind: Kind::Count { min: 4, max: wire::json::DEPTH_CEILING as u64 },
+            default: Default::Is("128"),
+            doc: "Nesting of a request's JSON.",
+        },
+        Field {
+            key: "method_bytes_max",
+            kind: Kind::Count { min: 16, max: super::kind::METHOD_BYTES_MAX as u64 },
+            default: Default::Is("128"),
+            doc: "Bytes of a method's name.",
+        },
+        Field {
+            key: "id_bytes_max",
+            kind: Kind::Count { min: 16, max: 65536 },
+            default: Default::Is("1024"),
+            doc: "Bytes of a call's id.",
+        },
+        Field {
+            key: "header_timeout",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("10s"),
+            doc: "Time for a request's head to arrive.",
+        },
+        Field {
+            key: "body_timeout",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("30s"),
+            doc: "Time for a request's body to arrive whole.",
+        },
+        Field {
+            key: "idle_timeout",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Is("75s"),
+            doc: "How long a connection may stay open between two requests (nginx: 75 s).",
+        },
+        Field {
+            key: "cors_origins",
+            kind: Kind::Origins,
+            default: Default::Is("*"),
+            doc: "Web pages that may call. An empty list forbids all.",
+        },
+        Field {
+            key: "content_type",
+            kind: Kind::Choice(&["strict", "lenient"]),
+            default: Default::Is("strict"),
+            doc: "`strict` takes JSON's content types as geth does, and answers 415 to others; \
+                  `lenient` takes any or none.",
+        },
+        Field {
+            key: "compression",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether answers are compressed with zstd or gzip when the client accepts it.",
+        },
+        Field {
+            key: "compression_bytes_min",
+            kind: Kind::Bytes { min: 0, max: GIB },
+            default: Default::Is("1KiB"),
+            doc: "Answers smaller than this are not compressed.",
+        },
+        Field {
+            key: "answer_headers",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether answers carry `x-weir-cache` and `x-weir-node`.",
+        },
+    ],
+};
+
+pub(super) static LOG: Section = Section {
+    name: "log",
+    form: Form::Once,
+    doc: "What is logged, to standard error.",
+    fields: &[
+        Field {
+            key: "format",
+            kind: Kind::Choice(&["text", "json"]),
+            default: Default::Is("text"),
+            doc: "One readable line or one JSON object per event.",
+        },
+        Field {
+            key: "level",
+            kind: Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+            default: Default::Is("info"),
+            doc: "The least severe level that is written.",
+        },
+    ],
+};

@@ -1,0 +1,471 @@
+//! The kinds of values that a key may take: how each is read from text, and what it allows.
+//!
+//! What a kind allows is said here once, for the faults and for `docs/config.md` alike. It knows
+//! nothing about TOML; that is `config/file.rs`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::HashKey;
+use super::url::NodeUrl;
+
+#[cfg(test)]
+mod tests;
+
+/// What a key may be set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// `true` or `false`.
+    Switch,
+    /// A whole number within bounds.
+    Count { min: u64, max: u64 },
+    /// A number within bounds, whole or not.
+    Number { min: f64, max: f64 },
+    /// A text such as `"250ms"`.
+    Duration { min: Duration, max: Duration },
+    /// A text such as `"64MiB"`, or a whole number of bytes.
+    Bytes { min: u64, max: u64 },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// IP address and port.
+    Address,
+    /// IP address and port, or `"off"`.
+    AddressOrOff,
+    /// A name for a chain, node or group.
+    Name,
+    /// A node's URL; secret.
+    Url,
+    /// What a consistent hash is taken of.
+    HashKey,
+    /// A file's name.
+    File,
+    /// A host name or IP address.
+    Host,
+    /// List of names.
+    Names,
+    /// List of URL paths.
+    Paths,
+    /// List of method names and prefixes.
+    Methods,
+    /// List of web origins, or `["*"]`.
+    Origins,
+    /// HTTP headers by name; the values are secret.
+    Headers,
+}
+
+/// A value that was read and is within its bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Switch(bool),
+    Count(u64),
+    Number(f64),
+    Duration(Duration),
+    Bytes(u64),
+    Choice(&'static str),
+    Address(Option<SocketAddr>),
+    Text(String),
+    Url(NodeUrl),
+    HashKey(HashKey),
+    Texts(Vec<String>),
+    Headers(Vec<(http::HeaderName, http::HeaderValue)>),
+}
+
+/// Longest name of a chain, node or group: they become metric labels.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longest method pattern: the bound that `front.method_bytes_max` has at most.
+pub(super) const METHOD_BYTES_MAX: usize = 1024;
+
+/// Longest URL path of a chain.
+const PATH_BYTES_MAX: usize = 256;
+
+/// Units of durations, with their length in milliseconds.
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// Units of byte counts; decimal and binary ones as in IEC 80000-13.
+const BYTE_UNITS: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+impl Kind {
+    /// Whether its value must not be shown as it is.
+    pub(super) fn is_secret(self) -> bool {
+        matches!(self, Kind::Url | Kind::Headers)
+    }
+
+    /// Whether it is a list, each element of which is read by itself.
+    pub(super) fn is_list(self) -> bool {
+        matches!(self, Kind::Names | Kind::Paths | Kind::Methods | Kind::Origins)
+    }
+
+    /// What it is, for a value of another type: "a list of paths".
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Kind::Switch => "true or false",
+            Kind::Count { .. } => "a whole number",
+            Kind::Number { .. } => "a number",
+            Kind::Duration { .. } => "a duration",
+            Kind::Bytes { .. } => "a number of bytes",
+            Kind::Choice(_) => "one of the words",
+            Kind::Address | Kind::AddressOrOff => "an address",
+            Kind::Name => "a name",
+            Kind::Url => "a url",
+            Kind::HashKey => "a hash key",
+            Kind::File => "a file name",
+            Kind::Host => "a host name",
+            Kind::Names => "a list of names",
+            Kind::Paths => "a list of paths",
+            Kind::Methods => "a list of methods",
+            Kind::Origins => "a list of origins",
+            Kind::Headers => "a table of headers",
+        }
+    }
+
+    /// Reads a whole number.
+    pub(super) fn of_count(self, count: u64) -> Result<Value, &'static str> {
+        match self {
+            Kind::Count { min, max } if (min..=max).contains(&count) => Ok(Value::Count(count)),
+            Kind::Bytes { min, max } if (min..=max).contains(&count) => Ok(Value::Bytes(count)),
+            Kind::Count { .. } | Kind::Bytes { .. } => Err("out of range"),
+            Kind::Number { .. } => self.of_number(count as f64),
+            Kind::Duration { .. } => Err("a duration needs a unit"),
+            _ => Err("a number does not fit here"),
+        }
+    }
+
+    /// Reads a number with a fraction.
+    pub(super) fn of_number(self, number: f64) -> Result<Value, &'static str> {
+        match self {
+            Kind::Number { min, max } if number >= min && number <= max => {
+                Ok(Value::Number(number))
+            }
+            Kind::Number { .. } => Err("out of range"),
+            _ => Err("a fraction does not fit here"),
+        }
+    }
+
+    /// Reads a switch.
+    pub(super) fn of_switch(self, on: bool) -> Result<Value, &'static str> {
+        match self {
+            Kind::Switch => Ok(Value::Switch(on)),
+            _ => Err("true or false does not fit here"),
+        }
+    }
+
+    /// Reads a text; for a list, one element of it.
+    pub(super) fn of_text(self, text: &str) -> Result<Value, &'static str> {
+        let plain =
+            |checked: Result<(), &'static str>| checked.map(|()| Value::Text(text.to_owned()));
+        match self {
+            Kind::Duration { min, max } => {
+                let duration = duration(text)?;
+                let fits = (min..=max).contains(&duration);
+                if fits { Ok(Value::Duration(duration)) } else { Err("out of range") }
+            }
+            Kind::Bytes { .. } => self.of_count(bytes(text)?),
+            Kind::Choice(words) => {
+                let word = words.iter().find(|word| **word == text);
+                word.map(|word| Value::Choice(word)).ok_or("no such choice")
+            }
+            Kind::Address => address(text).map(|address| Value::Address(Some(address))),
+            Kind::AddressOrOff if text == "off" => Ok(Value::Address(None)),
+            Kind::AddressOrOff => address(text).map(|address| Value::Address(Some(address))),
+            Kind::Url => NodeUrl::parse(text).map(Value::Url),
+            Kind::HashKey => hash_key(text).map(Value::HashKey),
+            Kind::Name | Kind::Names => plain(check_name(text)),
+            Kind::File | Kind::Host => plain(check_not_empty(text)),
+            Kind::Paths => plain(check_path(text)),
+            Kind::Methods => plain(check_method(text)),
+            Kind::Origins => origin(text).map(Value::Text),
+            // A variable of the environment is text; what it stands for may be a number.
+            Kind::Count { .. } => self.of_count(text.parse().map_err(|_| "not a whole number")?),
+            Kind::Number { .. } => self.of_number(text.parse().map_err(|_| "not a number")?),
+            Kind::Switch => self.of_switch(text.parse().map_err(|_| "neither true nor false")?),
+            Kind::Headers => Err("a text does not fit here"),
+        }
+    }
+
+    /// Reads one header.
+    pub(super) fn of_header(
+        name: &str,
+        value: &str,
+    ) -> Result<(http::HeaderName, http::HeaderValue), &'static str> {
+        // What the gateway itself sets: framing, and the node's name.
+        const OWN: [&str; 6] = [
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "content-type",
+            "upgrade",
+        ];
+        let name: http::HeaderName = name.parse().map_err(|_| "not the name of a header")?;
+        if OWN.contains(&name.as_str()) {
+            return Err("the gateway sets this header itself");
+        }
+        let mut value = http::HeaderValue::from_str(value)
+            .map_err(|_| "the value holds a character that no header may hold")?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+}
+
+/// Prints what is allowed.
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Switch => write!(formatter, "true or false"),
+            Kind::Count { min, max: u64::MAX } => write!(formatter, "{min} or more"),
+            Kind::Count { min, max } => write!(formatter, "{min} to {max}"),
+            Kind::Number { min, max } => write!(formatter, "{min} to {max}"),
+            Kind::Duration { min, max } => {
+                let (min, max) = (ShownDuration(*min), ShownDuration(*max));
+                write!(formatter, "\"{min}\" to \"{max}\" (units ms, s, m, h, d)")
+            }
+            Kind::Bytes { min, max } => {
+                let (min, max) = (ShownBytes(*min), ShownBytes(*max));
+                write!(formatter, "\"{min}\" to \"{max}\" (units B, kB, MB, GB, KiB, MiB, GiB)")
+            }
+            Kind::Choice(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                formatter.write_str(&words.join(", "))
+            }
+            Kind::Address => write!(formatter, "ip address and port, such as \"127.0.0.1:8645\""),
+            Kind::AddressOrOff => {
+                write!(formatter, "ip address and port, such as \"127.0.0.1:8646\", or \"off\"")
+            }
+            Kind::Name => write!(formatter, "1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"),
+            Kind::Url => {
+                write!(formatter, "http://host[:port][/path] or https://host[:port][/path]")
+            }
+            Kind::HashKey => write!(formatter, "\"call\", \"client\" or \"header:NAME\""),
+            Kind::File => write!(formatter, "name of a file, from the folder of this one"),
+            Kind::Host => write!(formatter, "host name or ip address"),
+            Kind::Names => write!(formatter, "list of names that stand elsewhere in the file"),
+            Kind::Paths => {
+                write!(formatter, "list of paths such as \"/\" or \"/eth\", without / at the end")
+            }
+            Kind::Methods => write!(
+                formatter,
+                "list of names such as \"eth_getLogs\", prefixes such as \"debug_*\", or \"*\""
+            ),
+            Kind::Origins => {
+                write!(formatter, "list of origins such as \"https://app.example\", or [\"*\"]")
+            }
+            Kind::Headers => write!(formatter, "table of header names and values"),
+        }
+    }
+}
+
+/// A duration in the largest unit that holds it whole.
+pub(super) struct ShownDuration(pub(super) Duration);
+
+impl fmt::Display for ShownDuration {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_millis() as u64;
+        let unit =
+            DURATION_UNITS.iter().rev().find(|(_, size)| ms != 0 && ms.is_multiple_of(*size));
+        let (unit, size) = unit.unwrap_or(&("ms", 1));
+        write!(formatter, "{}{unit}", ms / size)
+    }
+}
+
+/// A number of bytes in the largest binary unit that holds it whole.
+pub(super) struct ShownBytes(pub(super) u64);
+
+impl fmt::Display for ShownBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0;
+        let unit = BYTE_UNITS[..3]
+            .iter()
+            .rev()
+            .find(|(_, size)| bytes != 0 && bytes.is_multiple_of(*size));
+        let (unit, size) = unit.unwrap_or(&("B", 1));
+        write!(formatter, "{}{unit}", bytes / size)
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    const WHAT: &str = "not a duration: a whole number and a unit";
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    let (_, size) = DURATION_UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or(WHAT)?;
+    number.checked_mul(*size).map(Duration::from_millis).ok_or("out of range")
+}
+
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    const WHAT: &str = "not a number of bytes: a whole number and a unit";
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    let (_, size) = BYTE_UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or(WHAT)?;
+    number.checked_mul(*size).ok_or("out of range")
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "not an ip address with a port")
+}
+
+fn hash_key(text: &str) -> Result<HashKey, &'static str> {
+    match text.split_once(':') {
+        None if text == "call" => Ok(HashKey::Call),
+        None if text == "client" => Ok(HashKey::Client),
+        Some(("header", name)) => {
+            let name = name.parse().map_err(|_| "not the name of a header")?;
+            Ok(HashKey::Header(name))
+        }
+        _ => Err("no such hash key"),
+    }
+}
+
+fn check_not_empty(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() { Err("is empty") } else { Ok(()) }
+}
+
+/// Whether a text can name a chain, node or group.
+pub(super) fn check_name(text: &str) -> Result<(), &'static str> {
+    check_not_empty(text)?;
+    if text.len() > NAME_BYTES_MAX {
+        return Err("the name is too long");
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    if text.bytes().all(fits) { Ok(()) } else { Err("a name holds no such character") }
+}
+
+fn check_path(text: &str) -> Result<(), &'static str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
+    if !text.starts_with('/') {
+        return Err("a path begins with /");
+    }
+    if text.len() > PATH_BYTES_MAX {
+        return Err("the path is too long");
+    }
+    if text.len() > 1 && (text.ends_with('/') || text.contains("//")) {
+        return Err("a path holds no empty segment");
+    }
+    if text.bytes().all(fits) { Ok(()) } else { Err("a path holds no such character") }
+}
+
+fn check_method(text: &str) -> Result<(), &'static str> {
+    check_not_empty(text)?;
+    if text.len() > METHOD_BYTES_MAX {
+        return Err("the method is too long");
+    }
+    let name = text.strip_suffix('*').unwrap_or(text);
+    if name.contains('*') { Err("* stands only at the end") } else { Ok(()) }
+}
+
+fn origin(text: &str) -> Result<String, &'static str> {
+    const WHAT: &str = "not an origin: scheme, host and port, and nothing after them";
+    if text == "*" {
+        return Ok(text.to_owned());
+    }
+    let (scheme, place) = text.split_once("://").ok_or(WHAT)?;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    if scheme.is_empty() || place.is_empty() || !place.bytes().all(fits) {
+        return Err(WHAT);
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// What a value of the table's kind holds. Asking for another kind than the table states is a
+/// slip in `config/checked.rs`, which the test over all defaults meets.
+impl Value {
+    pub(super) fn switch(self) -> bool {
+        match self {
+            Value::Switch(on) => on,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn count(self) -> u64 {
+        match self {
+            Value::Count(count) => count,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn number(self) -> f64 {
+        match self {
+            Value::Number(number) => number,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn duration(self) -> Duration {
+        match self {
+            Value::Duration(duration) => duration,
+            other => misread(&other),
+        }
+    }
+
+    /// Bytes or a count as a size in memory.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Value::Bytes(size) | Value::Count(size) => usize::try_from(size).unwrap_or(usize::MAX),
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn choice(self) -> &'static str {
+        match self {
+            Value::Choice(word) => word,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn address(self) -> Option<SocketAddr> {
+        match self {
+            Value::Address(address) => address,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Value::Text(text) => text,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn texts(self) -> Vec<String> {
+        match self {
+            Value::Texts(texts) => texts,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn url(self) -> NodeUrl {
+        match self {
+            Value::Url(url) => url,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn hash_key(self) -> HashKey {
+        match self {
+            Value::HashKey(key) => key,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn headers(self) -> Vec<(http::HeaderName, http::HeaderValue)> {
+        match self {
+            Value::Headers(headers) => headers,
+            other => misread(&other),
+        }
+    }
+}
+
+fn misread(value: &Value) -> ! {
+    panic!("asked for another kind than the table of keys states: {value:?}")
+}
