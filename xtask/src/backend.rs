@@ -36,8 +36,9 @@ pub(crate) fn serve(addresses: &[SocketAddr]) -> Result<()> {
     let chain = Chain { started: now_seconds(), served: Arc::default() };
     runtime.block_on(async {
         for address in addresses {
-            let listener =
-                TcpListener::bind(address).await.with_context(|| format!("cannot bind {address}"))?;
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot bind {address}"))?;
             tokio::spawn(accept(listener, chain.clone()));
         }
         std::future::pending().await
@@ -69,7 +70,10 @@ async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
             stream.write_all(&bytes).await?;
             buffer.drain(..whole);
         }
-        anyhow::ensure!(buffer.len() <= REQUEST_BYTES_MAX, "request above {REQUEST_BYTES_MAX} bytes");
+        anyhow::ensure!(
+            buffer.len() <= REQUEST_BYTES_MAX,
+            "request above {REQUEST_BYTES_MAX} bytes"
+        );
         if stream.read_buf(&mut buffer).await? == 0 {
             return Ok(());
         }
@@ -158,12 +162,10 @@ impl Chain {
 
     fn block(&self, number: u64) -> String {
         let age = HEAD_START.abs_diff(number) * BLOCK_SECONDS;
-        let time = if number < HEAD_START {
-            self.started.saturating_sub(age)
-        } else {
-            self.started + age
-        };
-        let (bloom, root) = ("0".repeat(512), "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
+        let time =
+            if number < HEAD_START { self.started.saturating_sub(age) } else { self.started + age };
+        let (bloom, root) =
+            ("0".repeat(512), "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
         format!(
             r#"{{"baseFeePerGas":"0x7","difficulty":"0x0","extraData":"0x","gasLimit":"0x1c9c380","gasUsed":"0x0","hash":"0x{}","logsBloom":"0x{bloom}","miner":"0x0000000000000000000000000000000000000000","mixHash":"0x{:064x}","nonce":"0x0000000000000000","number":"{number:#x}","parentHash":"0x{}","receiptsRoot":"0x{root}","sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x21c","stateRoot":"0x{root}","timestamp":"{time:#x}","transactions":[],"transactionsRoot":"0x{root}","uncles":[]}}"#,
             hash(number),

@@ -163,7 +163,10 @@ fn gateway(bench: &Bench, only: Option<&str>) -> Result<()> {
         row::write_json(&rows, &json)?;
     }
     println!("{line}");
-    println!("{} repetitions of {} s, CPU time of the server alone", bench.repetitions, bench.seconds);
+    println!(
+        "{} repetitions of {} s, CPU time of the server alone",
+        bench.repetitions, bench.seconds
+    );
     print!("{}", row::table(&rows));
     println!("written to {}", json.display());
     let broken = rows.iter().filter(|row| !row.holds).count();

@@ -6,7 +6,12 @@
 
 mod backend;
 mod bench;
+mod check;
+mod fuzz;
+mod generate;
 mod shell;
+mod sim;
+mod tidy;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -14,8 +19,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+/// What was typed after `cargo`.
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "This repository's own tool")]
+#[command(name = "xtask", bin_name = "cargo xtask", about = "This repository's own tool")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,7 +29,32 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures the gateway beside its peers.
+    /// Everything that CI checks, in order; ends with `N passed, N failed, N skipped`.
+    Check(check::Scope),
+    /// The habits of this repository that no other tool checks.
+    Tidy,
+    /// Writes the generated pages in docs/.
+    Generate {
+        /// Only fails if a page is stale.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Fuzzes one decoder.
+    Fuzz {
+        /// A target of fuzz/Cargo.toml.
+        name: String,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// The seeded simulation of gateway and nodes.
+    Sim {
+        /// Repeats the run with this seed.
+        seed: Option<u64>,
+        /// How many calls to make.
+        #[arg(long)]
+        calls: Option<u64>,
+    },
+    /// Measures the gateway beside its peers, or one build beside another.
     #[command(subcommand)]
     Bench(bench::What),
     /// The bench's constant node.
@@ -46,6 +77,12 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     match command {
+        Command::Check(scope) => check::run(scope),
+        Command::Tidy => tidy::run(),
+        Command::Generate { check: false } => generate::write(),
+        Command::Generate { check: true } => generate::check(),
+        Command::Fuzz { name, seconds } => fuzz::run(&name, seconds),
+        Command::Sim { seed, calls } => sim::run(seed, calls),
         Command::Bench(what) => bench::run(&what),
         Command::Backend { listen } => backend::serve(&listen),
     }

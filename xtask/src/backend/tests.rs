@@ -21,8 +21,9 @@ fn the_id_comes_back_as_it_was_written() {
 #[test]
 fn blocks_link_and_grow_older_downwards() {
     let block = |number: u64| {
-        ask(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#))
-            ["result"]
+        ask(&format!(
+            r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
+        ))["result"]
             .clone()
     };
     let (older, newer) = (block(HEAD_START - 1), block(HEAD_START));
@@ -62,8 +63,5 @@ fn calls_are_counted() {
     let chain = chain();
     chain.reply(br#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_chainId"}]"#).unwrap();
     let counted = format!(r#"{{"id":3,"method":"{SERVED_METHOD}"}}"#);
-    assert_eq!(
-        chain.reply(counted.as_bytes()).unwrap(),
-        r#"{"jsonrpc":"2.0","id":3,"result":2}"#
-    );
+    assert_eq!(chain.reply(counted.as_bytes()).unwrap(), r#"{"jsonrpc":"2.0","id":3,"result":2}"#);
 }

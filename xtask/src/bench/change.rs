@@ -28,8 +28,8 @@ pub(crate) fn after(bench: &Bench) -> Result<()> {
     let kept = kept(&bench.folder);
     ensure!(kept.is_file(), "{} is missing: run cargo xtask bench before", kept.display());
     let old = Bench { weir: kept, ..bench.clone() };
-    for (case, before, after) in cost::two_builds(bench, &old)? {
-        println!("{case}: {}", Comparison::of(&before, &after));
+    for builds in cost::two_builds(bench, &old)? {
+        println!("{}: {}", builds.case, Comparison::of(&builds.before, &builds.after));
     }
     Ok(())
 }

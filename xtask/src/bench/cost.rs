@@ -241,14 +241,18 @@ fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
         .collect()
 }
 
-/// The costs of a hit and of a miss with two builds of ours: (case, old, new) per repetition.
+/// The costs of one case with two builds of ours, by repetition.
+pub(crate) struct Builds {
+    pub(crate) case: &'static str,
+    pub(crate) before: Vec<f64>,
+    pub(crate) after: Vec<f64>,
+}
+
+/// What a hit and a miss cost with two builds of ours.
 ///
 /// # Errors
 /// If a server or wrk does not run.
-pub(crate) fn two_builds(
-    bench: &Bench,
-    old: &Bench,
-) -> Result<Vec<(&'static str, Vec<f64>, Vec<f64>)>> {
+pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let builds = |cache| {
@@ -270,14 +274,16 @@ pub(crate) fn two_builds(
         ensure!(doubts.is_empty(), "{case} is invalid: {doubts:?}");
         let mut costs = figures.into_iter().map(|figure| figure.costs);
         let (before, after) = (costs.next(), costs.next());
-        pairs.push((case, before.unwrap_or_default(), after.unwrap_or_default()));
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        pairs.push(Builds { case, before, after });
     }
     Ok(pairs)
 }
 
 /// Calls that the constant node has answered so far.
 fn served(backend: &Server) -> Result<u64> {
-    let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
+    let call =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
     let reply: serde_json::Value =
         serde_json::from_slice(&http::post(backend.address, &call)?.body)?;
     reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node says {reply}"))

@@ -37,7 +37,8 @@ impl Connection {
     /// # Errors
     /// If nobody listens there.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
+        let stream =
+            TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_LIMIT))?;
         // Small: the bench keeps 10,000 of these open.

@@ -99,10 +99,8 @@ impl Contender {
                     let urls = nodes.iter().enumerate().map(|(index, node)| {
                         format!("[[node]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
                     });
-                    let values = [
-                        ("@NODES@", urls.collect::<String>()),
-                        ("@BYTES@", bytes.to_string()),
-                    ];
+                    let values =
+                        [("@NODES@", urls.collect::<String>()), ("@BYTES@", bytes.to_string())];
                     command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
                 } else {
                     for node in nodes {

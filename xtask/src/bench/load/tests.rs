@@ -15,10 +15,8 @@ fn the_summary_is_found_among_other_lines() {
 
 #[test]
 fn cost_is_cpu_over_requests_and_errors_are_a_doubt() {
-    let turn = |text: &str| Turn {
-        cpu: Duration::from_millis(1),
-        summary: Summary::parse(text).unwrap(),
-    };
+    let turn =
+        |text: &str| Turn { cpu: Duration::from_millis(1), summary: Summary::parse(text).unwrap() };
     let good = turn("SUMMARY 100 9000 2000 0 0 0 0 0");
     assert_eq!((good.cost(), good.rate(), good.busy()), (10.0, 50_000.0, 0.5));
     assert_eq!(good.doubt(), None);

@@ -34,7 +34,16 @@ fn the_json_has_exactly_the_promised_keys() {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     let mut promised = [
-        "case", "unit", "ours", "peer", "theirs", "ratio", "repetitions", "spread", "bar", "holds",
+        "case",
+        "unit",
+        "ours",
+        "peer",
+        "theirs",
+        "ratio",
+        "repetitions",
+        "spread",
+        "bar",
+        "holds",
     ];
     promised.sort_unstable();
     assert_eq!(keys, promised);

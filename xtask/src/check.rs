@@ -1,0 +1,256 @@
+//! `cargo xtask check`: everything that CI checks, in order, each stage timed.
+//!
+//! This file names the stages and their order and nothing else does. Outside programs are fetched
+//! in the background while cargo builds (`check/programs.rs`); tests are counted in
+//! `check/counts.rs`; commands in pages are checked in `check/commands.rs`. The last line is always
+//! `N passed, N failed, N skipped`: tests and stages together.
+
+mod commands;
+mod counts;
+mod programs;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::{fuzz, generate, shell, tidy};
+use counts::Counts;
+
+/// How much to check.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Scope {
+    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, generate, test.
+    #[arg(long)]
+    fast: bool,
+    /// Goes on after a stage that failed.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// What a stage can end in, apart from failing.
+enum Ended {
+    Passed,
+    /// Nothing to judge here, and why.
+    Skipped(String),
+    /// Tests ran: their numbers.
+    Counted(Counts),
+}
+
+/// What the stages share.
+struct Shared {
+    /// Whether a test may not skip for want of a program.
+    programs_required: bool,
+    fetching: Option<thread::JoinHandle<Result<String>>>,
+}
+
+struct Stage {
+    name: &'static str,
+    fast: bool,
+    run: fn(&mut Shared) -> Result<Ended>,
+}
+
+/// In the order in which they run: what fails soonest and most often comes first.
+const STAGES: &[Stage] = &[
+    Stage { name: "fmt", fast: true, run: fmt },
+    Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Ended::Passed) },
+    Stage { name: "clippy", fast: true, run: clippy },
+    Stage { name: "generate", fast: true, run: |_| generate::check().map(|()| Ended::Passed) },
+    Stage { name: "programs", fast: false, run: programs },
+    Stage { name: "test", fast: true, run: test },
+    Stage { name: "docs", fast: false, run: docs },
+    Stage { name: "deny", fast: false, run: deny },
+    Stage { name: "fuzz", fast: false, run: fuzz_smoke },
+    Stage { name: "demo", fast: false, run: demo },
+];
+
+/// Seconds of fuzzing per decoder: a smoke test; hours are for the night.
+const FUZZ_SECONDS: u64 = 2;
+const DEMO_SECONDS: &str = "5s";
+
+/// How one stage went, for the table.
+struct Line {
+    name: &'static str,
+    outcome: String,
+    took: Duration,
+}
+
+/// Runs the stages, prints the table and the count.
+///
+/// # Errors
+/// If a stage failed.
+pub(crate) fn run(scope: Scope) -> Result<()> {
+    let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
+    let mut context =
+        Shared { programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"), fetching };
+    let mut lines = Vec::new();
+    let mut total = Counts::default();
+    let mut stopped = false;
+    for stage in STAGES {
+        let since = Instant::now();
+        let outcome = if stopped {
+            total.skipped += 1;
+            "not reached".to_owned()
+        } else if scope.fast && !stage.fast {
+            total.skipped += 1;
+            "skipped: --fast".to_owned()
+        } else {
+            println!("== {}", stage.name);
+            let ended = (stage.run)(&mut context);
+            stopped = failed(&ended) && !scope.keep_going;
+            note(ended, &mut total)
+        };
+        lines.push(Line { name: stage.name, outcome, took: since.elapsed() });
+    }
+    println!("\n{}", table(&lines));
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed > 0 {
+        // The count is the last line: the exit code says the rest.
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+fn failed(ended: &Result<Ended>) -> bool {
+    match ended {
+        Err(_) => true,
+        Ok(Ended::Counted(counts)) => counts.failed > 0,
+        Ok(Ended::Passed | Ended::Skipped(_)) => false,
+    }
+}
+
+/// Adds a stage to the total and words its line.
+fn note(ended: Result<Ended>, total: &mut Counts) -> String {
+    match ended {
+        Ok(Ended::Passed) => {
+            total.passed += 1;
+            "passed".to_owned()
+        }
+        Ok(Ended::Skipped(why)) => {
+            total.skipped += 1;
+            format!("skipped: {why}")
+        }
+        Ok(Ended::Counted(counts)) => {
+            *total += counts;
+            let Counts { passed, failed, skipped } = counts;
+            format!("{passed} tests passed, {failed} failed, {skipped} skipped")
+        }
+        Err(error) => {
+            total.failed += 1;
+            eprintln!("failed: {error:#}");
+            let text = format!("FAILED: {error:#}");
+            text.lines().next().unwrap_or("FAILED").to_owned()
+        }
+    }
+}
+
+fn table(lines: &[Line]) -> String {
+    let mut text = format!("{:<10}{:>9}  outcome\n", "stage", "seconds");
+    for line in lines {
+        let seconds = line.took.as_secs_f64();
+        text.push_str(&format!("{:<10}{seconds:>9.1}  {}\n", line.name, line.outcome));
+    }
+    text
+}
+
+fn fmt(_: &mut Shared) -> Result<Ended> {
+    shell::cargo(&["fmt", "--all", "--check"]).map(|()| Ended::Passed)
+}
+
+fn clippy(_: &mut Shared) -> Result<Ended> {
+    let arguments =
+        ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    shell::cargo(&arguments).map(|()| Ended::Passed)
+}
+
+fn programs(context: &mut Shared) -> Result<Ended> {
+    let Some(fetching) = context.fetching.take() else { return Ok(Ended::Passed) };
+    match fetching.join() {
+        Ok(Ok(said)) => {
+            println!("{said}");
+            // All are here, so a test that still cannot find one is wrong.
+            context.programs_required = true;
+            Ok(Ended::Passed)
+        }
+        Ok(Err(error)) if context.programs_required => Err(error),
+        Ok(Err(error)) => Ok(Ended::Skipped(format!("{error:#}"))),
+        Err(_) => bail!("the thread that fetches programs panicked"),
+    }
+}
+
+fn test(context: &mut Shared) -> Result<Ended> {
+    let log = shell::root().join("target/skipped-tests.log");
+    let _absent = fs::remove_file(&log);
+    let mut command = shell::cargo_command();
+    command.args(["test", "--workspace", "--no-fail-fast"]).env("WEIR_SKIP_LOG", &log);
+    if context.programs_required {
+        command.env("WEIR_REQUIRE_PROGRAMS", "1");
+    }
+    let (success, mut counts) = counts::run(command.stdout(Stdio::piped()))?;
+    let skips = fs::read_to_string(&log).unwrap_or_default();
+    for line in skips.lines() {
+        println!("skipped: {line}");
+    }
+    counts.move_to_skipped(skips.lines().count());
+    ensure!(counts.passed > 0 || counts.failed > 0, "cargo test ran no test");
+    ensure!(success || counts.failed > 0, "cargo test failed beside its tests");
+    Ok(Ended::Counted(counts))
+}
+
+fn docs(_: &mut Shared) -> Result<Ended> {
+    let mut command = shell::cargo_command();
+    command.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
+    shell::run(command.env("RUSTDOCFLAGS", "--deny warnings"))?;
+    commands::check()?;
+    Ok(Ended::Passed)
+}
+
+fn deny(_: &mut Shared) -> Result<Ended> {
+    if shell::find("cargo-deny").is_none() {
+        return Ok(Ended::Skipped("cargo-deny is missing".to_owned()));
+    }
+    // Advisories need a database that is fetched from the network: not part of this check.
+    let mut command = shell::cargo_command();
+    command.args(["deny", "--all-features", "check", "licenses", "bans", "sources"]);
+    shell::run(&mut command).map(|()| Ended::Passed)
+}
+
+fn fuzz_smoke(_: &mut Shared) -> Result<Ended> {
+    let names = fuzz::targets()?;
+    ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
+    for name in names {
+        fuzz::run(&name, FUZZ_SECONDS)?;
+    }
+    Ok(Ended::Passed)
+}
+
+fn demo(_: &mut Shared) -> Result<Ended> {
+    let report = shell::root().join("target/demo.json");
+    let _absent = fs::remove_file(&report);
+    let mut command: Command = shell::cargo_command();
+    command.args(["run", "--quiet", "--release", "--", "demo", "--duration", DEMO_SECONDS]);
+    shell::run(command.arg("--json").arg(&report))?;
+    let text = fs::read_to_string(&report).context("the demo wrote no report")?;
+    judge_demo(&serde_json::from_str(&text).context("the demo's report is not JSON")?)?;
+    Ok(Ended::Passed)
+}
+
+/// The promises of the demo: work was done, the cache took part, and no client saw a fault.
+fn judge_demo(report: &serde_json::Value) -> Result<()> {
+    let number = |key: &str| {
+        report.get(key).and_then(serde_json::Value::as_f64).with_context(|| format!("no {key}"))
+    };
+    ensure!(number("requests")? > 0.0, "the demo made no request");
+    ensure!(number("hit_ratio")? > 0.0, "the demo had no cache hit");
+    for key in ["client_errors", "wrong_answers"] {
+        let count = number(key)?;
+        ensure!(count == 0.0, "the demo's {key} is {count}, 0 is needed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

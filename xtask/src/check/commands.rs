@@ -1,0 +1,193 @@
+//! Every command in a page's ```sh block exists: ours are asked, others must be on a short list.
+//!
+//! It does not run them: it parses `cargo xtask` lines with our own parser and compares `weir` lines
+//! with what `weir COMMAND --help` lists.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use crate::shell;
+
+/// Programs that a page may tell its reader to run.
+const OTHERS: &[&str] = &["curl", "git", "docker", "kubectl", "apt-get", "go", "less", "kill"];
+/// Subcommands of cargo that a page may use beside ours.
+const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
+
+/// A command line and where it stands.
+#[derive(Debug, PartialEq, Eq)]
+struct Written {
+    page: String,
+    line: usize,
+    words: Vec<String>,
+}
+
+/// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md and the pages in docs/.
+///
+/// # Errors
+/// If a command does not exist, or no page has any.
+pub(crate) fn check() -> Result<()> {
+    let mut written = Vec::new();
+    for page in pages()? {
+        let text = fs::read_to_string(shell::root().join(&page))?;
+        written.extend(in_page(&page, &text));
+    }
+    ensure!(!written.is_empty(), "no page has a ```sh block");
+    let mut helps = BTreeMap::new();
+    let mut wrong = 0;
+    for command in &written {
+        if let Err(error) = judge(&command.words, &mut |name| help(name, &mut helps)) {
+            println!("{}:{}: {error:#}", command.page, command.line);
+            wrong += 1;
+        }
+    }
+    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", written.len());
+    println!("docs: {} commands in pages exist", written.len());
+    Ok(())
+}
+
+fn pages() -> Result<Vec<String>> {
+    let mut pages: Vec<String> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"]
+        .map(str::to_owned)
+        .into_iter()
+        .filter(|page| shell::root().join(page).is_file())
+        .collect();
+    let docs = shell::root().join("docs");
+    for entry in fs::read_dir(&docs).with_context(|| format!("no {}", docs.display()))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    Ok(pages)
+}
+
+/// The command lines in the ```sh blocks of a page, continued lines joined.
+fn in_page(page: &str, text: &str) -> Vec<Written> {
+    let mut found = Vec::new();
+    let (mut inside, mut joined, mut start) = (false, String::new(), 0);
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim();
+        if trimmed.starts_with("```") {
+            inside = trimmed == "```sh";
+            continue;
+        }
+        if !inside || trimmed.is_empty() || trimmed.starts_with('#') {
+            continue;
+        }
+        if joined.is_empty() {
+            start = index + 1;
+        }
+        match trimmed.strip_suffix('\\') {
+            Some(part) => joined.push_str(part),
+            None => {
+                joined.push_str(trimmed);
+                for part in split(&std::mem::take(&mut joined)) {
+                    found.push(Written { page: page.to_owned(), line: start, words: part });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The words of each command of a line, with quotes taken off, comments and variables left out.
+/// `&&`, `;`, `|` and `&` end a command.
+fn split(line: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let end = |word: &mut Option<String>, commands: &mut Vec<Vec<String>>| {
+        let Some(word) = word.take() else { return };
+        if ["&&", ";", "|", "&", "||"].contains(&word.as_str()) {
+            commands.push(Vec::new());
+        } else if let Some(command) = commands.last_mut() {
+            command.push(word);
+        }
+    };
+    for c in line.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if c == '\'' || c == '"' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => end(&mut word, &mut commands),
+            None if c == '#' && word.is_none() => break,
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    end(&mut word, &mut commands);
+    for command in &mut commands {
+        let setting = |word: &String| {
+            word.split_once('=').is_some_and(|(name, _)| name == name.to_uppercase())
+        };
+        let settings = command.iter().take_while(|word| setting(word)).count();
+        command.drain(..settings);
+    }
+    commands.retain(|command| !command.is_empty());
+    commands
+}
+
+/// Whether a command exists. `help` returns the help text of a command of weir.
+fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+    let line = words.join(" ");
+    let texts: Vec<&str> = words.iter().map(String::as_str).collect();
+    match texts.as_slice() {
+        ["cargo", "xtask", ..] => {
+            let parsed = crate::Arguments::try_parse_from(&texts[1..]);
+            parsed.map(drop).map_err(|error| {
+                let told = error.to_string();
+                anyhow::anyhow!("{line}: {}", told.lines().next().unwrap_or_default())
+            })
+        }
+        ["cargo", "run", rest @ ..] => {
+            let ours = rest.iter().position(|word| *word == "--").map(|at| &rest[at + 1..]);
+            judge_weir(ours.with_context(|| format!("{line}: no -- before weir's words"))?, help)
+        }
+        ["cargo", second, ..] if CARGO.contains(second) => Ok(()),
+        [program, rest @ ..] if *program == "weir" || program.ends_with("/weir") => {
+            judge_weir(rest, help)
+        }
+        [".ci/run"] => Ok(()),
+        [program, ..] if OTHERS.contains(program) => Ok(()),
+        _ => anyhow::bail!("{line}: not a command that a page may name"),
+    }
+}
+
+/// The command is listed by weir's help, and each flag by the command's.
+fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+    let Some((name, rest)) = words.split_first() else { return Ok(()) };
+    if name.starts_with('-') {
+        ensure!(["--help", "--version", "-h", "-V"].contains(name), "weir has no {name}");
+        return Ok(());
+    }
+    let text = help(name)?;
+    for flag in rest.iter().filter(|word| word.starts_with("--")) {
+        let flag = flag.split('=').next().unwrap_or(flag);
+        let listed = text.split([' ', ',', '=', '\n', '[']).any(|word| word == flag);
+        ensure!(listed, "weir {name} has no {flag}");
+    }
+    Ok(())
+}
+
+/// `weir NAME --help`, each asked once.
+fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
+    if let Some(text) = known.get(name) {
+        return Ok(text.clone());
+    }
+    let out = shell::cargo_command()
+        .args(["run", "--quiet", "--package", "weir", "--", name, "--help"])
+        .output()
+        .context("cannot run weir")?;
+    ensure!(out.status.success(), "weir has no command {name}");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    known.insert(name.to_owned(), text.clone());
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Fetches the outside programs that tests and benches compare ourselves with, where it may.
+//!
+//! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo. What is
+//! here already is left alone. Tests find the programs by themselves
+//! (`crates/weir/tests/support/programs.rs`).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::shell;
+
+/// Program and Debian package.
+const PACKAGES: &[(&str, &str)] =
+    &[("nginx", "nginx"), ("haproxy", "haproxy"), ("wrk", "wrk"), ("chromium", "chromium")];
+/// The version that the recorded answers in testdata were checked with.
+const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
+/// Pinned so that a new release cannot break an old check.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Fetches whatever is missing, and returns a line that names what was done.
+///
+/// # Errors
+/// If something is missing and cannot be fetched here.
+pub(crate) fn fetch() -> Result<String> {
+    let mut done = Vec::new();
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(program, _)| shell::find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if !missing.is_empty() {
+        fetch_packages(&missing)?;
+        done.extend(missing);
+    }
+    if shell::find("geth").is_none() {
+        ensure!(shell::find("go").is_some(), "geth is missing, and go to build it with");
+        quiet(Command::new("go").args(["install", GETH]))?;
+        done.push("geth");
+    }
+    if shell::find("cargo-deny").is_none() {
+        fetch_cargo_deny()?;
+        done.push("cargo-deny");
+    }
+    let found = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
+    let absent: Vec<&str> = found.filter(|program| shell::find(program).is_none()).collect();
+    ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
+    Ok(match done.as_slice() {
+        [] => "all outside programs were here".to_owned(),
+        _ => format!("fetched {}", done.join(", ")),
+    })
+}
+
+fn fetch_packages(missing: &[&str]) -> Result<()> {
+    let user = Command::new("id").arg("-u").output().context("cannot run id")?;
+    let root = user.stdout.trim_ascii() == b"0";
+    let debian = Path::new("/etc/debian_version").exists();
+    ensure!(
+        root && debian,
+        "missing: {}; install them (they are fetched only by root on Debian)",
+        missing.join(", ")
+    );
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        // RUNLEVEL=1 keeps Debian from starting the servers that it installs.
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").arg("-qq");
+        command
+    };
+    quiet(apt().arg("update"))?;
+    quiet(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
+}
+
+/// Without optimisation and features that only its advisories need: a third of the build time.
+fn fetch_cargo_deny() -> Result<()> {
+    let mut command = shell::cargo_command();
+    command
+        .args(["install", "cargo-deny", "--version", CARGO_DENY, "--locked", "--quiet"])
+        .args(["--debug", "--no-default-features"])
+        .env("CARGO_PROFILE_DEV_DEBUG", "0");
+    quiet(&mut command)
+}
+
+/// Runs a command in the background of others: its output shows only if it fails.
+fn quiet(command: &mut Command) -> Result<()> {
+    let line = shell::line(command);
+    let out =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {line}"))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line} failed: {}", said.trim_end());
+    Ok(())
+}

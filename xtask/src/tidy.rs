@@ -1,0 +1,80 @@
+//! `cargo xtask tidy`: the habits of this repository that no other tool checks.
+//!
+//! Each check is a pure function from the tree of files to findings, and has a test with a sample
+//! that it must catch (a check that catches nothing is worse than none). This file lists the checks
+//! in order and prints what they found; the checks stand in `tidy/`. Formatting, lints, licences
+//! and dead links in code docs belong to other stages of `cargo xtask check`.
+
+mod arrows;
+mod names;
+mod paths;
+mod reach;
+mod size;
+mod source;
+mod table;
+mod tree;
+
+use std::fmt;
+
+use anyhow::{Result, ensure};
+
+use crate::shell;
+use tree::Tree;
+
+/// A place that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    rule: &'static str,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, rule: &'static str, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, rule, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.message)
+    }
+}
+
+/// Every check, in the order of the report.
+const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
+    source::module_doc,
+    source::pure_rules,
+    source::one_error_table,
+    source::sleep_in_tests,
+    source::open_work,
+    arrows::check,
+    table::check,
+    reach::check,
+    names::banned,
+    paths::exist,
+    paths::machine,
+    size::blobs,
+    size::empty_folders,
+    size::unnamed_sources,
+];
+
+/// Runs every check over the repository.
+///
+/// # Errors
+/// If the tree cannot be read or a check found something.
+pub(crate) fn run() -> Result<()> {
+    let tree = Tree::read(&shell::root())?;
+    let found: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
+    for finding in &found {
+        println!("{finding}");
+    }
+    for note in size::notes(&tree) {
+        println!("note: {note}");
+    }
+    ensure!(found.is_empty(), "tidy found {} places", found.len());
+    println!("tidy: {} checks over {} files", CHECKS.len(), tree.files().len());
+    Ok(())
+}

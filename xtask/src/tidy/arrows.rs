@@ -1,0 +1,70 @@
+//! Which of our crates may know which: the arrows of ARCHITECTURE.md.
+
+use toml::Table;
+
+use super::Finding;
+use super::tree::Tree;
+
+/// A crate and the crates of ours that its manifest may name, for tests and build scripts too.
+/// `weir`, the binary, joins everything; `xtask` stands apart and sees only files and commands.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("gateway", &["wire"]),
+    ("lab", &["wire"]),
+    ("index", &["wire"]),
+    ("simnode", &["wire"]),
+    ("weir", &["wire", "gateway", "lab", "index", "simnode"]),
+    ("xtask", &[]),
+];
+
+const RULE: &str = "crate arrows";
+
+/// Every manifest names only crates that its own may know.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts("Cargo.toml") {
+        let folder = path.strip_prefix("crates/").unwrap_or(path);
+        let Some(name) = folder.strip_suffix("/Cargo.toml") else { continue };
+        if name.contains('/') || name == "fuzz" {
+            continue;
+        }
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            let message = format!("crate {name} is not in ARCHITECTURE.md's list of parts");
+            found.push(Finding::new(path, 1, RULE, message));
+            continue;
+        };
+        let Ok(manifest) = text.parse::<Table>() else {
+            found.push(Finding::new(path, 1, RULE, "not TOML"));
+            continue;
+        };
+        for dependency in dependencies(&manifest) {
+            let ours = ARROWS.iter().any(|(known, _)| *known == dependency);
+            if ours && !allowed.contains(&dependency.as_str()) {
+                let line = text.lines().position(|line| line.trim_start().starts_with(&dependency));
+                let message = format!("{name} must not know {dependency}");
+                found.push(Finding::new(path, line.map_or(1, |line| line + 1), RULE, message));
+            }
+        }
+    }
+    found
+}
+
+/// Names of everything depended on, under whatever condition; renamed ones by their real name.
+fn dependencies(manifest: &Table) -> Vec<String> {
+    let mut names = Vec::new();
+    for (key, value) in manifest {
+        let Some(table) = value.as_table() else { continue };
+        if key.ends_with("dependencies") {
+            names.extend(table.iter().map(|(name, value)| {
+                let real = value.get("package").and_then(toml::Value::as_str);
+                real.unwrap_or(name).to_owned()
+            }));
+        } else if key == "target" {
+            names.extend(table.values().filter_map(toml::Value::as_table).flat_map(dependencies));
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests;

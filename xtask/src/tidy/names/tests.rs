@@ -1,0 +1,15 @@
+//! Banned names in files and folders are caught; names that contain one as a part pass.
+
+use super::super::tree::Tree;
+use super::banned;
+
+#[test]
+fn banned_names_are_caught() {
+    let caught = |path| banned(&Tree::of(&[(path, "")])).len();
+    assert_eq!(caught("crates/wire/src/helper.rs"), 1);
+    assert_eq!(caught("crates/gateway/src/http_utils.rs"), 1);
+    assert_eq!(caught("crates/gateway/src/common/limit.rs"), 1);
+    assert_eq!(caught("crates/gateway/src/nodes/mod.rs"), 1);
+    assert_eq!(caught("crates/gateway/src/scores.rs"), 0);
+    assert_eq!(caught("crates/gateway/src/information.rs"), 0);
+}

@@ -1,0 +1,136 @@
+//! Paths that are written down: those of this repository exist, those of one machine do not occur.
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Folders at the root: a backticked path that begins with one of them is meant as ours.
+const ROOTS: &[&str] = &[
+    "crates", "docs", "examples", "studies", "deploy", "xtask", "testdata", "fuzz", ".ci", ".cargo",
+];
+/// Endings of files that a page names for its reader to open.
+const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
+
+/// Backticked paths in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and module docs lead somewhere, and
+/// so do relative links of every page.
+pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
+        let named = path.starts_with("docs/") || !path.contains('/');
+        let mut fenced = false;
+        for (index, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                fenced = !fenced;
+            } else if !fenced {
+                let links = links(line).filter(|link| !leads(tree, path, link));
+                found.extend(links.map(|link| missing(path, index, link)));
+                if named {
+                    let spans = spans(line).filter(|span| !is_there(tree, span));
+                    found.extend(spans.map(|span| missing(path, index, span)));
+                }
+            }
+        }
+    }
+    for (path, text) in tree.texts(".rs") {
+        for (index, line) in text.lines().enumerate() {
+            let Some(doc) = line.strip_prefix("//!") else { continue };
+            let spans = spans(doc).filter(|span| !is_there(tree, span));
+            found.extend(spans.map(|span| missing(path, index, span)));
+        }
+    }
+    found
+}
+
+fn missing(path: &str, index: usize, target: &str) -> Finding {
+    Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
+}
+
+/// What stands between backticks and is meant as a path of this repository.
+fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2).filter(|span| is_ours(span))
+}
+
+fn is_ours(span: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    if !span.chars().all(plain) || span.starts_with('/') || span.contains("..") {
+        return false;
+    }
+    match span.split_once('/') {
+        // `gateway.toml` alone is the reader's own file; `limit.rs` alone is ours.
+        None => span.len() > 3 && span.ends_with(".rs"),
+        Some(("target", _)) => false,
+        Some((first, _)) => {
+            ROOTS.contains(&first) || ENDINGS.iter().any(|ending| span.ends_with(ending))
+        }
+    }
+}
+
+/// Whether some file or folder has this path, or ends in it: module docs name their neighbours.
+fn is_there(tree: &Tree, span: &str) -> bool {
+    let span = span.trim_start_matches("./").trim_end_matches('/');
+    let (inner, folder, inner_folder) =
+        (format!("/{span}"), format!("{span}/"), format!("/{span}/"));
+    tree.files().keys().any(|path| {
+        path == span
+            || path.ends_with(&inner)
+            || path.starts_with(&folder)
+            || path.contains(&inner_folder)
+    })
+}
+
+/// Targets of Markdown links that are neither of the web nor within the page.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    targets.filter(|target| {
+        !target.contains("://") && !target.starts_with('#') && !target.starts_with("mailto:")
+    })
+}
+
+fn leads(tree: &Tree, page: &str, link: &str) -> bool {
+    let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let target = link.split('#').next().unwrap_or(link);
+    let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            segments.pop();
+        } else {
+            segments.push(part);
+        }
+    }
+    let path = segments.join("/");
+    let inside = format!("{path}/");
+    tree.files().keys().any(|file| *file == path || file.starts_with(&inside))
+}
+
+/// Beginnings of paths that exist on one machine only. Joined here so that this file has none.
+const MACHINE: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/ho", "me/"),
+    concat!("/Us", "ers/"),
+    concat!("/ro", "ot/"),
+    concat!("../sh", "ared"),
+];
+
+/// No file names a path of somebody's machine. Recorded data is left as it was recorded.
+pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts("").filter(|(path, _)| !path.starts_with("testdata/")) {
+        for (index, line) in text.lines().enumerate() {
+            for start in MACHINE.iter().filter(|start| begins_path(line, start)) {
+                let message = format!("{start} is a path of one machine");
+                found.push(Finding::new(path, index + 1, "machine paths", message));
+            }
+        }
+    }
+    found
+}
+
+/// Whether `start` stands in `line` where a path can begin: `/x/home/` is a path of something else.
+fn begins_path(line: &str, start: &str) -> bool {
+    line.match_indices(start).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_ascii_alphanumeric() || "_-./:}".contains(c))
+    })
+}
+
+#[cfg(test)]
+mod tests;

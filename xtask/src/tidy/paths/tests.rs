@@ -1,0 +1,50 @@
+//! Dead paths in pages, links and module docs are caught; the reader's own files are not ours.
+
+use super::super::tree::Tree;
+use super::{exist, machine};
+
+fn dead(path: &str, text: &str) -> Vec<usize> {
+    let tree = Tree::of(&[
+        (path, text),
+        ("crates/gateway/src/rules/limit.rs", "//! Limits."),
+        ("docs/style.md", ""),
+    ]);
+    exist(&tree).iter().map(|finding| finding.line).collect()
+}
+
+#[test]
+fn dead_paths_in_pages_are_caught() {
+    assert_eq!(dead("ARCHITECTURE.md", "\nsee `crates/gateway/src/gone.rs`"), [2]);
+    assert_eq!(
+        dead("docs/life.md", "see `rules/gone.rs` and `gone.rs` and `crates/none/`"),
+        [1; 3]
+    );
+    assert_eq!(dead("README.md", "a [link](docs/none.md#part)"), [1]);
+    assert_eq!(dead("docs/life.md", "a [link](../none.md)"), [1]);
+}
+
+#[test]
+fn living_paths_and_other_words_pass() {
+    for text in [
+        "`crates/gateway/src/rules/limit.rs`, `rules/limit.rs`, `limit.rs`, `rules/`, `crates/gateway`",
+        "`/metrics`, `application/json`, `gateway.toml`, `target/bench/x.json`, `a b/c.rs`, `eth_*`",
+        "[a](docs/style.md#x), [b](https://x.y/z.md), [c](#here)",
+        "```sh\ncat `crates/none.rs`\n```",
+    ] {
+        assert!(dead("ARCHITECTURE.md", text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn dead_paths_in_module_docs_are_caught_and_in_code_ignored() {
+    assert_eq!(dead("crates/wire/src/key.rs", "//! Next: `rules/none.rs`.\n// `none.rs`"), [1]);
+}
+
+#[test]
+fn paths_of_one_machine_are_caught() {
+    let caught = |path, text: &str| machine(&Tree::of(&[(path, text)])).len();
+    let home = concat!("/ho", "me/");
+    assert_eq!(caught("docs/x.md", &format!("see {home}me/x")), 1);
+    assert_eq!(caught("docs/x.md", &format!("https://x.y{home}me")), 0);
+    assert_eq!(caught("testdata/x/log.txt", &format!("{home}me")), 0);
+}

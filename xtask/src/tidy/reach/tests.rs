@@ -1,0 +1,48 @@
+//! A forgotten file is caught; every way of leading to a file counts.
+
+use super::super::tree::Tree;
+use super::check;
+
+fn caught(files: &[(&str, &str)]) -> Vec<String> {
+    check(&Tree::of(files)).into_iter().map(|finding| finding.path).collect()
+}
+
+#[test]
+fn a_forgotten_file_is_caught() {
+    let files = [
+        ("crates/wire/Cargo.toml", ""),
+        ("crates/wire/src/lib.rs", "pub mod key;\n// mod gone;\n"),
+        ("crates/wire/src/key.rs", "#[cfg(test)]\nmod tests;"),
+        ("crates/wire/src/key/tests.rs", ""),
+        ("crates/wire/src/gone.rs", ""),
+        ("crates/wire/src/tests.rs", ""),
+    ];
+    assert_eq!(caught(&files), ["crates/wire/src/gone.rs", "crates/wire/src/tests.rs"]);
+}
+
+#[test]
+fn roots_by_place_by_manifest_and_by_path_count() {
+    let files = [
+        ("crates/weir/Cargo.toml", ""),
+        ("crates/weir/src/main.rs", "pub(crate) mod serve;"),
+        ("crates/weir/src/serve.rs", ""),
+        (
+            "crates/weir/tests/cli.rs",
+            "mod golden;\n#[path = \"support/programs.rs\"]\nmod programs;",
+        ),
+        ("crates/weir/tests/support/programs.rs", ""),
+        ("crates/weir/tests/golden.rs", ""),
+        ("crates/weir/build.rs", ""),
+        ("fuzz/Cargo.toml", "[[bin]]\npath = \"targets/jsonrpc.rs\""),
+        ("fuzz/targets/jsonrpc.rs", ""),
+        ("xtask/Cargo.toml", ""),
+        ("xtask/src/main.rs", "#[path = \"../../crates/weir/tests/support/more.rs\"]\nmod more;"),
+        ("crates/weir/tests/support/more.rs", ""),
+    ];
+    assert_eq!(caught(&files), [""; 0]);
+}
+
+#[test]
+fn a_root_without_a_package_is_caught() {
+    assert_eq!(caught(&[("crates/old/src/lib.rs", "")]), ["crates/old/src/lib.rs"]);
+}

@@ -1,0 +1,105 @@
+//! How much there is: no blob, no empty fixture folder, no recorded data without its source, and
+//! notes (never findings) about long files and functions.
+
+use super::Finding;
+use super::source::is_test;
+use super::tree::Tree;
+
+/// Above this a file makes every clone slower for good.
+const BLOB_BYTES_MAX: u64 = 200_000;
+/// Recorded public data is what tests stand on, and cannot be made smaller without ceasing to be
+/// what was recorded.
+const BLOBS_ALLOWED: &str = "testdata/";
+/// docs/style.md, rules 4 and 6: a reason to look again.
+const FILE_LINES: usize = 600;
+const FUNCTION_LINES: usize = 70;
+
+/// Files that are too large to keep.
+pub(crate) fn blobs(tree: &Tree) -> Vec<Finding> {
+    let large = tree.files().iter().filter(|(path, content)| {
+        content.bytes > BLOB_BYTES_MAX && !path.starts_with(BLOBS_ALLOWED)
+    });
+    large
+        .map(|(path, content)| {
+            let message = format!("{} bytes, at most {BLOB_BYTES_MAX} are allowed", content.bytes);
+            Finding::new(path, 1, "blobs", message)
+        })
+        .collect()
+}
+
+/// Fixture folders in which nothing is: the test that walks them judges nothing.
+pub(crate) fn empty_folders(tree: &Tree) -> Vec<Finding> {
+    let message = "a fixture folder with no file in it; fill or delete it";
+    let empty = tree.empty_folders().iter();
+    empty.map(|folder| Finding::new(folder, 1, "fixtures", message)).collect()
+}
+
+/// Every folder of recorded data says where it is from and under which licence, and holds data.
+pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
+    let inside =
+        |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
+    let mut folders: Vec<String> = tree.files().keys().filter_map(inside).collect();
+    folders.dedup();
+    let mut found = Vec::new();
+    for folder in folders {
+        let readme = format!("testdata/{folder}/README.md");
+        let text = tree.text(&readme).unwrap_or_default().to_lowercase();
+        for (words, what) in [
+            (["http", "generated"].as_slice(), "a source"),
+            (&["commit", "version", "date"], "a commit, version or date"),
+            (&["licence", "license"], "a licence"),
+        ] {
+            if !words.iter().any(|word| text.contains(word)) {
+                let message = format!("does not name {what} of what lies beside it");
+                found.push(Finding::new(&readme, 1, "fixtures", message));
+            }
+        }
+        let prefix = format!("testdata/{folder}/");
+        if tree.files().keys().filter(|path| path.starts_with(&prefix)).count() < 2 {
+            found.push(Finding::new(&readme, 1, "fixtures", "no data lies beside it"));
+        }
+    }
+    found
+}
+
+/// Files and functions that are worth another look, tests left out.
+pub(crate) fn notes(tree: &Tree) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| !is_test(path)) {
+        let lines = text.lines().count();
+        if lines > FILE_LINES {
+            notes
+                .push(format!("{path} has {lines} lines ({FILE_LINES} is a reason to look again)"));
+        }
+        for (line, length) in long_functions(text) {
+            notes.push(format!("{path}:{line}: a function of {length} lines"));
+        }
+    }
+    notes
+}
+
+/// Where a function longer than [`FUNCTION_LINES`] begins, and its length. rustfmt puts the closing
+/// brace at the indent of the `fn`.
+fn long_functions(text: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        let is_function = ["fn ", "pub fn ", "pub(crate) fn ", "async fn ", "pub async fn "]
+            .iter()
+            .any(|words| code.starts_with(words));
+        let one_line = code.ends_with('}') || code.ends_with(';');
+        if is_function && !one_line {
+            let closes = |line: &&str| line.len() == indent + 1 && line.ends_with('}');
+            let length = lines[start..].iter().position(closes).map_or(0, |end| end + 1);
+            if length > FUNCTION_LINES {
+                found.push((start + 1, length));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

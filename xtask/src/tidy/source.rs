@@ -1,0 +1,133 @@
+//! Checks on Rust source, line by line. None of them parses Rust: a line that fools one of these is
+//! rarer than a parser is large.
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Every source file opens by saying what it is.
+pub(crate) fn module_doc(tree: &Tree) -> Vec<Finding> {
+    let says = |text: &str| {
+        let first = text.lines().next().unwrap_or_default();
+        first.strip_prefix("//! ").is_some_and(|rest| !rest.trim().is_empty())
+    };
+    let undocumented = tree.texts(".rs").filter(|(_, text)| !says(text));
+    let message = "the first line must be a //! doc that says what this file is";
+    undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
+}
+
+/// What `rules/` must not name, and what to do instead.
+const IMPURE: &[(&str, &str)] = &[
+    ("std::net", "a rule knows no socket"),
+    ("tokio", "a rule never waits"),
+    ("Instant", "take `now` as a Duration argument"),
+    ("SystemTime", "take `now` as a Duration argument"),
+    ("std::fs", "a rule reads no file"),
+    ("std::thread", "a rule starts nothing"),
+    ("rand::", "take randomness as an argument"),
+];
+
+/// Decisions are pure: no socket, task, clock, file or randomness. Their tests may use what they
+/// like.
+pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
+        for (number, code) in code_lines(text) {
+            for (name, instead) in IMPURE {
+                if names(code, name) {
+                    let message = format!("{name} in a rule; {instead}");
+                    found.push(Finding::new(path, number, "pure rules", message));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn is_rule(path: &str) -> bool {
+    path.starts_with("crates/") && (path.contains("/rules/") || path.ends_with("/rules.rs"))
+}
+
+/// In the gateway only `front/answer.rs` builds error answers.
+pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts(".rs") {
+        let elsewhere = path.starts_with("crates/gateway/src/") && !path.contains("/front/answer");
+        if elsewhere && !is_test(path) {
+            let lines = code_lines(text).filter(|(_, code)| names(code, "write_error"));
+            let message = "only front/answer.rs builds error answers; return an error to it";
+            found.extend(
+                lines.map(|(number, _)| Finding::new(path, number, "one error table", message)),
+            );
+        }
+    }
+    found
+}
+
+/// A test that sleeps is slow or flaky; one that must says why on the line or the line before.
+pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path)) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let before = index.checked_sub(1).map_or("", |before| lines[before]);
+            let excused = line.contains("//") || before.trim_start().starts_with("//");
+            if code.contains("sleep(") && !excused {
+                let message = "a test must not sleep; use virtual time, or say why beside it";
+                found.push(Finding::new(path, index + 1, "sleep in tests", message));
+            }
+        }
+    }
+    found
+}
+
+/// Words for work left open. Joined here so that this file does not hold them.
+const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// Work left open carries the number of its issue, as in `(#12)`.
+pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for ending in [".rs", ".toml", ".lua", ".conf", ".sh", ".yml"] {
+        for (path, text) in tree.texts(ending).filter(|(path, _)| !path.starts_with("testdata/")) {
+            for (index, line) in text.lines().enumerate() {
+                for word in OPEN_WORK.iter().filter(|word| names(line, word)) {
+                    let numbered = line.split("(#").nth(1).is_some_and(|rest| {
+                        rest.chars().next().is_some_and(|first| first.is_ascii_digit())
+                    });
+                    if !numbered {
+                        let message = format!("{word} without an issue number such as (#12)");
+                        found.push(Finding::new(path, index + 1, "open work", message));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Whether this is a file of tests.
+pub(crate) fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// Lines counted from 1, without comments.
+fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.split("//").next().unwrap_or_default()))
+}
+
+/// Whether `name` stands in `line` as a word of its own.
+fn names(line: &str, name: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(name).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + name.len()..].chars().next();
+        // `rand::` ends in no word character, so anything may follow it.
+        let open_end = name.ends_with(':');
+        !before.is_some_and(part) && (open_end || !after.is_some_and(part))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Each check on source with a sample that it must catch and one that it must let pass.
+
+use super::super::Finding;
+use super::super::tree::Tree;
+use super::{module_doc, one_error_table, open_work, pure_rules, sleep_in_tests};
+
+fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+    check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
+}
+
+#[test]
+fn a_file_without_a_doc_is_caught() {
+    let caught = |text| lines(module_doc, "crates/wire/src/key.rs", text);
+    assert_eq!(caught("use a::b;\n"), [1]);
+    assert_eq!(caught("//!\n"), [1]);
+    assert_eq!(caught("//! \n"), [1]);
+    assert_eq!(caught("//! Keys of calls.\n"), [0usize; 0]);
+}
+
+#[test]
+fn a_rule_that_reads_the_world_is_caught() {
+    let caught = |path, text| lines(pure_rules, path, text);
+    let rule = "crates/gateway/src/rules/limit.rs";
+    for bad in [
+        "use std::time::Instant;",
+        "let t = std::time::SystemTime::now();",
+        "use tokio::time::sleep;",
+        "use std::net::SocketAddr;",
+        "let x = rand::random();",
+        "use std::fs;",
+        "std::thread::yield_now();",
+    ] {
+        assert_eq!(caught(rule, bad), [1], "{bad}");
+        assert_eq!(caught("crates/gateway/src/rules.rs", bad), [1], "{bad}");
+        assert!(caught("crates/gateway/src/nodes/send.rs", bad).is_empty(), "{bad}");
+        assert!(caught("crates/gateway/src/rules/limit/tests.rs", bad).is_empty(), "{bad}");
+    }
+    for good in ["use std::time::Duration;", "// no tokio here", "let operand::A = instant;"] {
+        assert!(caught(rule, good).is_empty(), "{good}");
+    }
+}
+
+#[test]
+fn an_error_answer_built_elsewhere_is_caught() {
+    let caught = |path| lines(one_error_table, path, "\nwire::answer::write_error(&mut out);");
+    assert_eq!(caught("crates/gateway/src/front/http.rs"), [2]);
+    assert!(caught("crates/gateway/src/front/answer.rs").is_empty());
+    assert!(caught("crates/wire/src/answer.rs").is_empty());
+    assert!(caught("crates/simnode/src/rpc.rs").is_empty());
+}
+
+#[test]
+fn a_sleeping_test_is_caught_unless_it_says_why() {
+    let caught = |text| lines(sleep_in_tests, "crates/gateway/tests/pool.rs", text);
+    assert_eq!(caught("a();\nsleep(d).await;"), [2]);
+    assert!(caught("sleep(d).await; // virtual time").is_empty());
+    assert!(caught("// the other program has no signal\nsleep(d);").is_empty());
+    assert!(lines(sleep_in_tests, "crates/gateway/src/pool.rs", "sleep(d)").is_empty());
+}
+
+#[test]
+fn open_work_without_a_number_is_caught() {
+    let word = super::OPEN_WORK[0];
+    let caught = |text: &str| lines(open_work, "crates/wire/src/key.rs", text);
+    assert_eq!(caught(&format!("// {word}: later")), [1]);
+    assert_eq!(caught(&format!("// {word}(#x): later")), [1]);
+    assert!(caught(&format!("// {word}(#12): later")).is_empty());
+    assert!(caught(&format!("let {word}S = 1;")).is_empty());
+}

@@ -1,0 +1,129 @@
+//! The files that belong to the repository, read once: what git tracks and what it would add.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// Files above this are not read as text; none of ours is near it.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// A file's size and, unless it is binary or large, its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    pub(crate) bytes: u64,
+    pub(crate) text: Option<String>,
+}
+
+/// Paths are relative to the root, with `/` between segments.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    files: BTreeMap<String, Content>,
+    /// Folders of test data that exist on disk with no file of the repository in them.
+    empty_folders: Vec<String>,
+}
+
+impl Tree {
+    /// Reads the repository at `root`.
+    ///
+    /// # Errors
+    /// If git cannot list it or lists nothing.
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let out = Command::new("git")
+            .current_dir(root)
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .output()
+            .context("cannot run git")?;
+        ensure!(out.status.success(), "git: {}", String::from_utf8_lossy(&out.stderr).trim());
+        let listed = String::from_utf8(out.stdout).context("a path is not UTF-8")?;
+        let mut tree = Self::default();
+        for path in listed.split('\0').filter(|path| !path.is_empty()) {
+            let full = root.join(path);
+            // A file that was deleted but not yet committed is still listed.
+            let Ok(meta) = fs::symlink_metadata(&full) else { continue };
+            let small = meta.is_file() && meta.len() <= TEXT_BYTES_MAX;
+            let text = small.then(|| fs::read(&full).ok()).flatten();
+            let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
+            tree.files.insert(path.to_owned(), Content { bytes: meta.len(), text });
+        }
+        ensure!(!tree.files.is_empty(), "git lists no file in {}", root.display());
+        for folder in fixture_roots(root)? {
+            tree.note_empty(root, &folder)?;
+        }
+        Ok(tree)
+    }
+
+    /// A tree for a test: paths and texts.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let content =
+            |text: &str| Content { bytes: text.len() as u64, text: Some(text.to_owned()) };
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), content(text)));
+        Self { files: files.collect(), empty_folders: Vec::new() }
+    }
+
+    /// The same tree with a folder in which nothing is.
+    #[cfg(test)]
+    pub(crate) fn with_empty_folder(mut self, folder: &str) -> Self {
+        self.empty_folders.push(folder.to_owned());
+        self
+    }
+
+    /// Every file.
+    pub(crate) fn files(&self) -> &BTreeMap<String, Content> {
+        &self.files
+    }
+
+    /// Every text file whose path ends so.
+    pub(crate) fn texts<'a>(
+        &'a self,
+        ending: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
+        self.files
+            .iter()
+            .filter(move |(path, _)| path.ends_with(ending))
+            .filter_map(|(path, content)| Some((path.as_str(), content.text.as_deref()?)))
+    }
+
+    /// The text of one file.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path)?.text.as_deref()
+    }
+
+    /// Folders of test data with nothing in them.
+    pub(crate) fn empty_folders(&self) -> &[String] {
+        &self.empty_folders
+    }
+
+    fn note_empty(&mut self, root: &Path, folder: &str) -> Result<()> {
+        for entry in fs::read_dir(root.join(folder)).with_context(|| format!("no {folder}"))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+                let inside = format!("{path}/");
+                if !self.files.keys().any(|file| file.starts_with(&inside)) {
+                    self.empty_folders.push(path.clone());
+                }
+                self.note_empty(root, &path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folders below which fixtures lie.
+fn fixture_roots(root: &Path) -> Result<Vec<String>> {
+    let mut roots = Vec::new();
+    if root.join("testdata").is_dir() {
+        roots.push("testdata".to_owned());
+    }
+    for entry in fs::read_dir(root.join("crates")).context("no crates folder")? {
+        let path = format!("crates/{}/tests", entry?.file_name().to_string_lossy());
+        if root.join(&path).is_dir() {
+            roots.push(path);
+        }
+    }
+    Ok(roots)
+}
