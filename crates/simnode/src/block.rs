@@ -7,6 +7,7 @@
 //! trie, since no proof is served).
 
 mod eth;
+pub(crate) mod harmony;
 
 use std::sync::OnceLock;
 
@@ -98,6 +99,8 @@ pub struct Standing {
     pub base_fee: u64,
     /// Balance of each account after it.
     pub balances: Box<[u128; ACCOUNTS]>,
+    /// How many transactions each account has received up to and including this block.
+    pub received: Box<[u64; ACCOUNTS]>,
 }
 
 /// A transaction of either of the two kinds that the chain holds.
@@ -154,7 +157,8 @@ pub struct Block {
     pub size: usize,
     /// The transactions in order.
     pub transactions: Vec<Transaction>,
-    rendered: [OnceLock<bytes::Bytes>; 5],
+    /// What has been printed of it so far; `block/eth.rs` says which is where.
+    rendered: [OnceLock<bytes::Bytes>; 3],
 }
 
 /// Where a block is built.
@@ -175,9 +179,10 @@ impl Block {
             gas_used: 0,
             base_fee: BASE_FEE_AIM,
             balances: Box::new([BALANCE_AT_GENESIS; ACCOUNTS]),
+            received: Box::new([0; ACCOUNTS]),
         };
         let site = Site { options, cast, branch: 0, number: 0, parent: &before };
-        site.seal(Vec::new(), before.balances.clone(), BASE_FEE_AIM)
+        site.seal(Vec::new(), Accounts::after(&before), BASE_FEE_AIM)
     }
 
     /// A header that no chain holds, `ahead` blocks above `head`: what a lying node announces.
@@ -202,6 +207,18 @@ impl Block {
     }
 }
 
+/// The accounts while a block is executed.
+struct Accounts {
+    balances: Box<[u128; ACCOUNTS]>,
+    received: Box<[u64; ACCOUNTS]>,
+}
+
+impl Accounts {
+    fn after(parent: &Standing) -> Self {
+        Self { balances: parent.balances.clone(), received: parent.received.clone() }
+    }
+}
+
 impl Site<'_> {
     /// Builds the block and what it leaves.
     pub(crate) fn build(&self) -> (Block, Standing) {
@@ -220,7 +237,7 @@ impl Site<'_> {
         let count = if cheap { draws.within(middle, max) } else { draws.within(min, middle) };
 
         let miner = (self.number % ACCOUNTS as u64) as usize;
-        let mut balances = parent.balances.clone();
+        let mut accounts = Accounts::after(parent);
         let mut transactions = Vec::with_capacity(count as usize);
         let (mut gas, mut log_first) = (0, 0);
         for place in 0..count {
@@ -236,10 +253,10 @@ impl Site<'_> {
             transaction.log_first = log_first;
             log_first += transaction.logs.len();
             transaction.gas_price = transaction.signed.gas_price(base_fee);
-            self.settle(&transaction, miner, base_fee, &mut balances);
+            self.settle(&transaction, miner, base_fee, &mut accounts);
             transactions.push(transaction);
         }
-        self.seal(transactions, balances, base_fee)
+        self.seal(transactions, accounts, base_fee)
     }
 
     /// The gas limit: twice the gas at which the base fee stays as it is.
@@ -327,8 +344,9 @@ impl Site<'_> {
         transaction: &Transaction,
         miner: usize,
         base_fee: u64,
-        balances: &mut [u128; ACCOUNTS],
+        accounts: &mut Accounts,
     ) {
+        let balances = &mut accounts.balances;
         let gas = u128::from(transaction.gas_used);
         let (to, value) = transaction.signed.payment();
         let sender = self.account(transaction.from).unwrap_or_default();
@@ -336,6 +354,7 @@ impl Site<'_> {
         balances[sender] = balances[sender].saturating_sub(paid);
         if let Some(receiver) = self.account(to) {
             balances[receiver] += value;
+            accounts.received[receiver] += 1;
         }
         balances[miner] += gas * (transaction.gas_price - u128::from(base_fee));
     }
@@ -348,7 +367,7 @@ impl Site<'_> {
     fn seal(
         &self,
         transactions: Vec<Transaction>,
-        balances: Box<[u128; ACCOUNTS]>,
+        accounts: Accounts,
         base_fee: u64,
     ) -> (Block, Standing) {
         let mut draws = Draws::at(
@@ -364,7 +383,7 @@ impl Site<'_> {
             parent_hash: self.parent.hash,
             ommers_hash: EMPTY_OMMER_ROOT_HASH,
             beneficiary: self.cast.accounts[(self.number % ACCOUNTS as u64) as usize],
-            state_root: state_commitment(&balances),
+            state_root: state_commitment(&accounts.balances),
             transactions_root: ordered_trie_root_encoded(&encoded),
             receipts_root: ordered_trie_root_encoded(&receipts),
             logs_bloom: bloom,
@@ -390,7 +409,8 @@ impl Site<'_> {
             transactions_total: self.parent.transactions_total + transactions.len() as u64,
             gas_used,
             base_fee,
-            balances,
+            balances: accounts.balances,
+            received: accounts.received,
         };
         let in_list = transactions.iter().zip(&encoded).map(|(t, bytes)| match t.signed {
             Signing::Legacy(_) => bytes.len(),

@@ -225,6 +225,20 @@ impl World {
         Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
     }
 
+    /// How many transactions an account has received up to and including the block at a place.
+    #[must_use]
+    pub fn received(&self, place: Place, address: Address) -> Option<u64> {
+        let ledger = self.ledger.read();
+        let standing = ledger.standing(place)?;
+        Some(self.account(address).map_or(0, |account| standing.received[account]))
+    }
+
+    /// The hash of the block at a place.
+    #[must_use]
+    pub fn hash_of(&self, place: Place) -> Option<B256> {
+        self.ledger.read().standing(place).map(|standing| standing.hash)
+    }
+
     /// Whether an address is one of the contracts.
     #[must_use]
     pub fn is_contract(&self, address: Address) -> bool {

@@ -1,0 +1,67 @@
+//! Bech32 addresses as Harmony writes them (`one1…`). The encoding is that of BIP-173 with the
+//! human-readable part `one`; nothing else of the BIP is here.
+
+use alloy_primitives::Address;
+
+const CHARSET: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
+const PREFIX: &str = "one";
+/// The generator of the checksum (BIP-173).
+const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
+
+/// The address as `one1…`.
+pub(crate) fn write_address(address: Address) -> String {
+    let mut groups = Vec::with_capacity(38);
+    let (mut bits, mut held) = (0_u32, 0);
+    for byte in address {
+        bits = bits << 8 | u32::from(byte);
+        held += 8;
+        while held >= 5 {
+            held -= 5;
+            groups.push((bits >> held & 31) as u8);
+        }
+    }
+    // 160 bits are 32 groups of five exactly, so nothing is held here.
+    let sum = checksum(&[&groups[..], &[0; 6]].concat()) ^ 1;
+    groups.extend((0..6).map(|at| (sum >> (5 * (5 - at)) & 31) as u8));
+    let letters = groups.iter().map(|group| char::from(CHARSET[usize::from(*group)]));
+    format!("{PREFIX}1").chars().chain(letters).collect()
+}
+
+/// The address of `one1…` text; none if the checksum is wrong.
+pub(crate) fn read_address(text: &str) -> Option<Address> {
+    let letters = text.strip_prefix("one1")?;
+    let group = |letter: u8| CHARSET.iter().position(|known| *known == letter).map(|at| at as u8);
+    let groups: Vec<u8> = letters.bytes().map(group).collect::<Option<_>>()?;
+    if groups.len() != 38 || checksum(&groups) != 1 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(20);
+    let (mut bits, mut held) = (0_u32, 0);
+    for group in &groups[..32] {
+        bits = (bits << 5 | u32::from(*group)) & 0xfff;
+        held += 5;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    Some(Address::from_slice(&bytes))
+}
+
+fn checksum(groups: &[u8]) -> u32 {
+    let high = PREFIX.bytes().map(|byte| byte >> 5);
+    let low = PREFIX.bytes().map(|byte| byte & 31);
+    let spread = high.chain([0]).chain(low);
+    spread.chain(groups.iter().copied()).fold(1, |sum, group| {
+        let top = sum >> 25;
+        let shifted = (sum & 0x1ff_ffff) << 5 ^ u32::from(group);
+        GENERATOR
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| top >> at & 1 == 1)
+            .fold(shifted, |sum, (_, generator)| sum ^ generator)
+    })
+}
+
+#[cfg(test)]
+mod tests;

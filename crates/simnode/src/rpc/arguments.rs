@@ -1,0 +1,186 @@
+//! The arguments of a call, read from raw JSON, refused in geth's words.
+
+use alloy_primitives::{Address, B256};
+use serde_json::value::RawValue;
+
+use super::RpcError;
+use super::wording::INVALID_PARAMS;
+use crate::{bech32, hex};
+
+/// The most arguments of any method here; more are refused as geth does.
+const ARGUMENTS_MAX: usize = 8;
+
+/// A call's arguments by position.
+pub(super) struct Arguments<'a> {
+    values: Vec<&'a RawValue>,
+}
+
+/// Which block a call is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum BlockArgument {
+    Number(u64),
+    Latest,
+    Safe,
+    Finalized,
+    /// A 32-byte hash; `strict` if it must be canonical.
+    Hash {
+        hash: B256,
+        strict: bool,
+    },
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn read(params: Option<&'a [u8]>) -> Result<Self, RpcError> {
+        let Some(params) = params.filter(|raw| *raw != b"null") else {
+            return Ok(Self { values: Vec::new() });
+        };
+        let values: Vec<&RawValue> = serde_json::from_slice(params)
+            .map_err(|_| RpcError::new(INVALID_PARAMS, "non-array args"))?;
+        if values.len() > ARGUMENTS_MAX {
+            let message = format!("too many arguments, want at most {ARGUMENTS_MAX}");
+            return Err(RpcError::new(INVALID_PARAMS, message));
+        }
+        Ok(Self { values })
+    }
+
+    /// The raw JSON of an argument; none if it is absent or null.
+    pub(super) fn raw(&self, at: usize) -> Option<&'a str> {
+        self.values.get(at).map(|value| value.get()).filter(|raw| *raw != "null")
+    }
+
+    pub(super) fn required(&self, at: usize) -> Result<&'a str, RpcError> {
+        self.raw(at).ok_or_else(|| {
+            RpcError::new(INVALID_PARAMS, format!("missing value for required argument {at}"))
+        })
+    }
+
+    /// All arguments as JSON text, for answers that are functions of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &'a str> {
+        self.values.iter().map(|value| value.get())
+    }
+
+    pub(super) fn hash(&self, at: usize) -> Result<B256, RpcError> {
+        hex::read_hash(&text(self.required(at)?, at)?)
+            .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash"))
+    }
+
+    /// An address, hexadecimal or (on Harmony) bech32.
+    pub(super) fn address(&self, at: usize) -> Result<Address, RpcError> {
+        let text = text(self.required(at)?, at)?;
+        hex::read_address(&text)
+            .or_else(|| bech32::read_address(&text))
+            .ok_or_else(|| invalid(at, "hex string must have 40 digits of type common.Address"))
+    }
+
+    pub(super) fn bytes(&self, at: usize) -> Result<Vec<u8>, RpcError> {
+        hex::read_bytes(&text(self.required(at)?, at)?)
+            .ok_or_else(|| invalid(at, "cannot unmarshal hex string of type hexutil.Bytes"))
+    }
+
+    pub(super) fn flag(&self, at: usize) -> Result<bool, RpcError> {
+        match self.raw(at) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(invalid(at, "cannot unmarshal into Go value of type bool")),
+        }
+    }
+
+    /// A quantity, hexadecimal or decimal.
+    pub(super) fn quantity(&self, at: usize) -> Result<u64, RpcError> {
+        read_number(self.required(at)?)
+            .ok_or_else(|| invalid(at, "cannot unmarshal into Go value of type hexutil.Uint64"))
+    }
+
+    /// A block by number or tag.
+    pub(super) fn number(&self, at: usize) -> Result<BlockArgument, RpcError> {
+        read_block(self.required(at)?, false).ok_or_else(|| {
+            invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
+        })
+    }
+
+    /// A block by number, tag, hash or EIP-1898 object; latest if absent.
+    pub(super) fn block(&self, at: usize) -> Result<BlockArgument, RpcError> {
+        let Some(raw) = self.raw(at) else { return Ok(BlockArgument::Latest) };
+        if raw.starts_with('{') {
+            return read_block_object(raw, at);
+        }
+        read_block(raw, true).ok_or_else(|| {
+            invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumberOrHash")
+        })
+    }
+}
+
+/// A refusal of one argument, as geth words it.
+pub(super) fn invalid(at: usize, why: &str) -> RpcError {
+    RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: json: {why}"))
+}
+
+fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
+    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match plain {
+        Some(plain) if !plain.contains('\\') => Ok(plain.into()),
+        _ => serde_json::from_str::<String>(raw)
+            .map(Into::into)
+            .map_err(|_| invalid(at, "cannot unmarshal non-string into Go value")),
+    }
+}
+
+/// A block number or tag in any form that `eth_`, `hmy_` or `hmyv2_` methods take: hexadecimal or
+/// decimal text, a JSON number, a tag, -1 for latest. `pending` is read as latest: the node builds
+/// no blocks of its own, so its pending block is its newest.
+pub(super) fn read_block(raw: &str, hashes: bool) -> Option<BlockArgument> {
+    let Ok(text) = text(raw, 0) else {
+        return match raw {
+            "-1" | "-2" => Some(BlockArgument::Latest),
+            _ => raw.parse().ok().map(BlockArgument::Number),
+        };
+    };
+    match text.as_ref() {
+        "latest" | "pending" => Some(BlockArgument::Latest),
+        "safe" => Some(BlockArgument::Safe),
+        "finalized" => Some(BlockArgument::Finalized),
+        "earliest" => Some(BlockArgument::Number(0)),
+        other => match hex::read_quantity(other) {
+            Some(number) => Some(BlockArgument::Number(number)),
+            None if hashes => {
+                hex::read_hash(other).map(|hash| BlockArgument::Hash { hash, strict: false })
+            }
+            None => None,
+        },
+    }
+}
+
+/// A number as hexadecimal text, decimal text or JSON number.
+pub(super) fn read_number(raw: &str) -> Option<u64> {
+    match text(raw, 0) {
+        Ok(text) => hex::read_quantity(&text).or_else(|| text.parse().ok()),
+        Err(_) => raw.parse().ok(),
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BlockObject<'a> {
+    #[serde(borrow)]
+    block_number: Option<&'a RawValue>,
+    block_hash: Option<String>,
+    #[serde(default)]
+    require_canonical: bool,
+}
+
+fn read_block_object(raw: &str, at: usize) -> Result<BlockArgument, RpcError> {
+    let object: BlockObject<'_> = serde_json::from_str(raw)
+        .map_err(|_| invalid(at, "cannot unmarshal object into Go value of type rpc.BlockNumberOrHash"))?;
+    match (object.block_number, object.block_hash) {
+        (Some(_), Some(_)) => {
+            let why = "cannot specify both BlockHash and BlockNumber, choose one or the other";
+            Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: {why}")))
+        }
+        (Some(number), None) => read_block(number.get(), false)
+            .ok_or_else(|| invalid(at, "cannot unmarshal blockNumber of type rpc.BlockNumber")),
+        (None, Some(hash)) => hex::read_hash(&hash)
+            .map(|hash| BlockArgument::Hash { hash, strict: object.require_canonical })
+            .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash")),
+        (None, None) => Err(invalid(at, "neither blockHash nor blockNumber given")),
+    }
+}

@@ -1,0 +1,142 @@
+//! Blocks, transactions and receipts.
+
+use std::sync::Arc;
+
+use alloy_primitives::B256;
+use bytes::Bytes;
+
+use super::arguments::BlockArgument;
+use super::{Answer, Call, RpcError, null, quantity};
+use crate::block::{Block, push_pooled};
+
+impl Call<'_> {
+    pub(super) fn block_number(&self) -> Answer {
+        quantity(self.sight.tip().into())
+    }
+
+    pub(super) fn block_by_number(&self) -> Answer {
+        let argument = self.arguments.number(0)?;
+        let full = self.arguments.flag(1)?;
+        block_json(self.block_of(argument)?, full)
+    }
+
+    pub(super) fn block_by_hash(&self) -> Answer {
+        let hash = self.arguments.hash(0)?;
+        let full = self.arguments.flag(1)?;
+        block_json(self.block_with(&hash)?, full)
+    }
+
+    pub(super) fn transaction_count_by_number(&self) -> Answer {
+        let block = self.block_of(self.arguments.number(0)?)?;
+        block.map_or_else(null, |block| quantity(block.transactions.len() as u128))
+    }
+
+    pub(super) fn transaction_count_by_hash(&self) -> Answer {
+        let block = self.block_with(&self.arguments.hash(0)?)?;
+        block.map_or_else(null, |block| quantity(block.transactions.len() as u128))
+    }
+
+    pub(super) fn uncle_count_by_number(&self) -> Answer {
+        self.block_of(self.arguments.number(0)?)?.map_or_else(null, |_| quantity(0))
+    }
+
+    pub(super) fn uncle_count_by_hash(&self) -> Answer {
+        self.block_with(&self.arguments.hash(0)?)?.map_or_else(null, |_| quantity(0))
+    }
+
+    pub(super) fn transaction_by_hash(&self) -> Answer {
+        let hash = self.arguments.hash(0)?;
+        if let Some((block, at)) = self.find(&hash) {
+            return transaction_json(&block, at);
+        }
+        let Some(envelope) = self.world.pool_get(&hash) else { return null() };
+        let mut out = Vec::with_capacity(1_024);
+        push_pooled(&mut out, &envelope);
+        Ok(out.into())
+    }
+
+    pub(super) fn transaction_by_number_and_index(&self) -> Answer {
+        let block = self.block_of(self.arguments.number(0)?)?;
+        self.transaction_in(block)
+    }
+
+    pub(super) fn transaction_by_hash_and_index(&self) -> Answer {
+        let block = self.block_with(&self.arguments.hash(0)?)?;
+        self.transaction_in(block)
+    }
+
+    pub(super) fn transaction_receipt(&self) -> Answer {
+        let hash = self.arguments.hash(0)?;
+        let Some((block, at)) = self.find(&hash) else { return null() };
+        let mut out = Vec::with_capacity(2_048);
+        block.push_receipt(&mut out, at);
+        Ok(out.into())
+    }
+
+    pub(super) fn block_receipts(&self) -> Answer {
+        let block = self.block_of(self.arguments.block(0)?)?;
+        block.map_or_else(null, |block| Ok(block.receipts().clone()))
+    }
+
+    fn transaction_in(&self, block: Option<Arc<Block>>) -> Answer {
+        let at = self.arguments.quantity(1)?;
+        let Some(block) = block else { return null() };
+        match usize::try_from(at) {
+            Ok(at) if at < block.transactions.len() => transaction_json(&block, at),
+            _ => null(),
+        }
+    }
+
+    /// The block that an argument names; none if the node does not have it.
+    pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
+        let number = match argument {
+            BlockArgument::Hash { hash, .. } => return self.block_with(&hash),
+            BlockArgument::Latest => self.sight.tip(),
+            BlockArgument::Number(number) => number,
+            BlockArgument::Safe => self.world.safe(self.sight.head),
+            BlockArgument::Finalized => self.world.finalized(self.sight.head),
+        };
+        if number > self.sight.head && number <= self.sight.tip() {
+            let head = self.world.block_at(self.sight.head, self.sight.head);
+            return Ok(head.map(|head| Arc::new(Block::fabricated(&head, number))));
+        }
+        self.refuse_pruned(number)?;
+        Ok(self.world.block_at(self.sight.head, number))
+    }
+
+    fn block_with(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
+        let block = self.world.block_by_hash(self.sight.head, hash);
+        if let Some(block) = &block {
+            self.refuse_pruned(block.header.number)?;
+        }
+        Ok(block)
+    }
+
+    /// The block and index of a transaction, if the node has it.
+    pub(super) fn find(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
+        let found = self.world.find_transaction(self.sight.head, hash)?;
+        self.refuse_pruned(found.0.header.number).ok()?;
+        Some(found)
+    }
+
+    /// Refuses a block below what the node keeps. Block 0 is never pruned.
+    pub(super) fn refuse_pruned(&self, number: u64) -> Result<(), RpcError> {
+        match self.sight.keeping.history_blocks {
+            Some(kept) if number > 0 && number + kept < self.sight.head => {
+                Err(self.sight.keeping.client.history_missing())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn block_json(block: Option<Arc<Block>>, full: bool) -> Answer {
+    let Some(block) = block else { return null() };
+    Ok(if full { block.with_transactions().clone() } else { block.with_hashes().clone() })
+}
+
+fn transaction_json(block: &Block, at: usize) -> Answer {
+    let mut out = Vec::with_capacity(1_024);
+    block.push_transaction(&mut out, at);
+    Ok(Bytes::from(out))
+}

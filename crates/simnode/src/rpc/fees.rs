@@ -1,0 +1,135 @@
+//! Gas prices and the fee history.
+
+use alloy_eips::eip1559::{BaseFeeParams, calc_next_block_base_fee};
+
+use super::arguments::{BlockArgument, invalid};
+use super::wording::{INVALID_PARAMS, SERVER};
+use super::{Answer, Call, RpcError, quantity};
+use crate::block::{Block, Transaction};
+use crate::hex::push_quantity;
+
+/// The most blocks of one fee history (geth `eth/gasprice/feehistory.go`, `maxBlockFetchers`
+/// aside: `maxHeaderHistory` is 1,024).
+const BLOCKS_MAX: u64 = 1_024;
+/// The most percentiles (geth, `maxQueryLimit`).
+const PERCENTILES_MAX: usize = 100;
+
+impl Call<'_> {
+    pub(super) fn gas_price(&self) -> Answer {
+        let head = self.head_block()?;
+        quantity(u128::from(base_fee(&head)) + median_tip(&head))
+    }
+
+    pub(super) fn priority_fee(&self) -> Answer {
+        quantity(median_tip(&*self.head_block()?))
+    }
+
+    pub(super) fn fee_history(&self) -> Answer {
+        let asked = self.arguments.quantity(0)?;
+        let newest = match self.arguments.number(1)? {
+            BlockArgument::Number(number) => number,
+            BlockArgument::Safe => self.world.safe(self.sight.head),
+            BlockArgument::Finalized => self.world.finalized(self.sight.head),
+            BlockArgument::Latest | BlockArgument::Hash { .. } => self.sight.head,
+        };
+        if newest > self.sight.head {
+            let head = self.sight.head;
+            let message = format!("request beyond head block: requested {newest}, head {head}");
+            return Err(RpcError::new(SERVER, message));
+        }
+        let percentiles = self.percentiles()?;
+        let count = asked.min(BLOCKS_MAX).min(newest + 1);
+        if count == 0 {
+            return super::fixed("{\"oldestBlock\":\"0x0\",\"gasUsedRatio\":null}");
+        }
+        self.write_history(newest + 1 - count, newest, percentiles.as_deref())
+    }
+
+    fn write_history(&self, oldest: u64, newest: u64, percentiles: Option<&[f64]>) -> Answer {
+        let (mut fees, mut ratios, mut rewards) = (Vec::new(), Vec::new(), Vec::new());
+        for number in oldest..=newest {
+            self.refuse_pruned(number)?;
+            let block = self
+                .world
+                .block_at(self.sight.head, number)
+                .ok_or_else(|| self.sight.keeping.client.header_not_found())?;
+            push_quantity(&mut fees, base_fee(&block).into());
+            fees.push(b',');
+            let header = &block.header;
+            ratios.push((header.gas_used as f64 / header.gas_limit as f64).to_string());
+            if let Some(percentiles) = percentiles {
+                rewards.push(format!("[{}]", reward(&block, percentiles)));
+            }
+            if number == newest {
+                let (used, limit) = (header.gas_used, header.gas_limit);
+                let params = BaseFeeParams::ethereum();
+                let next = calc_next_block_base_fee(used, limit, base_fee(&block), params);
+                push_quantity(&mut fees, next.into());
+            }
+        }
+        let fees = String::from_utf8(fees).expect("only hexadecimal digits were written");
+        let reward = match percentiles {
+            Some(_) => format!("\"reward\":[{}],", rewards.join(",")),
+            None => String::new(),
+        };
+        let blobs = vec!["\"0x1\""; ratios.len() + 1].join(",");
+        let blob_ratios = vec!["0"; ratios.len()].join(",");
+        let ratios = ratios.join(",");
+        super::fixed(&format!(
+            "{{\"oldestBlock\":\"{oldest:#x}\",{reward}\"baseFeePerGas\":[{fees}],\
+             \"gasUsedRatio\":[{ratios}],\"baseFeePerBlobGas\":[{blobs}],\
+             \"blobGasUsedRatio\":[{blob_ratios}]}}"
+        ))
+    }
+
+    fn percentiles(&self) -> Result<Option<Vec<f64>>, RpcError> {
+        let Some(raw) = self.arguments.raw(2) else { return Ok(None) };
+        let percentiles: Vec<f64> = serde_json::from_str(raw)
+            .map_err(|_| invalid(2, "cannot unmarshal into Go value of type []float64"))?;
+        let rising = percentiles.is_sorted();
+        let inside = percentiles.iter().all(|percentile| (0.0..=100.0).contains(percentile));
+        if !rising || !inside || percentiles.len() > PERCENTILES_MAX {
+            return Err(RpcError::new(INVALID_PARAMS, "invalid reward percentile"));
+        }
+        Ok(Some(percentiles).filter(|percentiles| !percentiles.is_empty()))
+    }
+
+    fn head_block(&self) -> Result<std::sync::Arc<Block>, RpcError> {
+        self.world
+            .block_at(self.sight.head, self.sight.head)
+            .ok_or_else(|| self.sight.keeping.client.header_not_found())
+    }
+}
+
+fn base_fee(block: &Block) -> u64 {
+    block.header.base_fee_per_gas.unwrap_or_default()
+}
+
+fn tip(block: &Block, transaction: &Transaction) -> u128 {
+    transaction.gas_price - u128::from(base_fee(block))
+}
+
+fn median_tip(block: &Block) -> u128 {
+    let mut tips: Vec<u128> = block.transactions.iter().map(|t| tip(block, t)).collect();
+    tips.sort_unstable();
+    tips.get(tips.len() / 2).copied().unwrap_or(1)
+}
+
+/// The tips at the percentiles of gas used, as geth computes them.
+fn reward(block: &Block, percentiles: &[f64]) -> String {
+    let mut tips: Vec<(u128, u64)> =
+        block.transactions.iter().map(|t| (tip(block, t), t.gas_used)).collect();
+    tips.sort_unstable();
+    let mut texts = Vec::with_capacity(percentiles.len());
+    let (mut at, mut sum) = (0, tips.first().map_or(0, |first| first.1));
+    for percentile in percentiles {
+        let threshold = (block.header.gas_used as f64 * percentile / 100.0) as u64;
+        while sum < threshold && at + 1 < tips.len() {
+            at += 1;
+            sum += tips[at].1;
+        }
+        let tip = tips.get(at).map_or(0, |tip| tip.0);
+        texts.push(format!("\"{tip:#x}\""));
+    }
+    texts.join(",")
+}

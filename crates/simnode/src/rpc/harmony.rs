@@ -1,0 +1,299 @@
+//! The `hmyv2_` and `hmy_` reads that an accelerating proxy for Harmony caches, over the same chain
+//! as the `eth_` ones. The world holds no staking transactions, so those lists are empty.
+
+use std::sync::Arc;
+
+use alloy_primitives::U256;
+use serde::Deserialize;
+
+use super::arguments::{BlockArgument, invalid};
+use super::wording::SERVER;
+use super::{Answer, Call, RpcError, fixed, null};
+pub(super) use crate::block::harmony::Form;
+use crate::block::harmony::{EPOCH_BLOCKS, Print, SIGNERS, Wanted, address, bls_key, signers_of};
+use crate::block::{ACCOUNTS, Block};
+use crate::hex::push_bytes;
+
+/// The most blocks apart that `getBlocks` serves (Harmony `rpc/blockchain.go`).
+const BLOCKS_APART_MAX: u64 = 1_024;
+
+/// The options of a block read. In `hmy_` a bare boolean stands for `fullTx`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Options {
+    full_tx: bool,
+    with_signers: bool,
+}
+
+impl Call<'_> {
+    pub(super) fn harmony(&self, form: Form, name: &str) -> Answer {
+        let print = Print { form, cast: self.world.cast() };
+        match name {
+            "blockNumber" => number(form, self.sight.tip().into()),
+            "chainId" => number(form, self.world.options().chain_id.into()),
+            "gasPrice" => self.gas_price_in(form),
+            "getEpoch" => number(form, (self.sight.head / EPOCH_BLOCKS).into()),
+            "getShardID" => number(form, 0),
+            "getBalance" => self.balance_in(form, BlockArgument::Latest),
+            "getBalanceByBlockNumber" => self.balance_in(form, self.arguments.number(1)?),
+            "getTransactionCount" | "getAccountNonce" => self.nonce_in(form),
+            "getTransactionsCount" => self.transactions_count(form),
+            "getStakingTransactionsCount" => number(form, 0),
+            "getStakingTransactionsHistory" => fixed("{\"staking_transactions\":[]}"),
+            "getStakingTransactionByHash" => self.arguments.hash(0).and_then(|_| null()),
+            "getBlockByNumber" => {
+                let block = self.block_of(self.arguments.number(0)?)?;
+                self.block_in(&print, block)
+            }
+            "getBlockByHash" => {
+                let (hash, strict) = (self.arguments.hash(0)?, false);
+                let block = self.block_of(BlockArgument::Hash { hash, strict })?;
+                self.block_in(&print, block)
+            }
+            "getBlocks" => self.blocks(&print),
+            "getBlockSigners" => self.signers(&print),
+            "getBlockSignersKeys" | "getBlockSignerKeys" => self.signer_keys(),
+            "getBlockTransactionCountByNumber" => {
+                count(form, self.block_of(self.arguments.number(0)?)?)
+            }
+            "getBlockTransactionCountByHash" => {
+                let (hash, strict) = (self.arguments.hash(0)?, false);
+                count(form, self.block_of(BlockArgument::Hash { hash, strict })?)
+            }
+            "getHeaderByNumber" => self.header(&print, self.arguments.number(0)?),
+            "latestHeader" => self.header(&print, BlockArgument::Latest),
+            "getLatestChainHeaders" => self.chain_headers(&print),
+            "getValidators" => self.validators(form),
+            "getValidatorKeys" => self.validator_keys(),
+            "getNodeMetadata" => self.metadata(),
+            "getCode" => self.code(),
+            "getStorageAt" => self.storage(),
+            "call" => self.call(),
+            "getTransactionByHash" => self.transaction_found(&print),
+            "getTransactionReceipt" => self.receipt_found(&print),
+            "getTransactionByBlockNumberAndIndex" => {
+                self.transaction_at(&print, self.block_of(self.arguments.number(0)?)?)
+            }
+            "getTransactionByBlockHashAndIndex" => {
+                let (hash, strict) = (self.arguments.hash(0)?, false);
+                self.transaction_at(&print, self.block_of(BlockArgument::Hash { hash, strict })?)
+            }
+            _ => Err(self.unsupported()),
+        }
+    }
+
+    fn gas_price_in(&self, form: Form) -> Answer {
+        let text = self.gas_price()?;
+        let price = std::str::from_utf8(&text).ok().and_then(super::arguments::read_number);
+        number(form, price.unwrap_or_default().into())
+    }
+
+    fn balance_in(&self, form: Form, at: BlockArgument) -> Answer {
+        let address = self.arguments.address(0)?;
+        let balance = self.world.balance(self.state_at(at)?, address);
+        number(form, balance.unwrap_or_default())
+    }
+
+    fn nonce_in(&self, form: Form) -> Answer {
+        let address = self.arguments.address(0)?;
+        let place = self.state_at(self.arguments.block(1)?)?;
+        number(form, self.world.nonce(place, address).unwrap_or_default().into())
+    }
+
+    fn transactions_count(&self, form: Form) -> Answer {
+        let address = self.arguments.address(0)?;
+        let place = self.state_at(BlockArgument::Latest)?;
+        let sent = self.world.nonce(place, address).unwrap_or_default();
+        let received = self.world.received(place, address).unwrap_or_default();
+        match self.arguments.raw(1).unwrap_or("\"ALL\"") {
+            "\"SENT\"" => number(form, sent.into()),
+            "\"RECEIVED\"" => number(form, received.into()),
+            "\"ALL\"" | "\"\"" => number(form, u128::from(sent) + u128::from(received)),
+            _ => Err(invalid(1, "transaction type must be SENT, RECEIVED or ALL")),
+        }
+    }
+
+    fn options(&self, at: usize) -> Result<Wanted, RpcError> {
+        let options = match self.arguments.raw(at) {
+            None => Options::default(),
+            Some("true") => Options { full_tx: true, ..Options::default() },
+            Some("false") => Options::default(),
+            Some(raw) => serde_json::from_str(raw)
+                .map_err(|_| invalid(at, "cannot unmarshal into Go value of type BlockArgs"))?,
+        };
+        Ok(Wanted { transactions: options.full_tx, signers: options.with_signers })
+    }
+
+    fn block_in(&self, print: &Print<'_>, block: Option<Arc<Block>>) -> Answer {
+        let wanted = self.options(1)?;
+        let Some(block) = block else { return null() };
+        let mut out = Vec::with_capacity(4_096);
+        print.block(&mut out, &block, wanted, self.is_newest(&block));
+        Ok(out.into())
+    }
+
+    fn blocks(&self, print: &Print<'_>) -> Answer {
+        let from = self.number_at(0)?;
+        let to = self.number_at(1)?;
+        let wanted = self.options(2)?;
+        if to < from || to - from > BLOCKS_APART_MAX {
+            let message = format!("block number range is too big, at most {BLOCKS_APART_MAX}");
+            return Err(RpcError::new(SERVER, message));
+        }
+        let mut out = vec![b'['];
+        // Beyond the head the list ends without an error, as on Harmony.
+        for number in from..=to.min(self.sight.head) {
+            let Some(block) = self.block_of(BlockArgument::Number(number))? else { break };
+            if number > from {
+                out.push(b',');
+            }
+            print.block(&mut out, &block, wanted, self.is_newest(&block));
+        }
+        out.push(b']');
+        Ok(out.into())
+    }
+
+    fn signers(&self, print: &Print<'_>) -> Answer {
+        let block = self.existing(self.arguments.number(0)?)?;
+        let mut out = Vec::new();
+        print.signers(&mut out, &block, self.is_newest(&block));
+        Ok(out.into())
+    }
+
+    fn signer_keys(&self) -> Answer {
+        let block = self.existing(self.arguments.number(0)?)?;
+        let empty = block.header.number == 0 || self.is_newest(&block);
+        let signers = if empty { Vec::new() } else { signers_of(&block).to_vec() };
+        self.keys(signers)
+    }
+
+    fn keys(&self, accounts: impl IntoIterator<Item = usize>) -> Answer {
+        let mut out = vec![b'['];
+        for (at, account) in accounts.into_iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            push_bytes(&mut out, &bls_key(self.world.options().seed, account));
+        }
+        out.push(b']');
+        Ok(out.into())
+    }
+
+    fn header(&self, print: &Print<'_>, at: BlockArgument) -> Answer {
+        let block = self.existing(at)?;
+        let mut out = Vec::new();
+        print.header(&mut out, &block);
+        Ok(out.into())
+    }
+
+    fn chain_headers(&self, print: &Print<'_>) -> Answer {
+        let block = self.existing(BlockArgument::Latest)?;
+        let mut out = b"{\"beacon-chain-header\":".to_vec();
+        print.header(&mut out, &block);
+        out.extend_from_slice(b",\"shard-chain-header\":");
+        print.header(&mut out, &block);
+        out.push(b'}');
+        Ok(out.into())
+    }
+
+    fn validators(&self, form: Form) -> Answer {
+        self.epoch_argument()?;
+        let place = self.state_at(BlockArgument::Latest)?;
+        let mut out = b"{\"shardID\":0,\"validators\":[".to_vec();
+        for (at, account) in self.world.cast().accounts.iter().enumerate() {
+            address(&mut out, if at > 0 { ",{\"address\":" } else { "{\"address\":" }, *account);
+            out.extend_from_slice(b",\"balance\":");
+            let balance = self.world.balance(place, *account).unwrap_or_default();
+            form.push(&mut out, U256::from(balance));
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"]}");
+        Ok(out.into())
+    }
+
+    fn validator_keys(&self) -> Answer {
+        self.epoch_argument()?;
+        self.keys(0..ACCOUNTS)
+    }
+
+    fn epoch_argument(&self) -> Result<(), RpcError> {
+        let epoch = self.arguments.number(0)?;
+        match epoch {
+            BlockArgument::Number(epoch) if epoch > self.sight.head / EPOCH_BLOCKS => {
+                Err(RpcError::new(SERVER, "epoch is in the future"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The node's metadata, which changes with every block.
+    fn metadata(&self) -> Answer {
+        let head = self.sight.head;
+        let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
+        fixed(&format!(
+            "{{\"blskey\":[\"{key}\"],\"version\":\"Harmony (C) weir simulated node\",\
+             \"network\":\"localnet\",\"is-leader\":false,\"shard-id\":0,\
+             \"current-block-number\":{head},\"current-epoch\":{epoch},\
+             \"blocks-per-epoch\":{EPOCH_BLOCKS},\"role\":\"Validator\",\"dns-zone\":\"\",\
+             \"is-archival\":{archival},\"is-backup\":false,\"node-unix-start-time\":{start},\
+             \"consensus\":{{\"viewId\":{head},\"viewChangeId\":{head},\"mode\":\"Normal\",\
+             \"phase\":\"Announce\",\"blocknum\":{next},\"finality\":{SIGNERS}}}}}",
+            epoch = head / EPOCH_BLOCKS,
+            archival = self.sight.keeping.state_blocks.is_none(),
+            start = self.world.options().genesis_seconds,
+            next = head + 1,
+        ))
+    }
+
+    fn transaction_found(&self, print: &Print<'_>) -> Answer {
+        let hash = self.arguments.hash(0)?;
+        let Some((block, at)) = self.find(&hash) else { return null() };
+        let mut out = Vec::new();
+        print.transaction(&mut out, &block, at);
+        Ok(out.into())
+    }
+
+    fn receipt_found(&self, print: &Print<'_>) -> Answer {
+        let hash = self.arguments.hash(0)?;
+        let Some((block, at)) = self.find(&hash) else { return null() };
+        let mut out = Vec::new();
+        print.receipt(&mut out, &block, at);
+        Ok(out.into())
+    }
+
+    fn transaction_at(&self, print: &Print<'_>, block: Option<Arc<Block>>) -> Answer {
+        let at = usize::try_from(self.arguments.quantity(1)?).unwrap_or(usize::MAX);
+        let Some(block) = block.filter(|block| at < block.transactions.len()) else {
+            return null();
+        };
+        let mut out = Vec::new();
+        print.transaction(&mut out, &block, at);
+        Ok(out.into())
+    }
+
+    fn number_at(&self, at: usize) -> Result<u64, RpcError> {
+        match self.arguments.number(at)? {
+            BlockArgument::Number(number) => Ok(number),
+            _ => Ok(self.sight.head),
+        }
+    }
+
+    fn existing(&self, at: BlockArgument) -> Result<Arc<Block>, RpcError> {
+        let missing = || RpcError::new(SERVER, "requested block number greater than current block number");
+        self.block_of(at)?.ok_or_else(missing)
+    }
+
+    fn is_newest(&self, block: &Block) -> bool {
+        block.header.number >= self.sight.head
+    }
+}
+
+fn number(form: Form, value: u128) -> Answer {
+    let mut out = Vec::new();
+    form.push(&mut out, U256::from(value));
+    Ok(out.into())
+}
+
+fn count(form: Form, block: Option<Arc<Block>>) -> Answer {
+    block.map_or_else(null, |block| number(form, block.transactions.len() as u128))
+}

@@ -1,0 +1,191 @@
+//! `eth_getLogs`: every form of the filter, refused as geth does
+//! (go-ethereum `eth/filters/api.go`, `FilterCriteria.UnmarshalJSON` and `GetLogs`).
+
+use std::sync::Arc;
+
+use alloy_primitives::{Address, B256, Log};
+use serde_json::value::RawValue;
+
+use super::arguments::{BlockArgument, invalid, read_block};
+use super::wording::{INVALID_PARAMS, LIMIT, SERVER};
+use super::{Answer, Call, RpcError};
+use crate::block::{Block, push_log};
+use crate::hex;
+
+/// The most blocks of one query, whatever the node's own limit: so many bodies may have to be
+/// rebuilt, at about 0.1 ms each.
+const RANGE_BLOCKS_MAX: u64 = 10_000;
+/// Topic positions of a log (yellow paper: at most four).
+const TOPICS_MAX: usize = 4;
+/// The most addresses, or alternatives of one topic (geth, `maxAddresses` and `maxSubTopics`).
+const ALTERNATIVES_MAX: usize = 1_000;
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(borrow)]
+    from_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    to_block: Option<&'a RawValue>,
+    block_hash: Option<String>,
+    address: Option<OneOrMany<String>>,
+    topics: Option<Vec<Option<OneOrMany<Option<String>>>>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    fn list(self) -> Vec<T> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Which logs; an empty list admits all.
+struct Filter {
+    addresses: Vec<Address>,
+    topics: Vec<Vec<B256>>,
+}
+
+impl Call<'_> {
+    pub(super) fn logs(&self) -> Answer {
+        let raw = self.arguments.required(0)?;
+        let written: Written<'_> = serde_json::from_str(raw)
+            .map_err(|_| invalid(0, "cannot unmarshal into Go value of type filters.input"))?;
+        let (from, to) = (written.from_block, written.to_block);
+        let block_hash = written.block_hash.clone();
+        let filter = Filter::read(written)?;
+        let mut out = vec![b'['];
+        match block_hash {
+            Some(_) if from.is_some() || to.is_some() => {
+                let message = "can't specify fromBlock/toBlock with blockHash";
+                return Err(RpcError::new(INVALID_PARAMS, message));
+            }
+            Some(hash) => {
+                let hash = hex::read_hash(&hash).ok_or_else(|| invalid(0, "bad blockHash"))?;
+                let block = self.block_of(BlockArgument::Hash { hash, strict: false })?;
+                let block = block.ok_or_else(|| RpcError::new(SERVER, "unknown block"))?;
+                filter.push_matching(&mut out, &block);
+            }
+            None => {
+                let (from, to) = self.range(from, to)?;
+                for number in from..=to {
+                    self.refuse_pruned(number)?;
+                    let block = self.world.block_at(self.sight.head, number);
+                    let missing = || self.sight.keeping.client.history_missing();
+                    let block: Arc<Block> = block.ok_or_else(missing)?;
+                    filter.push_matching(&mut out, &block);
+                }
+            }
+        }
+        out.push(b']');
+        Ok(out.into())
+    }
+
+    fn range(
+        &self,
+        from: Option<&RawValue>,
+        to: Option<&RawValue>,
+    ) -> Result<(u64, u64), RpcError> {
+        let from = self.boundary(from)?;
+        let to = self.boundary(to)?;
+        if from > to {
+            return Err(RpcError::new(INVALID_PARAMS, "invalid block range params"));
+        }
+        if to > self.sight.head {
+            let message = "block range extends beyond current head block";
+            return Err(RpcError::new(INVALID_PARAMS, message));
+        }
+        let limit = self.sight.keeping.logs_range_blocks_max.unwrap_or(RANGE_BLOCKS_MAX);
+        let limit = limit.min(RANGE_BLOCKS_MAX);
+        if to - from >= limit {
+            let message = format!("query exceeds max block range {limit}");
+            return Err(RpcError::new(LIMIT, message));
+        }
+        Ok((from, to))
+    }
+
+    fn boundary(&self, raw: Option<&RawValue>) -> Result<u64, RpcError> {
+        let raw = raw.map_or("\"latest\"", RawValue::get);
+        if raw == "\"pending\"" {
+            return Err(RpcError::new(INVALID_PARAMS, "pending logs are not supported"));
+        }
+        let head = self.sight.head;
+        match read_block(raw, false) {
+            Some(BlockArgument::Number(number)) => Ok(number),
+            Some(BlockArgument::Safe) => Ok(self.world.safe(head)),
+            Some(BlockArgument::Finalized) => Ok(self.world.finalized(head)),
+            Some(BlockArgument::Latest | BlockArgument::Hash { .. }) => Ok(head),
+            None if raw == "null" => Ok(head),
+            None => Err(invalid(0, "cannot unmarshal hex string of type rpc.BlockNumber")),
+        }
+    }
+}
+
+impl Filter {
+    fn read(written: Written<'_>) -> Result<Self, RpcError> {
+        let addresses = written.address.map(OneOrMany::list).unwrap_or_default();
+        let topics = written.topics.unwrap_or_default();
+        if topics.len() > TOPICS_MAX {
+            return Err(RpcError::new(INVALID_PARAMS, "exceed max topics"));
+        }
+        let too_many = || {
+            RpcError::new(INVALID_PARAMS, "exceed max addresses or topics per search position")
+        };
+        if addresses.len() > ALTERNATIVES_MAX {
+            return Err(too_many());
+        }
+        let address = |text: String| {
+            hex::read_address(&text).ok_or_else(|| invalid(0, "invalid address in filter"))
+        };
+        let addresses = addresses.into_iter().map(address).collect::<Result<_, _>>()?;
+        let mut positions = Vec::with_capacity(topics.len());
+        for position in topics {
+            let alternatives = position.map(OneOrMany::list).unwrap_or_default();
+            if alternatives.len() > ALTERNATIVES_MAX {
+                return Err(too_many());
+            }
+            // A null among the alternatives admits every topic, as in geth.
+            let any = alternatives.iter().any(Option::is_none);
+            let topic = |text: String| {
+                hex::read_hash(&text).ok_or_else(|| invalid(0, "invalid topic in filter"))
+            };
+            let hashes: Vec<B256> =
+                alternatives.into_iter().flatten().map(topic).collect::<Result<_, _>>()?;
+            positions.push(if any { Vec::new() } else { hashes });
+        }
+        Ok(Self { addresses, topics: positions })
+    }
+
+    fn push_matching(&self, out: &mut Vec<u8>, block: &Block) {
+        for (at, transaction) in block.transactions.iter().enumerate() {
+            for (place, log) in transaction.logs.iter().enumerate() {
+                if self.admits(log) {
+                    if out.len() > 1 {
+                        out.push(b',');
+                    }
+                    push_log(out, block, at, place);
+                }
+            }
+        }
+    }
+
+    fn admits(&self, log: &Log) -> bool {
+        let by_address = self.addresses.is_empty() || self.addresses.contains(&log.address);
+        let topics = log.topics();
+        by_address
+            && self.topics.len() <= topics.len()
+            && self
+                .topics
+                .iter()
+                .zip(topics)
+                .all(|(position, topic)| position.is_empty() || position.contains(topic))
+    }
+}

@@ -1,0 +1,149 @@
+//! State reads. Balances and nonces follow from the chain's transactions. Code belongs to the
+//! contracts. Storage, calls and gas estimates are functions of the block's hash and the arguments,
+//! so that an answer from another block, branch or call differs in every case.
+
+use alloy_primitives::{B256, KECCAK256_EMPTY, keccak256};
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::arguments::{BlockArgument, invalid};
+use super::wording::{NOT_FOUND, REVERTED, SERVER};
+use super::{Answer, Call, RpcError, data, fixed, quantity};
+use crate::world::ledger::Place;
+
+/// A call whose input starts with these four bytes reverts.
+pub const SELECTOR_REVERTS: &str = "0xdeadbeef";
+/// What a reverting call returns: `Error("no")`, as Solidity encodes it.
+const REVERT_DATA: &str = "\"0x08c379a0000000000000000000000000000000000000000000000000000000000000002000000000000000000000000000000000000000000000000000000000000000026e6f000000000000000000000000000000000000000000000000000000000000\"";
+/// The runtime code of every contract, followed by the contract's own address: an ERC-20-like
+/// preamble, so that the text looks like code; nothing executes it.
+const CODE: [u8; 11] = [0x60, 0x80, 0x60, 0x40, 0x52, 0x34, 0x80, 0x15, 0x60, 0x0e, 0x57];
+/// What every transaction costs before it does anything (yellow paper, appendix G).
+const GAS_BASE: u64 = 21_000;
+
+impl Call<'_> {
+    pub(super) fn balance(&self) -> Answer {
+        let address = self.arguments.address(0)?;
+        let place = self.state_at(self.arguments.block(1)?)?;
+        self.known(self.world.balance(place, address)).and_then(quantity)
+    }
+
+    pub(super) fn nonce(&self) -> Answer {
+        let address = self.arguments.address(0)?;
+        let place = self.state_at(self.arguments.block(1)?)?;
+        self.known(self.world.nonce(place, address)).and_then(|nonce| quantity(nonce.into()))
+    }
+
+    pub(super) fn code(&self) -> Answer {
+        let address = self.arguments.address(0)?;
+        self.state_at(self.arguments.block(1)?)?;
+        if !self.world.is_contract(address) {
+            return fixed("\"0x\"");
+        }
+        data(&[&CODE[..], address.as_slice()].concat())
+    }
+
+    pub(super) fn storage(&self) -> Answer {
+        let address = self.arguments.address(0)?;
+        let slot = self.arguments.required(1)?.to_ascii_lowercase();
+        let hash = self.hash_of(self.state_at(self.arguments.block(2)?)?)?;
+        if !self.world.is_contract(address) {
+            return data(B256::ZERO.as_slice());
+        }
+        let slot = slot.trim_matches('"').trim_start_matches("0x").trim_start_matches('0');
+        data(&keccak256([hash.as_slice(), address.as_slice(), slot.as_bytes()].concat())[..])
+    }
+
+    pub(super) fn call(&self) -> Answer {
+        data(&self.execute(self.arguments.block(1)?)?[..])
+    }
+
+    pub(super) fn estimate_gas(&self) -> Answer {
+        let outcome = self.execute(self.arguments.block(1)?)?;
+        let spent = u16::from_be_bytes([outcome[0], outcome[1]]);
+        quantity(u128::from(GAS_BASE + u64::from(spent)))
+    }
+
+    pub(super) fn sha3(&self) -> Answer {
+        let bytes = self.arguments.bytes(0)?;
+        if bytes.is_empty() {
+            return data(KECCAK256_EMPTY.as_slice());
+        }
+        data(keccak256(bytes).as_slice())
+    }
+
+    /// The outcome of executing the call object in argument 0: a hash of the block, the object and
+    /// whatever overrides follow.
+    fn execute(&self, argument: BlockArgument) -> Result<B256, RpcError> {
+        let object = self.arguments.required(0)?;
+        let place = self.state_at(argument)?;
+        let mut material = self.hash_of(place)?.to_vec();
+        let object = read_json(object, 0)?;
+        let Value::Object(members) = &object else {
+            return Err(invalid(0, "cannot unmarshal into Go value of type ethapi.TransactionArgs"));
+        };
+        for name in ["input", "data"] {
+            let input = members.get(name).and_then(Value::as_str);
+            if input.is_some_and(|input| input.starts_with(SELECTOR_REVERTS)) {
+                let data = Some(Bytes::from_static(REVERT_DATA.as_bytes()));
+                let message = "execution reverted: no".into();
+                return Err(RpcError { code: REVERTED, message, data });
+            }
+        }
+        push_canonical(&mut material, &object);
+        for (at, overrides) in self.arguments.all().enumerate().skip(2) {
+            push_canonical(&mut material, &read_json(overrides, at)?);
+        }
+        Ok(keccak256(material))
+    }
+
+    /// The place of the block whose state an argument asks for, if the node has that state.
+    pub(super) fn state_at(&self, argument: BlockArgument) -> Result<Place, RpcError> {
+        let (world, head) = (self.world, self.sight.head);
+        let client = self.sight.keeping.client;
+        let place = match argument {
+            BlockArgument::Latest => world.place(head, head),
+            BlockArgument::Safe => world.place(head, world.safe(head)),
+            BlockArgument::Finalized => world.place(head, world.finalized(head)),
+            BlockArgument::Number(number) => world.place(head, number),
+            BlockArgument::Hash { hash, strict } => {
+                let Some(block) = world.block_by_hash(head, &hash) else {
+                    return Err(RpcError::new(NOT_FOUND, "header for hash not found"));
+                };
+                let place = Place { branch: block.branch, number: block.header.number };
+                if strict && !world.holds(head, place) {
+                    return Err(RpcError::new(SERVER, "hash is not currently canonical"));
+                }
+                Some(place)
+            }
+        };
+        let Some(place) = place else { return Err(client.header_not_found()) };
+        world.build_to(head);
+        match self.sight.keeping.state_blocks {
+            Some(kept) if place.number + kept < head => {
+                let root = world.block_at(head, place.number).map(|block| block.header.state_root);
+                Err(client.state_missing(place.number, root.unwrap_or_default()))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    fn hash_of(&self, place: Place) -> Result<B256, RpcError> {
+        self.known(self.world.hash_of(place))
+    }
+
+    /// A value of a block that the world may have forgotten.
+    fn known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
+        value.ok_or_else(|| self.sight.keeping.client.header_not_found())
+    }
+}
+
+fn read_json(raw: &str, at: usize) -> Result<Value, RpcError> {
+    serde_json::from_str(raw).map_err(|_| invalid(at, "cannot unmarshal"))
+}
+
+/// Appends JSON in one form whatever the order of members, the white space and the case of hex.
+fn push_canonical(out: &mut Vec<u8>, value: &Value) {
+    let text = serde_json::to_string(value).expect("parsed JSON can be printed");
+    out.extend(text.bytes().map(|byte| byte.to_ascii_lowercase()));
+}

@@ -1,0 +1,122 @@
+//! Errors as the execution clients word them. The texts and codes are theirs; the gateway under
+//! test has to tell them apart.
+//!
+//! Sources: go-ethereum `rpc/errors.go`, `eth/filters/api.go`, `internal/ethapi/api.go`,
+//! `trie/errors.go`; Erigon `db/state` (`PrunedError`) and its RPC daemon; Nethermind
+//! `ErrorCodes.cs` and its `EthRpcModule`; Besu `RpcErrorType.java`.
+
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+
+use super::RpcError;
+
+/// Invalid parameters (JSON-RPC 2.0, section 5.1).
+pub const INVALID_PARAMS: i64 = -32602;
+/// Method not found (JSON-RPC 2.0, section 5.1).
+pub const METHOD_NOT_FOUND: i64 = -32601;
+/// Any server error; what geth gives to every error without a code of its own.
+pub const SERVER: i64 = -32000;
+/// Resource not found (EIP-1474), asked for by EIP-1898 where a block is not found.
+pub const NOT_FOUND: i64 = -32001;
+/// Resource unavailable (EIP-1474).
+pub const UNAVAILABLE: i64 = -32002;
+/// Limit exceeded (EIP-1474).
+pub const LIMIT: i64 = -32005;
+/// Execution reverted (geth `internal/ethapi/errors.go`).
+pub const REVERTED: i64 = 3;
+/// Unknown block of Besu (`RpcErrorType.UNKNOWN_BLOCK`).
+const BESU_UNKNOWN_BLOCK: i64 = -39001;
+
+/// A client software.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Client {
+    /// go-ethereum.
+    #[default]
+    Geth,
+    /// Erigon.
+    Erigon,
+    /// Nethermind.
+    Nethermind,
+    /// Hyperledger Besu.
+    Besu,
+}
+
+impl Client {
+    /// What `web3_clientVersion` says.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::Geth => "Geth/v1.16.0-stable/linux-amd64/go1.24 (weir simulated node)",
+            Self::Erigon => "erigon/3.0.0/linux-amd64/go1.24 (weir simulated node)",
+            Self::Nethermind => "Nethermind/v1.32.0/linux-x64/dotnet9 (weir simulated node)",
+            Self::Besu => "besu/v25.4.0/linux-x86_64/openjdk-java-21 (weir simulated node)",
+        }
+    }
+
+    /// A method that the client does not have.
+    pub(crate) fn unsupported(self, method: &str) -> RpcError {
+        let message = match self {
+            Self::Geth | Self::Erigon => {
+                format!("the method {method} does not exist/is not available")
+            }
+            Self::Nethermind => format!("The method '{method}' is not supported."),
+            Self::Besu => "Method not found".to_owned(),
+        };
+        RpcError::new(METHOD_NOT_FOUND, message)
+    }
+
+    /// State asked of a block that the node does not have.
+    pub(crate) fn header_not_found(self) -> RpcError {
+        match self {
+            Self::Geth => RpcError::new(SERVER, "header not found"),
+            Self::Erigon => RpcError::new(SERVER, "block not found"),
+            Self::Nethermind => RpcError::new(NOT_FOUND, "block could not be found"),
+            Self::Besu => RpcError::new(BESU_UNKNOWN_BLOCK, "Unknown block"),
+        }
+    }
+
+    /// State that was pruned.
+    pub(crate) fn state_missing(self, number: u64, root: B256) -> RpcError {
+        match self {
+            Self::Geth => RpcError::new(
+                SERVER,
+                format!(
+                    "missing trie node {root:x} (path ) state {root:#x} is not available, not found"
+                ),
+            ),
+            Self::Erigon => RpcError::new(SERVER, "old data not available due to pruning"),
+            Self::Nethermind => {
+                RpcError::new(UNAVAILABLE, format!("No state available for block {number}"))
+            }
+            Self::Besu => RpcError::new(SERVER, "World state unavailable"),
+        }
+    }
+
+    /// Blocks, receipts or logs that were pruned (EIP-4444).
+    pub(crate) fn history_missing(self) -> RpcError {
+        match self {
+            // geth `ethdb`/`eth` `history.PrunedHistoryError`, code 4444.
+            Self::Geth => RpcError::new(4444, "pruned history unavailable"),
+            Self::Erigon => RpcError::new(SERVER, "old data not available due to pruning"),
+            Self::Nethermind => RpcError::new(UNAVAILABLE, "Pruned history unavailable"),
+            Self::Besu => RpcError::new(SERVER, "Block not found"),
+        }
+    }
+
+    /// A call that ran too long.
+    pub(crate) fn execution_timeout(self) -> RpcError {
+        match self {
+            Self::Geth | Self::Erigon => {
+                RpcError::new(SERVER, "execution aborted (timeout = 5s)")
+            }
+            Self::Nethermind => RpcError::new(-32016, "eth_call request was canceled due to enabled timeout."),
+            Self::Besu => RpcError::new(SERVER, "Timeout expired"),
+        }
+    }
+
+    /// A client that asks too much.
+    pub(crate) fn limit_exceeded(self) -> RpcError {
+        RpcError::new(LIMIT, "limit exceeded: too many requests, try again later")
+    }
+}
