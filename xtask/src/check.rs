@@ -10,7 +10,7 @@ mod counts;
 mod programs;
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,8 +81,8 @@ struct Line {
 /// Runs the stages, prints the table and the count.
 ///
 /// # Errors
-/// If a stage failed.
-pub(crate) fn run(scope: Scope) -> Result<()> {
+/// None of its own: a stage that fails is counted and told by the exit code.
+pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
     let mut context =
         Shared { programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"), fetching };
@@ -107,11 +107,8 @@ pub(crate) fn run(scope: Scope) -> Result<()> {
     }
     println!("\n{}", table(&lines));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    if total.failed > 0 {
-        // The count is the last line: the exit code says the rest.
-        std::process::exit(1);
-    }
-    Ok(())
+    // The count is the last line: the exit code says the rest.
+    Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn failed(ended: &Result<Ended>) -> bool {

@@ -67,7 +67,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -75,15 +75,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Check(scope) => check::run(scope),
-        Command::Tidy => tidy::run(),
-        Command::Generate { check: false } => generate::write(),
-        Command::Generate { check: true } => generate::check(),
-        Command::Fuzz { name, seconds } => fuzz::run(&name, seconds),
-        Command::Sim { seed, calls } => sim::run(seed, calls),
-        Command::Bench(what) => bench::run(&what),
-        Command::Backend { listen } => backend::serve(&listen),
+        Command::Check(scope) => return check::run(scope),
+        Command::Tidy => tidy::run()?,
+        Command::Generate { check: false } => generate::write()?,
+        Command::Generate { check: true } => generate::check()?,
+        Command::Fuzz { name, seconds } => fuzz::run(&name, seconds)?,
+        Command::Sim { seed, calls } => sim::run(seed, calls)?,
+        Command::Bench(what) => bench::run(&what)?,
+        Command::Backend { listen } => backend::serve(&listen)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -41,6 +42,12 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {line}"))?;
     ensure!(status.success(), "{line} failed ({status})");
     Ok(())
+}
+
+/// Waits: how one waits for another program's socket or end, which send no signal.
+#[expect(clippy::disallowed_methods, reason = "this tool has no runtime that it could stop")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// A command as one would type it.

@@ -12,6 +12,7 @@ use super::machine;
 use super::row::{Row, Subject, median};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
+use crate::shell;
 
 /// Connections that have asked once and stay open.
 const IDLE_CONNECTIONS: usize = 10_000;
@@ -112,7 +113,7 @@ fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64
                 samples.push(machine::resident_bytes(server.group())? as f64 / MIB);
                 next += Duration::from_secs(1);
             }
-            thread::sleep(Duration::from_millis(50));
+            shell::pause(Duration::from_millis(50));
         }
         run.join().map_err(|_| anyhow::anyhow!("the load's thread panicked"))?
     })?;

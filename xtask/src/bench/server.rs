@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http;
+use crate::shell;
 
 /// The core of the server under measure.
 pub(crate) const SERVER_CORE: &str = "0";
@@ -208,8 +209,7 @@ impl Server {
                 );
                 anyhow::bail!("{name} does not serve ({answer}); it said: {}", said.trim_end());
             }
-            // Outside a measure, and the only way to wait for another program's socket.
-            std::thread::sleep(Duration::from_millis(20));
+            shell::pause(Duration::from_millis(20));
         }
     }
 
@@ -234,7 +234,7 @@ impl Drop for Server {
                 self.signal("-KILL");
                 break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            shell::pause(Duration::from_millis(10));
         }
         let _reaped = self.child.wait();
         let _removed = fs::remove_dir_all(&self.folder);
