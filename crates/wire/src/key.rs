@@ -319,17 +319,17 @@ fn write_filter(out: &mut Vec<u8>, raw: &[u8], range: Option<Resolved>) -> Resul
 
 /// Hexadecimal texts as a set, where one text alone is a set of one; other values as they are.
 fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), NoKey> {
-    let hex = |value| Text::from_value(value).map(|text| text.raw).filter(|text| is_hex_text(text));
-    let texts: Option<SmallVec<[&[u8]; 8]>> = match raw.first() {
+    let hex = |value| Text::from_value(value).map(Text::decode).filter(|text| is_hex_text(text));
+    let texts: Option<SmallVec<[Cow<'_, [u8]>; 8]>> = match raw.first() {
         Some(b'[') => walk::elements(raw).map(hex).collect(),
-        _ => hex(raw).map(|text| SmallVec::from_slice(&[text])),
+        _ => hex(raw).map(|text| SmallVec::from_iter([text])),
     };
     let Some(mut texts) = texts else { return write_value(out, raw, ParamKind::Any, 1) };
     texts.sort_unstable_by(|a, b| compare_folded(a, b));
     texts.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
     out.push(SET);
     for text in texts {
-        write_text(out, Text { raw: text, escaped: false }, true);
+        write_text(out, Text { raw: &text, escaped: false }, true);
     }
     out.push(END);
     Ok(())

@@ -27,3 +27,7 @@ pub mod filter;
 pub mod key;
 
 pub mod quantity;
+
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;

@@ -1,1 +1,47 @@
-//! Goal and method: see the cases below.
+//! Goal: a log filter's bounds are read as the node reads them, and replaced without touching
+//! anything else. Method: tables of parameters.
+use super::*;
+use crate::block::Tag;
+
+fn read(params: &str) -> Result<LogFilter<'_>, NotABlock> {
+    LogFilter::read(&Params::Array(params.as_bytes()))
+}
+
+#[test]
+fn bounds_are_read() {
+    let bounds = |params| read(params).map(|filter| (filter.from, filter.to));
+    let latest = Some(BlockRef::Tag(Tag::Latest));
+    for (params, expected) in [
+        ("[{}]", Ok((None, None))),
+        (r#"[{"fromBlock":"0x1","toBlock":"latest"}]"#, Ok((Some(BlockRef::Number(1)), latest))),
+        (r#"[{"fromBlock":null}]"#, Ok((None, None))),
+        (r#"[{"fr\u006fmBlock":"0x2"}]"#, Ok((Some(BlockRef::Number(2)), None))),
+        (r#"[{"fromBlock":1}]"#, Err(NotABlock::Form)),
+        (r#"[{"fromBlock":{"blockNumber":"0x1"}}]"#, Err(NotABlock::Form)),
+        (r#"[{"blockHash":"0x1"}]"#, Err(NotABlock::Form)),
+        (r#"["0x1"]"#, Err(NotABlock::Form)),
+        ("[{},{}]", Err(NotABlock::Form)),
+        ("[]", Err(NotABlock::Missing)),
+    ] {
+        assert_eq!(bounds(params), expected, "{params}");
+    }
+    let hash = format!(r#"[{{"blockHash":"0x{}"}}]"#, "Ab".repeat(32));
+    assert_eq!(read(&hash).unwrap().block_hash, Some([0xab; 32]));
+    assert_eq!(LogFilter::read(&Params::Object(b"{}")), Err(NotABlock::ByName));
+}
+
+#[test]
+fn other_members_keep_their_bytes() {
+    let write = |params: &str| {
+        let mut out = Vec::new();
+        read(params).unwrap().write_params(&mut out, 256, 511);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(write("[{}]"), r#"[{"fromBlock":"0x100","toBlock":"0x1ff"}]"#);
+    assert_eq!(
+        write(
+            r#"[{"topics":[ null ],"toBlock":"latest","\u0061ddress":"0xAB","fromBlock":"0x1"}]"#
+        ),
+        r#"[{"fromBlock":"0x100","toBlock":"0x1ff","topics":[ null ],"\u0061ddress":"0xAB"}]"#
+    );
+}

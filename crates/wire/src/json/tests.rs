@@ -1,1 +1,314 @@
-//! Goal and method: see the cases below.
+//! Goal: exactly the texts of RFC 8259 pass, repeated names are found at any depth, and slices are
+//! the right bytes. Method: tables, and serde_json as a second opinion on random mutations.
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+use super::*;
+
+fn flaw(text: impl AsRef<[u8]>) -> Option<(usize, Flaw)> {
+    check(text.as_ref(), 128).err().map(|fault| (fault.at, fault.flaw))
+}
+
+fn repeated(text: &str) -> Option<usize> {
+    check(text.as_bytes(), 128).unwrap().1
+}
+
+#[test]
+fn json_passes_and_keeps_its_bytes() {
+    for text in [
+        "null",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "-0.0e-0",
+        "123456789012345678901234567890",
+        "1.5E+300",
+        "\"\"",
+        r#""\u0000\ud800 \"\\\/\b\f\n\r\t""#,
+        "\"\u{7f}\u{10ffff}é\"",
+        "[]",
+        "{}",
+        "[ ]",
+        "{ }",
+        "[1,2 , [3]]",
+        r#"{"a":{"a":{"a":[]}},"":0}"#,
+    ] {
+        let spaced = format!(" \t\r\n{text}\n ");
+        assert_eq!(check(spaced.as_bytes(), 128), Ok((text.as_bytes(), None)), "{text}");
+    }
+}
+
+#[test]
+fn faults_name_their_place() {
+    for (text, at, expected) in [
+        ("", 0, Flaw::Empty),
+        ("  ", 2, Flaw::Empty),
+        ("\u{feff}1", 0, Flaw::ByteOrderMark),
+        ("1 2", 2, Flaw::Trailing(b'2')),
+        ("{}}", 2, Flaw::Trailing(b'}')),
+        ("[1", 2, Flaw::End),
+        ("[1,", 3, Flaw::End),
+        ("[1,]", 3, Flaw::Unexpected(b']')),
+        ("[,1]", 1, Flaw::Unexpected(b',')),
+        ("[1 2]", 3, Flaw::Unexpected(b'2')),
+        ("{\"a\"}", 4, Flaw::Unexpected(b'}')),
+        ("{\"a\":}", 5, Flaw::Unexpected(b'}')),
+        ("{\"a\":1,}", 7, Flaw::Unexpected(b'}')),
+        ("{a:1}", 1, Flaw::Unexpected(b'a')),
+        ("{1:1}", 1, Flaw::Unexpected(b'1')),
+        ("'a'", 0, Flaw::Unexpected(b'\'')),
+        ("nul", 3, Flaw::End),
+        ("nulL", 3, Flaw::Unexpected(b'L')),
+        ("NaN", 0, Flaw::Unexpected(b'N')),
+        ("01", 0, Flaw::Number),
+        ("-", 0, Flaw::Number),
+        ("1.", 0, Flaw::Number),
+        ("[.5]", 1, Flaw::Unexpected(b'.')),
+        ("1e", 0, Flaw::Number),
+        ("+1", 0, Flaw::Unexpected(b'+')),
+        ("0x1", 1, Flaw::Trailing(b'x')),
+        ("\"abc", 4, Flaw::End),
+        ("\"abcdefghijkl", 13, Flaw::End),
+        ("\"a\nb\"", 2, Flaw::Control(b'\n')),
+        ("\"a\\x\"", 2, Flaw::Escape),
+        ("\"\\u12g4\"", 1, Flaw::Escape),
+        ("\"\\", 1, Flaw::Escape),
+        ("// no\n1", 0, Flaw::Unexpected(b'/')),
+        ("\u{a0}1", 0, Flaw::Unexpected(0xc2)),
+    ] {
+        assert_eq!(flaw(text), Some((at, expected)), "{text:?}");
+    }
+}
+
+#[test]
+fn strings_must_be_utf8() {
+    for (bytes, at) in [
+        (&b"\"\xff\""[..], 1),
+        (b"\"abc\xc3\"", 4),
+        (b"\"\xc0\x80\"", 1),
+        (b"\"\xed\xa0\x80\"", 1),
+        (b"\"\xf4\x90\x80\x80\"", 1),
+        (b"\"\xc3\xa9\x80\"", 3),
+        (b"{\"\xfe\":1}", 2),
+    ] {
+        assert_eq!(flaw(bytes), Some((at, Flaw::Utf8)), "{bytes:?}");
+    }
+}
+
+#[test]
+fn nesting_has_a_limit_and_never_overflows() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(flaw(nested(128)), None);
+    assert_eq!(flaw(nested(129)), Some((128, Flaw::TooDeep(128))));
+    let deep = nested(100_000);
+    assert_eq!(check(deep.as_bytes(), usize::MAX).unwrap_err().flaw, Flaw::TooDeep(DEPTH_CEILING));
+    assert!(check(nested(DEPTH_CEILING).as_bytes(), usize::MAX).is_ok());
+    let objects = "{\"a\":".repeat(100_000);
+    assert!(matches!(flaw(objects), Some((_, Flaw::TooDeep(128)))));
+    // Siblings do not add up.
+    assert_eq!(flaw(format!("[{}1]", "[[]],".repeat(1000))), None);
+}
+
+#[test]
+fn repeated_names_are_found_at_any_depth() {
+    for (text, expected) in [
+        (r#"{"a":1,"b":2,"c":3}"#, None),
+        (r#"{"a":1,"a":2}"#, Some(7)),
+        (r#"{"a":1,"b":2,"c":3,"b":4,"a":5}"#, Some(19)),
+        (r#"{"":1,"":2}"#, Some(6)),
+        (r#"{"a":1,"\u0061":2}"#, Some(7)),
+        (r#"{"\u0061":1,"a":2}"#, Some(12)),
+        (r#"{"\u0061":1,"\u0061":2}"#, Some(12)),
+        (r#"{"\n":1,"\u000a":2}"#, Some(8)),
+        (r#"{"\n":1,"n":2,"\\n":3}"#, None),
+        (r#"{"\ud800":1,"\udc00":2,"\ud800\udc00":3}"#, None),
+        (r#"{"\ud800\udc00":1,"𐀀":2}"#, Some(18)),
+        (r#"{"a":{"a":1},"b":{"a":1}}"#, None),
+        (r#"[{"a":1},{"a":1}]"#, None),
+        (r#"[[{"x":[{"y":1,"y":2}]}]]"#, Some(15)),
+        (r#"{"a":{"b":1},"a":2}"#, Some(13)),
+        (r#"{"A":1,"a":2}"#, None),
+    ] {
+        assert_eq!(repeated(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn repeated_names_are_found_in_large_objects() {
+    for count in [15, 16, 31, 32, 33, 34, 64, 65, 1000] {
+        let body = |extra: &str| {
+            let members: Vec<String> =
+                (0..count).map(|i| format!(r#""name{i}":{{"name{i}":{i}}}"#)).collect();
+            format!("{{{}{extra}}}", members.join(","))
+        };
+        assert_eq!(repeated(&body("")), None, "{count}");
+        for again in [0, count / 2, count - 1] {
+            let place = body("").len() - 1 + 1;
+            let extra = format!(r#","name{again}":0"#);
+            assert_eq!(repeated(&body(&extra)), Some(place), "{again} of {count}");
+            let extra = format!(r#","n\u0061me{again}":0"#);
+            assert_eq!(repeated(&body(&extra)), Some(place), "escaped {again} of {count}");
+        }
+        assert_eq!(repeated(&body(r#","\u006fther":0"#)), None, "{count}");
+    }
+}
+
+/// Work grows with the bytes, not with the square of the members: were it the square, 300,000
+/// members would take minutes.
+#[test]
+fn large_objects_take_linear_time() {
+    let members: Vec<String> = (0..300_000).map(|i| format!(r#""{i}":0"#)).collect();
+    assert_eq!(repeated(&format!("{{{}}}", members.join(","))), None);
+    let siblings = r#"{"a":1,"b":{"c":[2]}},"#.repeat(50_000);
+    assert_eq!(repeated(&format!("[{siblings}0]")), None);
+}
+
+#[test]
+fn members_and_elements_are_walked_with_their_bytes() {
+    let text = br#" {"a" : [1, 2] ,"b\u0063":{"x":"]}"} , "d":-1e5 } "#;
+    let mut seen = Vec::new();
+    let mut scan = Scan::new(text, 8);
+    scan.members(|name, value| seen.push((name, value))).unwrap();
+    scan.finish().unwrap();
+    assert_eq!(walk::members(text).collect::<Vec<_>>(), seen);
+    let shown: Vec<(String, &str)> = seen
+        .iter()
+        .map(|(name, value)| {
+            (name.to_str().unwrap().into_owned(), std::str::from_utf8(value).unwrap())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [("a".into(), "[1, 2]"), ("bc".into(), r#"{"x":"]}"}"#), ("d".into(), "-1e5")]
+    );
+    let elements: Vec<&[u8]> =
+        walk::elements(b" [ 1 ,\"a,]\",[2,[3]] , {\"b\":[]},null ] ").collect();
+    assert_eq!(elements, [&b"1"[..], b"\"a,]\"", b"[2,[3]]", b"{\"b\":[]}", b"null"]);
+    assert_eq!(walk::elements(b"{}").count() + walk::elements(b"[]").count(), 0);
+    assert_eq!(walk::members(b"[1]").count() + walk::members(b"{ }").count(), 0);
+    assert_eq!(walk::edges_of(b"[1,2,3]"), Some((&b"1"[..], &b"3"[..])));
+    assert_eq!(walk::edges_of(b"[1]"), Some((&b"1"[..], &b"1"[..])));
+    assert_eq!(walk::edges_of(b"[]"), None);
+}
+
+#[test]
+fn fields_are_found_by_decoded_name() {
+    let raw = br#"{"x":{"hash":1},"number":"0x1","h\u0061sh":"0x2"}"#;
+    let [hash, number, parent] = walk::fields_of(raw, ["hash", "number", "parentHash"]);
+    assert_eq!(hash, Some(&b"\"0x2\""[..]));
+    assert_eq!(number, Some(&b"\"0x1\""[..]));
+    assert_eq!(parent, None);
+    assert_eq!(walk::fields_of(b"[1]", ["a"]), [None]);
+    assert_eq!(walk::fields_of(raw, []), [None::<&[u8]>; 0]);
+    assert_eq!(walk::member(raw, "x"), Some(&b"{\"hash\":1}"[..]));
+}
+
+#[test]
+fn lone_surrogates_decode_to_distinct_bytes() {
+    let decode = |text: &'static str| Text::of(text.as_bytes()).decode().into_owned();
+    let texts = [r"\ud800", r"\udbff", r"\udc00", r"\ud800\ud800", r"\ufffd", r"\ud800\udc00"];
+    for a in texts {
+        for b in texts {
+            assert_eq!(decode(a) == decode(b), a == b, "{a} {b}");
+        }
+    }
+    assert_eq!(Text::of(br"\ud800x").to_str(), None);
+    assert_eq!(Text::of(br"\ud83d\ude00").to_str().unwrap(), "😀");
+}
+
+/// Random JSON with odd spacing and escapes, then a few random edits.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        "-?(0|[1-9][0-9]{0,20})(\\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?",
+        r#""([a-z0-9 ]|\\u[0-9a-fA-F]{4}|\\[bfnrt"/]|é|😀){0,20}""#,
+    ];
+    let tree = leaf.prop_recursive(4, 40, 6, |inside| {
+        let member =
+            ("[a-d]{0,2}", inside.clone()).prop_map(|(name, value)| format!("\"{name}\" :{value}"));
+        prop_oneof![
+            prop::collection::vec(inside, 0..6).prop_map(|list| format!("[{}]", list.join(", "))),
+            prop::collection::vec(member, 0..6)
+                .prop_map(|list| format!("{{{}}}", list.join(",\n"))),
+        ]
+    });
+    let edit = (
+        any::<prop::sample::Index>(),
+        0..3u8,
+        prop_oneof![
+            prop::sample::select(b"{}[]\",:\\u0eE+-. \n\x00\x80\xc3\xff/".to_vec()),
+            any::<u8>(),
+        ],
+    );
+    (tree, prop::collection::vec(edit, 0..4)).prop_map(|(text, edits)| {
+        let mut bytes = text.into_bytes();
+        for (place, kind, byte) in edits {
+            let at = place.index(bytes.len() + 1);
+            match kind {
+                0 => bytes.insert(at, byte),
+                1 if at < bytes.len() => bytes[at] = byte,
+                _ if at < bytes.len() => {
+                    bytes.remove(at);
+                }
+                _ => {}
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn validity_agrees_with_serde_json(bytes in mutated()) {
+        let ours = check(&bytes, 128);
+        let theirs = serde_json::from_slice::<Box<RawValue>>(&bytes);
+        prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?} {:?} {:?}", String::from_utf8_lossy(&bytes), ours, theirs);
+        if let (Ok((value, _)), Ok(raw)) = (ours, theirs) {
+            prop_assert_eq!(value, raw.get().as_bytes());
+        }
+    }
+
+    #[test]
+    fn walking_agrees_with_scanning(bytes in mutated()) {
+        if let Ok((value, _)) = check(&bytes, 128) {
+            let mut elements = Vec::new();
+            let mut members = Vec::new();
+            let mut scan = Scan::new(value, 128);
+            match value[0] {
+                b'[' => scan.elements(|scan| { elements.push(scan.value()?); Ok(true) }).unwrap(),
+                b'{' => scan.members(|name, value| members.push((name, value))).unwrap(),
+                _ => {}
+            }
+            prop_assert_eq!(walk::elements(value).collect::<Vec<_>>(), elements);
+            prop_assert_eq!(walk::members(value).collect::<Vec<_>>(), members);
+        }
+    }
+
+    /// Whatever the bytes, walking ends without a panic.
+    #[test]
+    fn walking_survives_anything(bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..60)]) {
+        let _ = walk::elements(&bytes).count();
+        let _ = walk::members(&bytes).map(|(name, _)| name.decode().len()).sum::<usize>();
+        let _ = walk::fields_of(&bytes, ["a", "b"]);
+        let _ = Text::from_value(&bytes).map(|text| text.to_str().is_some());
+    }
+
+    #[test]
+    fn texts_decode_as_serde_json_does(content in r#"([a-z]|\\u[0-9a-fA-F]{4}|\\ud83d\\ude0[0-9]|\\[bfnrt"/\\]|é|😀){0,20}"#) {
+        let value = format!("\"{content}\"");
+        let ours = Text::from_value(value.as_bytes()).unwrap().to_str();
+        let theirs = serde_json::from_str::<String>(&value).ok();
+        prop_assert_eq!(ours.as_deref(), theirs.as_deref());
+    }
+
+    #[test]
+    fn written_texts_read_back(content in any::<String>()) {
+        let mut out = Vec::new();
+        text::write(&mut out, &content);
+        prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), content);
+    }
+}

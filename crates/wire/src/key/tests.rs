@@ -1,1 +1,514 @@
-//! Goal and method: see the cases below.
+//! Goal: two calls share a key if and only if they mean the same. Method: tables, and random calls
+//! whose meaning a second, naive implementation spells out over a tree of its own.
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::call::{Body, Limits, decode};
+use crate::json;
+use crate::method::{Bound, FamilyName, family};
+
+fn row(name: &str) -> &'static Method {
+    FamilyName::ALL.iter().find_map(|found| family(*found).method(name)).unwrap()
+}
+
+fn key_at(name: &str, params: &str, block: Option<Resolved>) -> Result<Vec<u8>, NoKey> {
+    let body = format!(r#"{{"method":"{name}","params":{params}}}"#);
+    let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::USUAL) else {
+        panic!("{body}")
+    };
+    let mut out = Vec::new();
+    let parts = KeyParts { chain: "one", method: row(name), params: &call.params, block };
+    write_key(&mut out, &parts).map(|()| out)
+}
+
+fn key(name: &str, params: &str) -> Vec<u8> {
+    key_at(name, params, None).unwrap()
+}
+
+const HASH: &str = "0xd226371d0b1551adb03fb52b71f08e3e11247fe9b1af994768af8cdaa8e7dcd7";
+
+#[test]
+fn calls_that_mean_the_same_share_a_key() {
+    let by_hash = format!(r#"["0xab",{{"blockHash":"{HASH}"}}]"#);
+    let bare = format!(r#"["0xab","{HASH}"]"#);
+    for (name, a, b) in [
+        ("eth_chainId", "[]", "null"),
+        ("eth_chainId", "[ ]", "[]"),
+        ("eth_getBalance", r#"["0xAB","0x10"]"#, r#"[ "0xab" , "\u0030x10" ]"#),
+        ("eth_getBalance", r#"["0xab","0x10"]"#, r#"["0xab",{"blockNumber":"0x10"}]"#),
+        ("eth_getBalance", &by_hash, &bare),
+        (
+            "eth_call",
+            r#"[{"to":"0xAb","data":"0xCD"}]"#,
+            r#"[{"data":"0xcd","t\u006f":"0xab"},"latest"]"#,
+        ),
+        ("eth_simulateV1", r#"[{"a":{"c":1,"b":[]}}]"#, r#"[{"a":{"b":[ ],"c":1}},"latest"]"#),
+        ("hmyv2_getBlockByNumber", "[16,{}]", r#"["0x10",{}]"#),
+        ("hmyv2_getBlockByNumber", r#"["16",{}]"#, "[16,{}]"),
+        ("hmyv2_getBlockByNumber", "[-1,{}]", r#"["latest",{}]"#),
+        ("eth_getLogs", r#"[{"address":["0xA","0xB"]}]"#, r#"[{"address":["0xb","0xa","0xB"]}]"#),
+        ("eth_getLogs", r#"[{"address":"0xa"}]"#, r#"[{"address":["0xa"]}]"#),
+        ("eth_getLogs", r#"[{"address":"0xa"}]"#, r#"[{"\u0061ddress":"0\u0078a"}]"#),
+        ("eth_getLogs", r#"[{"topics":["0xa"]}]"#, r#"[{"topics":[["0xA"]]}]"#),
+        (
+            "eth_getLogs",
+            r#"[{"topics":[null,["0xa","0xb"]]}]"#,
+            r#"[{"topics":[null,["0xb","0xa"]]}]"#,
+        ),
+    ] {
+        assert_eq!(key(name, a), key(name, b), "{name} {a} {b}");
+    }
+}
+
+#[test]
+fn calls_that_differ_have_their_own_keys() {
+    let canonical = format!(r#"["0xab",{{"blockHash":"{HASH}","requireCanonical":true}}]"#);
+    let bare = format!(r#"["0xab","{HASH}"]"#);
+    let calls = [
+        ("eth_chainId", "[]"),
+        ("eth_chainId", "{}"),
+        ("eth_chainId", "[[]]"),
+        ("eth_chainId", "[null]"),
+        ("net_version", "[]"),
+        ("eth_getBalance", r#"["0xab","0x10"]"#),
+        ("eth_getBalance", r#"["0xab","0x11"]"#),
+        ("eth_getBalance", r#"["0xab","latest"]"#),
+        ("eth_getBalance", r#"["0xab","safe"]"#),
+        // No default is fixed for it.
+        ("eth_getBalance", r#"["0xab"]"#),
+        ("eth_getBalance", r#"["0xab",null]"#),
+        ("eth_getBalance", r#"["0xab","0x010"]"#),
+        ("eth_getBalance", &bare),
+        ("eth_getBalance", &canonical),
+        ("eth_call", r#"[{"to":"0xab"}]"#),
+        ("eth_call", r#"[{"to":"0xab"},"latest",{}]"#),
+        ("eth_call", r#"[{"to":"0xab"},null]"#),
+        ("eth_getBlockByNumber", r#"["0x10",true]"#),
+        ("eth_getBlockByNumber", r#"["0x10",false]"#),
+        ("eth_getBlockByNumber", r#"["0x10","true"]"#),
+        ("hmy_getBlockByNumber", "[16,true]"),
+        ("hmyv2_getBlockByNumber", "[16,true]"),
+        // Bech32 keeps its case.
+        ("hmyv2_getBalance", r#"["one1AB"]"#),
+        ("hmyv2_getBalance", r#"["one1ab"]"#),
+        ("hmyv2_getBalance", r#"[1]"#),
+        ("hmyv2_getBalance", r#"[1.0]"#),
+        ("hmyv2_getBalance", r#"["1"]"#),
+        ("eth_getLogs", r#"[{"topics":["0xa","0xb"]}]"#),
+        ("eth_getLogs", r#"[{"topics":[["0xa","0xb"]]}]"#),
+        ("eth_getLogs", r#"[{"topics":[["0xa"],["0xb"]],"x":1}]"#),
+        ("eth_getLogs", r#"[{"topics":["0xb","0xa"]}]"#),
+        ("eth_getLogs", r#"[{"topics":["0xa"]}]"#),
+        ("eth_getLogs", r#"[{"topics":["0xa",null]}]"#),
+        ("eth_getLogs", r#"[{"topics":[null]}]"#),
+        ("eth_getLogs", r#"[{"topics":[[]]}]"#),
+        ("eth_getLogs", r#"[{"topics":[]}]"#),
+        ("eth_getLogs", r#"[{"address":"0xa"}]"#),
+        ("eth_getLogs", r#"[{"address":["0xa","0xb"]}]"#),
+        ("eth_getLogs", r#"[{"address":[]}]"#),
+        ("eth_getLogs", "[{}]"),
+        ("eth_getLogs", r#"[{"fromBlock":"0x1"}]"#),
+        ("eth_getLogs", r#"[{"toBlock":"0x1"}]"#),
+        // Outside hexadecimal parameters, case counts.
+        ("eth_simulateV1", r#"["0xAB"]"#),
+        ("eth_simulateV1", r#"["0xab"]"#),
+    ];
+    let keys: BTreeSet<Vec<u8>> = calls.iter().map(|(name, params)| key(name, params)).collect();
+    assert_eq!(keys.len(), calls.len());
+}
+
+#[test]
+fn the_chain_is_in_the_key() {
+    let of = |chain: &str| {
+        let mut out = Vec::new();
+        let parts =
+            KeyParts { chain, method: row("eth_chainId"), params: &Params::Absent, block: None };
+        write_key(&mut out, &parts).unwrap();
+        out
+    };
+    assert_ne!(of("a"), of("b"));
+    assert_ne!(of(""), of("a"));
+}
+
+#[test]
+fn a_resolved_block_takes_the_place_of_the_named_one() {
+    let at = |name, params, block| key_at(name, params, Some(block));
+    let sixteen = Resolved::Number(16);
+    let named = key("eth_call", r#"[{"to":"0xab"},"0x10"]"#);
+    assert_eq!(at("eth_call", r#"[{"to":"0xab"},"latest"]"#, sixteen).unwrap(), named);
+    assert_eq!(at("eth_call", r#"[{"to":"0xab"}]"#, sixteen).unwrap(), named);
+    let hash = crate::block::hash_of(HASH.as_bytes()).unwrap();
+    assert_eq!(
+        at("eth_getBalance", r#"["0xab","latest"]"#, Resolved::Hash(hash)).unwrap(),
+        key("eth_getBalance", &format!(r#"["0xab","{HASH}"]"#))
+    );
+    assert_eq!(at("eth_getBalance", r#"["0xab"]"#, sixteen), Err(NoKey::NoPlace));
+    assert_eq!(at("eth_chainId", "[]", sixteen), Err(NoKey::NoPlace));
+    assert_eq!(at("eth_call", "{}", sixteen), Err(NoKey::NoPlace));
+    let range = |from, to| Resolved::Range { from, to };
+    let a = at("eth_getLogs", r#"[{"fromBlock":"0x1","address":"0xa"}]"#, range(0, 99)).unwrap();
+    let b = at("eth_getLogs", r#"[{"toBlock":"latest","address":"0xA"}]"#, range(0, 99)).unwrap();
+    let c = at("eth_getLogs", r#"[{"address":"0xa"}]"#, range(0, 98)).unwrap();
+    assert_eq!(a, b);
+    assert_ne!(a, c);
+    assert_eq!(
+        at("eth_getBalance", r#"["0xab","0x1"]"#, sixteen).unwrap(),
+        key("eth_getBalance", r#"["0xab","0x10"]"#)
+    );
+}
+
+#[test]
+fn long_parameters_have_no_key() {
+    let long = format!(r#"[{{"data":"0x{}"}}]"#, "00".repeat(PARAMS_BYTES_MAX));
+    assert_eq!(key_at("eth_call", &long, None), Err(NoKey::TooLong(long.len())));
+}
+
+/// JSON as the tests see it, apart from the crate's own reading.
+#[derive(Debug, Clone, PartialEq)]
+enum Tree {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+    List(Vec<Tree>),
+    Object(BTreeMap<String, Tree>),
+}
+
+/// What the call means, as text: the specification of the key, written for clarity only.
+fn meaning(name: &str, params: &Tree) -> String {
+    let method = row(name);
+    let Tree::List(list) = params else { return format!("{name} by name {params:?}") };
+    let mut parts: Vec<String> = list
+        .iter()
+        .enumerate()
+        .map(|(at, value)| {
+            let kind = method.params.get(at).copied().unwrap_or(ParamKind::Any);
+            match method.block {
+                Some(block) if block.at == at => block_meaning(value, block.form),
+                _ => kind_meaning(value, kind),
+            }
+        })
+        .collect();
+    if let Some(block) = method.block
+        && let (Some(_), true) = (block.default, block.at == list.len())
+    {
+        parts.push(block_meaning(&Tree::Text("latest".into()), block.form));
+    }
+    format!("{name} {parts:?}")
+}
+
+fn folded(text: &str) -> String {
+    match text.strip_prefix("0x") {
+        Some(digits) if digits.chars().all(|c| c.is_ascii_hexdigit()) => text.to_lowercase(),
+        _ => text.to_owned(),
+    }
+}
+
+fn kind_meaning(value: &Tree, kind: ParamKind) -> String {
+    match (kind, value) {
+        (
+            ParamKind::Address | ParamKind::Hash | ParamKind::Data | ParamKind::Quantity,
+            Tree::Text(text),
+        ) => format!("{:?}", Tree::Text(folded(text))),
+        (ParamKind::CallObject, Tree::Object(members)) => {
+            let fold = |value: &Tree| match value {
+                Tree::Text(text) => Tree::Text(folded(text)),
+                other => other.clone(),
+            };
+            let members: BTreeMap<_, _> = members.iter().map(|(n, v)| (n, fold(v))).collect();
+            format!("{members:?}")
+        }
+        (ParamKind::Filter, Tree::Object(members)) => {
+            let shown: BTreeMap<_, _> = members
+                .iter()
+                .map(|(name, value)| {
+                    let text = match (name.as_str(), value) {
+                        ("fromBlock" | "toBlock", value) => block_meaning(value, BlockForm::Hex),
+                        ("blockHash", value) => kind_meaning(value, ParamKind::Hash),
+                        ("address", value) => set_meaning(value),
+                        ("topics", Tree::List(topics)) => {
+                            format!("{:?}", topics.iter().map(set_meaning).collect::<Vec<_>>())
+                        }
+                        (_, value) => format!("{value:?}"),
+                    };
+                    (name, text)
+                })
+                .collect();
+            format!("filter {shown:?}")
+        }
+        _ => format!("{value:?}"),
+    }
+}
+
+fn set_meaning(value: &Tree) -> String {
+    let texts: Option<BTreeSet<String>> = match value {
+        Tree::List(list) => list.iter().map(hex_text).collect(),
+        one => hex_text(one).map(|text| BTreeSet::from([text])),
+    };
+    texts.map_or_else(|| format!("{value:?}"), |texts| format!("set {texts:?}"))
+}
+
+fn hex_text(value: &Tree) -> Option<String> {
+    match value {
+        Tree::Text(text) => {
+            let digits = text.strip_prefix("0x")?;
+            digits.chars().all(|c| c.is_ascii_hexdigit()).then(|| text.to_lowercase())
+        }
+        _ => None,
+    }
+}
+
+fn block_meaning(value: &Tree, form: BlockForm) -> String {
+    let tags: &[&str] = match form {
+        BlockForm::Hex => &["latest", "earliest", "pending", "safe", "finalized"],
+        BlockForm::Harmony => &["latest", "earliest", "pending"],
+        _ => &[],
+    };
+    let hash = |text: &str| text.len() == 66 && hex_text(&Tree::Text(text.into())).is_some();
+    let hex_number = |text: &str| {
+        let digits = text.strip_prefix("0x")?;
+        let canonical = digits == "0" || !digits.starts_with('0');
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        (canonical && !digits.starts_with('+') && number <= i64::MAX as u64).then_some(number)
+    };
+    let decimal = |text: &str| {
+        let canonical = text == "0" || !text.starts_with('0');
+        let number = text.parse::<u64>().ok()?;
+        (canonical && !text.starts_with('+') && number <= i64::MAX as u64).then_some(number)
+    };
+    let found = match (form, value) {
+        (BlockForm::Hex | BlockForm::Hash, Tree::Text(text)) if hash(text) => {
+            Some(format!("hash {}", text.to_lowercase()))
+        }
+        (BlockForm::Hex | BlockForm::Harmony, Tree::Text(text)) if tags.contains(&&**text) => {
+            Some(format!("tag {text}"))
+        }
+        (BlockForm::Hex, Tree::Text(text)) => hex_number(text).map(|n| format!("number {n}")),
+        (BlockForm::Hex, Tree::Object(members)) => {
+            let names: Vec<&str> = members.keys().map(String::as_str).collect();
+            match (&names[..], members.get("blockNumber"), members.get("blockHash")) {
+                (["blockNumber"], Some(inside @ Tree::Text(text)), _) if !hash(text) => {
+                    Some(block_meaning(inside, BlockForm::Hex)).filter(|m| !m.starts_with("raw"))
+                }
+                (["blockHash"] | ["blockHash", "requireCanonical"], _, Some(Tree::Text(text)))
+                    if hash(text) =>
+                {
+                    match members.get("requireCanonical") {
+                        None | Some(Tree::Bool(false)) => {
+                            Some(format!("hash {}", text.to_lowercase()))
+                        }
+                        Some(Tree::Bool(true)) => {
+                            Some(format!("canonical {}", text.to_lowercase()))
+                        }
+                        Some(_) => None,
+                    }
+                }
+                _ => None,
+            }
+        }
+        (BlockForm::Harmony, Tree::Text(text) | Tree::Number(text)) => match text.as_str() {
+            "-1" => Some("tag latest".into()),
+            "-2" => Some("tag pending".into()),
+            text => {
+                let hex = if matches!(value, Tree::Text(_)) { hex_number(text) } else { None };
+                hex.or_else(|| decimal(text)).map(|n| format!("number {n}"))
+            }
+        },
+        (BlockForm::Height, Tree::Number(text)) => decimal(text).map(|n| format!("number {n}")),
+        _ => None,
+    };
+    found.unwrap_or_else(|| format!("raw {value:?}"))
+}
+
+/// Writes a tree with the spacing, escapes and member order that `dice` picks.
+fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
+    let mut roll = |sides: u64| {
+        // Knuth's MMIX generator: enough to vary a layout.
+        *dice =
+            dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*dice >> 33) % sides
+    };
+    let space = [" ", "", "", "\n\t"][roll(4) as usize];
+    out.push_str(space);
+    match tree {
+        Tree::Null => out.push_str("null"),
+        Tree::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Tree::Number(text) => out.push_str(text),
+        Tree::Text(text) => {
+            let escape_one_in = [3, 1000][roll(2) as usize];
+            out.push('"');
+            for c in text.chars() {
+                if roll(escape_one_in) == 0 {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        out.push_str(&format!("\\u{unit:04x}"));
+                    }
+                } else {
+                    out.push(c);
+                }
+            }
+            out.push('"');
+        }
+        Tree::List(list) => {
+            out.push('[');
+            for (at, value) in list.iter().enumerate() {
+                out.push_str(if at > 0 { "," } else { "" });
+                write_tree(out, value, dice);
+            }
+            out.push(']');
+        }
+        Tree::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            if roll(2) == 0 {
+                members.reverse();
+            }
+            out.push('{');
+            for (at, (name, value)) in members.into_iter().enumerate() {
+                out.push_str(if at > 0 { "," } else { "" });
+                write_tree(out, &Tree::Text(name.clone()), dice);
+                out.push(':');
+                write_tree(out, value, dice);
+            }
+            out.push('}');
+        }
+    }
+    out.push_str(space);
+}
+
+/// Values from a small set, so that equal and nearly equal calls are frequent.
+fn trees() -> impl Strategy<Value = Tree> {
+    let texts = [
+        "",
+        "0xab",
+        "0xAB",
+        "0xabc",
+        "0xAg",
+        "0x",
+        "0x0",
+        "0x1",
+        "0x01",
+        "0x10",
+        "16",
+        "1",
+        "-1",
+        "-2",
+        "latest",
+        "pending",
+        "safe",
+        "Latest",
+        "one1ab",
+        "one1AB",
+        "é",
+        HASH,
+        "0xD226371D0B1551ADB03FB52B71F08E3E11247FE9B1AF994768AF8CDAA8E7DCD7",
+    ];
+    let leaf = prop_oneof![
+        1 => Just(Tree::Null),
+        1 => any::<bool>().prop_map(Tree::Bool),
+        2 => prop::sample::select(vec!["0", "1", "16", "-1", "-2", "1.0", "1e1", "9223372036854775808"])
+            .prop_map(|text| Tree::Number(text.into())),
+        6 => prop::sample::select(texts.to_vec()).prop_map(|text| Tree::Text(text.into())),
+    ];
+    let names = [
+        "to",
+        "data",
+        "address",
+        "topics",
+        "fromBlock",
+        "toBlock",
+        "blockHash",
+        "blockNumber",
+        "requireCanonical",
+        "x",
+    ];
+    leaf.prop_recursive(3, 12, 3, move |inside| {
+        prop_oneof![
+            prop::collection::vec(inside.clone(), 0..3).prop_map(Tree::List),
+            prop::collection::btree_map(
+                prop::sample::select(names.to_vec()).prop_map(str::to_owned),
+                inside,
+                0..3
+            )
+            .prop_map(Tree::Object),
+        ]
+    })
+}
+
+fn calls() -> impl Strategy<Value = (&'static str, Tree)> {
+    let names = vec![
+        "eth_getBalance",
+        "eth_call",
+        "eth_getLogs",
+        "eth_getBlockByHash",
+        "eth_simulateV1",
+        "hmyv2_getBlockByNumber",
+        "hmyv2_getBlocks",
+        "getblockhash",
+        "eth_chainId",
+    ];
+    let params = prop_oneof![
+        8 => prop::collection::vec(trees(), 0..3).prop_map(Tree::List),
+        1 => prop::collection::btree_map("[ab]", trees(), 0..2).prop_map(Tree::Object),
+    ];
+    (prop::sample::select(names), params)
+}
+
+/// A call and another that differs from it in one place or none.
+fn pairs() -> impl Strategy<Value = ((&'static str, Tree), (&'static str, Tree))> {
+    (calls(), calls(), trees(), 0..5u8, any::<prop::sample::Index>()).prop_map(
+        |(a, b, value, kind, place)| {
+            let near = match (kind, &a.1) {
+                (0, _) => b,
+                (1..=3, Tree::List(list)) if !list.is_empty() => {
+                    let mut list = list.clone();
+                    let at = place.index(list.len());
+                    match (kind, &mut list[at]) {
+                        (1, Tree::List(inside)) => inside.reverse(),
+                        (1, Tree::Object(inside)) => {
+                            inside.insert("topics".into(), value);
+                        }
+                        (2, slot) => *slot = Tree::List(vec![slot.clone()]),
+                        (_, slot) => *slot = value,
+                    }
+                    (a.0, Tree::List(list))
+                }
+                _ => a.clone(),
+            };
+            (a, near)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn keys_are_equal_exactly_for_equal_meanings((a, b) in pairs(), layout: u64) {
+        let text = |tree: &Tree, mut dice: u64| {
+            let mut out = String::new();
+            write_tree(&mut out, tree, &mut dice);
+            out
+        };
+        let (left, right) = (text(&a.1, layout), text(&b.1, !layout));
+        prop_assert!(json::check(left.as_bytes(), 64).unwrap().1.is_none());
+        prop_assert_eq!(
+            key(a.0, &left) == key(b.0, &right),
+            meaning(a.0, &a.1) == meaning(b.0, &b.1),
+            "{} {} / {} {}", a.0, left, b.0, right
+        );
+    }
+}
+
+/// Rows that are stored by position must be reachable for a key at all.
+#[test]
+fn every_row_has_a_key() {
+    for name in FamilyName::ALL {
+        for method in family(name).methods() {
+            let mut out = Vec::new();
+            let parts = KeyParts { chain: "c", method, params: &Params::Array(b"[]"), block: None };
+            assert_eq!(write_key(&mut out, &parts), Ok(()), "{}", method.name);
+            assert!(method.bound != Bound::Logs || method.params == [ParamKind::Filter]);
+        }
+    }
+}

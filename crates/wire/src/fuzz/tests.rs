@@ -1,0 +1,35 @@
+//! Goal: a second of fuzzing in every check, and seeds that are read as what they are. Method:
+//! fixed seed, bounded by time; a failing input found at night becomes a case in `regressions`.
+use std::time::{Duration, Instant};
+
+use super::*;
+
+#[test]
+fn seeds_hold() {
+    let seeds = seeds();
+    assert!(seeds.len() > 20, "only {} seeds", seeds.len());
+    let calls = seeds.iter().filter(|seed| {
+        matches!(decode(seed, &Limits::USUAL), Ok(Body::Single(Ok(_)) | Body::Batch(_)))
+    });
+    assert!(calls.count() > 10, "the seeds are hardly calls any more");
+    seeds.iter().for_each(|seed| jsonrpc(seed));
+}
+
+#[test]
+fn one_second_of_mutations_holds() {
+    let start = Instant::now();
+    let tried = mutate(20_261_120, |_| start.elapsed() < Duration::from_secs(1));
+    assert!(tried > 100, "only {tried} inputs in a second");
+}
+
+#[test]
+fn regressions() {
+    for input in [
+        // Empty parameters of a method with a default block at position 0 or beyond.
+        r#"{"method":"eth_call","params":[]}"#,
+        r#"{"method":"eth_call"}"#,
+        r#"{"method":"eth_call","params":null}"#,
+    ] {
+        jsonrpc(input.as_bytes());
+    }
+}
