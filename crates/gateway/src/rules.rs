@@ -9,4 +9,9 @@
 //! `heads` and `health` keep what is known of the chain and of the nodes.
 
 pub mod choose;
+pub mod classify;
 pub mod heads;
+pub mod health;
+pub mod hedge;
+pub mod retry;
+pub mod route;

@@ -61,8 +61,10 @@ pub struct Ask {
 /// Where the finalized height comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The nodes name it.
+    /// The nodes name it; while they do not, nothing is final.
     FromNodes,
+    /// The nodes name it; on a chain whose nodes never named one, head minus so many blocks.
+    FromNodesOr(u64),
     /// Head minus so many blocks: for chains whose nodes name none.
     Depth(u64),
 }
@@ -102,6 +104,8 @@ pub const ROLLBACK_POLLS: u32 = 3;
 pub const MISSED_MAX: u32 = 3;
 /// Polls, for one of two nodes, to be believed that it is the other which lags by thousands of blocks.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
+/// Polls without a finalized height after which a chain counts as one whose nodes name none.
+pub const FINALITY_POLLS: u64 = 5;
 /// A node counts as rising for so many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
 /// And at least this long, for chains of very short block times that pause now and then.
@@ -180,6 +184,7 @@ pub struct HeadTracker {
     finalized: Option<u64>,
     generation: u64,
     reorgs: ReorgLog,
+    polls: u64,
     /// Polls in a row that wanted a rollback which still lacks evidence.
     rollback_polls: u32,
     finalized_low_polls: u32,
@@ -201,6 +206,7 @@ impl HeadTracker {
             finalized: None,
             generation: 0,
             reorgs: ReorgLog::default(),
+            polls: 0,
             rollback_polls: 0,
             finalized_low_polls: 0,
         }
@@ -209,6 +215,7 @@ impl HeadTracker {
     /// A poll of `node` was answered.
     pub fn observe(&mut self, node: usize, now: Duration, seen: HeadSeen) -> Step {
         let mut step = Step::default();
+        self.polls += 1;
         let chain = &mut self.nodes[node];
         chain.missed = 0;
         if let Some(finalized) = seen.finalized {
@@ -261,7 +268,7 @@ impl HeadTracker {
         ChainView {
             head: self.head,
             finalized: self.finalized,
-            finalized_by_nodes: self.settings.finality == Finality::FromNodes,
+            finalized_by_nodes: self.named_by_nodes(),
             generation: self.generation,
             head_seq: self.head_seq,
             nodes: self.views.clone(),
@@ -526,9 +533,14 @@ impl HeadTracker {
         let Some(head) = self.head else {
             return;
         };
-        let named = match self.settings.finality {
-            Finality::Depth(depth) => Some(head.number.saturating_sub(depth)),
-            Finality::FromNodes => {
+        let depth = match self.settings.finality {
+            Finality::FromNodes => None,
+            Finality::FromNodesOr(_) if self.named_by_nodes() => None,
+            Finality::FromNodesOr(depth) | Finality::Depth(depth) => Some(depth),
+        };
+        let named = match depth {
+            Some(depth) => Some(head.number.saturating_sub(depth)),
+            None => {
                 let mut named: Vec<u64> =
                     witnesses.iter().filter_map(|&node| self.nodes[node].finalized).collect();
                 named.sort_unstable();
@@ -552,6 +564,18 @@ impl HeadTracker {
             _ => {
                 self.finalized = Some(named);
                 self.finalized_low_polls = 0;
+            }
+        }
+    }
+
+    /// Whether the nodes say what is final. They are given [`FINALITY_POLLS`] polls to do so.
+    fn named_by_nodes(&self) -> bool {
+        match self.settings.finality {
+            Finality::FromNodes => true,
+            Finality::Depth(_) => false,
+            Finality::FromNodesOr(_) => {
+                self.polls < FINALITY_POLLS
+                    || self.nodes.iter().any(|chain| chain.finalized_max.is_some())
             }
         }
     }

@@ -425,6 +425,24 @@ fn a_reorg_below_the_finality_depth_is_an_alarm() {
 }
 
 #[test]
+fn a_depth_stands_in_only_where_nodes_never_name_a_final_block() {
+    let mut net = Net::with(1, |settings| settings.finality = Finality::FromNodesOr(10));
+    for number in 96..=100 {
+        assert_eq!(net.tracker.view().finalized, None);
+        net.poll(0, A, number);
+    }
+    assert_eq!(net.tracker.view().finalized, Some(90));
+    assert!(!net.tracker.view().finalized_by_nodes);
+
+    let mut net = Net::with(1, |settings| settings.finality = Finality::FromNodesOr(10));
+    for number in 96..=110 {
+        net.poll_final(0, number, 70);
+    }
+    assert_eq!(net.tracker.view().finalized, Some(70));
+    assert!(net.tracker.view().finalized_by_nodes);
+}
+
+#[test]
 fn a_node_without_a_common_past_keeps_only_what_is_final() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);

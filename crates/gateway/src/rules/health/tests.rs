@@ -1,0 +1,213 @@
+//! Goal: a failing node leaves quickly, comes back by one probe, and a busy one is not called ill.
+//! Method: scripted outcomes in virtual time.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn settings() -> HealthSettings {
+    HealthSettings {
+        failures_max: 3,
+        window: 10 * SECOND,
+        window_calls_min: 10,
+        failure_share_max: 0.5,
+        backoff_min: SECOND,
+        backoff_max: 60 * SECOND,
+        pause: SECOND,
+        pause_max: 30 * SECOND,
+    }
+}
+
+fn node() -> NodeHealth {
+    NodeHealth::new(settings())
+}
+
+fn fail(node: &mut NodeHealth, now: Duration, times: u32) -> Option<HealthEvent> {
+    let mut last = None;
+    for _ in 0..times {
+        last = node.call_failed(now, Fault::Closed, 0);
+    }
+    last
+}
+
+#[test]
+fn three_failures_in_a_row_take_a_node_out() {
+    let mut node = node();
+    assert_eq!(fail(&mut node, SECOND, 2), None);
+    node.call_ok(SECOND);
+    assert_eq!(fail(&mut node, SECOND, 2), None);
+    let out = HealthEvent::Ejected {
+        backoff: SECOND,
+        why: Why::InRow(Fault::Closed),
+    };
+    assert_eq!(fail(&mut node, SECOND, 1), Some(out));
+    assert_eq!(node.state(SECOND), NodeState::Ejected { until: 2 * SECOND });
+    assert_eq!(fail(&mut node, SECOND, 5), None, "late failures add nothing");
+}
+
+#[test]
+fn half_of_ten_calls_failed_take_a_node_out() {
+    let mut node = node();
+    let mut out = None;
+    for turn in 0..10 {
+        let now = SECOND * 100 + SECOND / 4 * turn;
+        assert_eq!(out, None);
+        if turn % 2 == 0 {
+            node.call_ok(now);
+        } else {
+            out = node.call_failed(now, Fault::Timeout, 0);
+        }
+    }
+    let why = Why::Share(Fault::Timeout);
+    assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, why }));
+}
+
+#[test]
+fn old_failures_leave_the_window() {
+    let mut node = node();
+    for turn in 0..5 {
+        let now = SECOND * 100 + SECOND / 10 * turn;
+        node.call_ok(now);
+        assert_eq!(node.call_failed(now, Fault::Timeout, 0).is_some(), turn == 4);
+    }
+    let mut node = super::NodeHealth::new(settings());
+    for turn in 0..200 {
+        let now = SECOND * 100 + SECOND * 3 * turn;
+        node.call_ok(now);
+        assert_eq!(node.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
+    }
+}
+
+#[test]
+fn time_out_doubles_up_to_the_longest_and_heals() {
+    let mut node = node();
+    let mut now = SECOND;
+    let mut backoffs = Vec::new();
+    fail(&mut node, now, 3);
+    for _ in 0..8 {
+        let NodeState::Ejected { until } = node.state(now) else {
+            panic!("not out")
+        };
+        backoffs.push((until - now).as_secs());
+        assert!(!node.probe_due(until - Duration::from_millis(1)));
+        now = until;
+        assert!(node.probe_due(now) && !node.probe_due(now), "one probe");
+        assert_eq!(node.state(now), NodeState::Probing);
+        node.probe_failed(now, 0);
+    }
+    assert_eq!(backoffs, [1, 2, 4, 8, 16, 32, 60, 60]);
+    now += 60 * SECOND;
+    assert!(node.probe_due(now));
+    assert_eq!(node.probe_ok(now), Some(HealthEvent::Readmitted));
+    assert_eq!(node.state(now), NodeState::Healthy);
+    now += SECOND;
+    let again = fail(&mut node, now, 3);
+    assert!(matches!(again, Some(HealthEvent::Ejected { backoff, .. }) if backoff == 60 * SECOND));
+    now += 60 * SECOND;
+    assert!(node.probe_due(now));
+    node.probe_ok(now);
+    now += 61 * SECOND;
+    let much_later = fail(&mut node, now, 3);
+    assert!(matches!(much_later, Some(HealthEvent::Ejected { backoff, .. }) if backoff == SECOND));
+}
+
+#[test]
+fn jitter_takes_off_up_to_a_quarter() {
+    for (random, expected) in [(0, 1000), (1 << 31, 875), (u64::from(u32::MAX), 750)] {
+        let mut node = node();
+        fail(&mut node, SECOND, 2);
+        let event = node.call_failed(SECOND, Fault::Closed, random);
+        let Some(HealthEvent::Ejected { backoff, .. }) = event else {
+            panic!("not out")
+        };
+        assert_eq!(backoff.as_micros().div_ceil(1000), expected);
+    }
+}
+
+#[test]
+fn a_rate_limit_is_a_rest_and_no_failure() {
+    let mut node = node();
+    let now = 5 * SECOND;
+    for _ in 0..50 {
+        node.rate_limited(now, None);
+    }
+    assert_eq!(node.state(now), NodeState::Paused { until: 6 * SECOND });
+    assert_eq!(node.state(6 * SECOND), NodeState::Healthy);
+    let event = node.rate_limited(7 * SECOND, Some(500 * SECOND));
+    let until = 37 * SECOND;
+    assert_eq!(event, Some(HealthEvent::Paused { until }));
+    assert_eq!(node.rate_limited(8 * SECOND, None), None, "never shorter");
+    assert_eq!(node.state(8 * SECOND), NodeState::Paused { until });
+}
+
+#[test]
+fn polls_take_a_node_out_but_do_not_excuse_failed_calls() {
+    let mut node = node();
+    assert_eq!(node.poll_failed(SECOND, 0), None);
+    assert_eq!(node.poll_failed(SECOND, 0), None);
+    let out = node.poll_failed(SECOND, 0);
+    assert!(matches!(out, Some(HealthEvent::Ejected { why: Why::Polls, .. })));
+
+    let mut node = super::NodeHealth::new(settings());
+    for _ in 0..2 {
+        node.call_failed(SECOND, Fault::Closed, 0);
+        node.poll_ok();
+    }
+    assert!(node.call_failed(SECOND, Fault::Closed, 0).is_some());
+}
+
+#[test]
+fn what_a_node_lacks_is_no_ill_health() {
+    let mut node = node();
+    for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
+        for _ in 0..100 {
+            assert_eq!(node.call_failed(SECOND, fault, 0), None);
+        }
+    }
+    assert_eq!(node.state(SECOND), NodeState::Healthy);
+}
+
+#[test]
+fn lag_is_remembered_beside_health() {
+    let mut node = node();
+    node.lagging();
+    assert_eq!(node.state(SECOND), NodeState::Lagging);
+    node.caught_up();
+    assert_eq!(node.state(SECOND), NodeState::Healthy);
+}
+
+#[test]
+fn a_group_is_never_wholly_out() {
+    let (healthy, lagging, probing) = (NodeState::Healthy, NodeState::Lagging, NodeState::Probing);
+    let ejected = NodeState::Ejected { until: SECOND };
+    let paused = |seconds| NodeState::Paused {
+        until: SECOND * seconds,
+    };
+    let check = |states: &[NodeState], nodes: &[u16], fallback: Fallback| {
+        let mut out = vec![77];
+        assert_eq!(usable_set(states, &mut out), fallback);
+        assert_eq!(out, nodes);
+    };
+    check(&[healthy, ejected, healthy], &[0, 2], Fallback::None);
+    check(&[paused(1), lagging, ejected], &[1], Fallback::Lagging);
+    check(&[ejected, probing], &[1], Fallback::Probing);
+    check(&[ejected, paused(3), ejected], &[0, 2], Fallback::Ejected);
+    check(&[paused(3), paused(2)], &[0, 1], Fallback::Paused { until: 2 * SECOND });
+    check(&[], &[], Fallback::None);
+}
+
+#[test]
+fn unknown_methods_expire_and_stay_bounded() {
+    let mut unsupported = Unsupported::default();
+    assert!(!unsupported.contains(SECOND, "trace_block"));
+    unsupported.learn(SECOND, "trace_block", 10 * SECOND);
+    assert!(unsupported.contains(9 * SECOND, "trace_block"));
+    assert!(!unsupported.contains(10 * SECOND, "trace_block"));
+    for number in 0..2000_u64 {
+        unsupported.learn(SECOND, &format!("m{number}"), Duration::from_secs(20 + number));
+    }
+    assert_eq!(unsupported.until.len(), UNSUPPORTED_MAX);
+    assert!(unsupported.contains(SECOND, "m1999"));
+    unsupported.forget("m1999");
+    assert!(!unsupported.contains(SECOND, "m1999"));
+}

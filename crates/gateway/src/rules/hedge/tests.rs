@@ -1,0 +1,82 @@
+//! Goal: hedges come after the quantile, only for reads, and within the budget. Method: known
+//! latency distributions in virtual time.
+
+use super::*;
+use proptest::prelude::*;
+
+const SETTINGS: HedgeSettings = HedgeSettings {
+    quantile: 0.95,
+    delay_min: Duration::from_millis(10),
+    share_max: 0.05,
+};
+
+fn fed(latencies: impl IntoIterator<Item = u64>) -> Hedge {
+    let mut hedge = Hedge::new(SETTINGS);
+    for (turn, millis) in (0_u32..).zip(latencies) {
+        let now = Duration::from_millis(1) * turn;
+        hedge.observe(now, 1, Duration::from_millis(millis));
+    }
+    hedge
+}
+
+#[test]
+fn the_delay_is_the_quantile_of_the_class() {
+    let mut hedge = fed((0..1000).map(|turn| 20 + turn % 100));
+    let delay = hedge.delay(Repeat::Safe, 1, true).unwrap().as_millis();
+    assert!((114..=130).contains(&delay), "{delay}");
+    assert_eq!(hedge.delay(Repeat::Safe, 64, true), None, "no latencies of heavy methods");
+}
+
+#[test]
+fn it_is_never_shorter_than_the_least_delay() {
+    let mut hedge = fed((0..1000).map(|_| 1));
+    assert_eq!(hedge.delay(Repeat::Safe, 1, true), Some(SETTINGS.delay_min));
+}
+
+#[test]
+fn only_reads_with_another_node_and_enough_samples() {
+    let mut hedge = fed((0..1000).map(|_| 50));
+    assert_eq!(hedge.delay(Repeat::Broadcast, 1, true), None);
+    assert_eq!(hedge.delay(Repeat::Never, 1, true), None);
+    assert_eq!(hedge.delay(Repeat::Safe, 1, false), None);
+    assert!(hedge.delay(Repeat::Safe, 1, true).is_some());
+    let mut young = fed((0..u64::from(SAMPLES_MIN) - 1).map(|_| 50));
+    assert_eq!(young.delay(Repeat::Safe, 1, true), None);
+}
+
+#[test]
+fn hedges_are_a_share_of_calls() {
+    let mut hedge = fed((0..1000).map(|_| 50));
+    let mut hedges = 0;
+    for _ in 0..10_000 {
+        hedge.delay(Repeat::Safe, 1, true);
+        hedges += u32::from(hedge.take());
+    }
+    assert!((490..=500).contains(&hedges), "{hedges}");
+    for _ in 0..100_000 {
+        hedge.delay(Repeat::Safe, 1, true);
+    }
+    let burst = (0..100).filter(|_| hedge.take()).count();
+    assert_eq!(burst as f64, SAVED_MAX);
+}
+
+#[test]
+fn old_latencies_fade() {
+    let mut hedge = fed((0..2000).map(|_| 1000));
+    for turn in 0..2000 {
+        let now = Duration::from_secs(300) + Duration::from_millis(turn);
+        hedge.observe(now, 1, Duration::from_millis(20));
+    }
+    let delay = hedge.delay(Repeat::Safe, 1, true).unwrap().as_millis();
+    assert!((20..=23).contains(&delay), "{delay}");
+}
+
+proptest! {
+    #[test]
+    fn buckets_hold_their_values(micros in 64_u64..60_000_000) {
+        let value = Duration::from_micros(micros);
+        let top = upper(bucket(value));
+        prop_assert!(value <= top);
+        prop_assert!(top.as_secs_f64() <= value.as_secs_f64() * 1.13 + 1e-6);
+    }
+}

@@ -1,0 +1,152 @@
+//! Goal: nothing is sent twice that must not be, and retries cannot multiply load. Method: a table
+//! over verdict, sent and repeat; the budget in virtual time.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const CLOSED: Verdict = Verdict::NodeFault(Fault::Closed);
+const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
+
+const LEFT: Left = Left {
+    attempts: 1,
+    attempts_max: 3,
+    fresh_tried: false,
+    time: Duration::from_secs(5),
+    other_node: true,
+};
+
+const AT_ONCE: Decision = Decision::Another {
+    pause: Duration::ZERO,
+};
+
+fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
+    Attempt {
+        verdict,
+        sent,
+        reused: false,
+        has_reply: false,
+    }
+}
+
+fn decided(attempt: &Attempt, repeat: Repeat, left: &Left) -> Decision {
+    let mut budget = RetryBudget::new(BUDGET_SHARE, BUDGET_RATE_MIN);
+    decide(attempt, repeat, left, &mut budget, SECOND, 0)
+}
+
+#[test]
+fn what_may_be_sent_again() {
+    use Repeat::{Broadcast, Never, Safe};
+    let check = |verdict, sent, repeat, expected| {
+        let decision = decided(&attempt(verdict, sent), repeat, &LEFT);
+        assert_eq!(decision, expected, "{verdict:?} {sent:?} {repeat:?}");
+    };
+    for sent in [Sent::No, Sent::Maybe, Sent::Yes] {
+        check(CLOSED, sent, Safe, AT_ONCE);
+        check(CLOSED, sent, Broadcast, AT_ONCE);
+        check(Verdict::NodeFault(Fault::Timeout), sent, Safe, AT_ONCE);
+        check(Verdict::NodeFault(Fault::MissingState), sent, Safe, AT_ONCE);
+        check(RATE_LIMITED, sent, Broadcast, AT_ONCE);
+        check(Verdict::Unsupported, sent, Safe, AT_ONCE);
+    }
+    check(Verdict::NodeFault(Fault::Connect), Sent::No, Never, AT_ONCE);
+    check(CLOSED, Sent::Maybe, Never, Decision::GiveUp);
+    check(CLOSED, Sent::Yes, Never, Decision::GiveUp);
+    check(RATE_LIMITED, Sent::Yes, Never, Decision::GiveUp);
+    for verdict in [
+        Verdict::Answer,
+        Verdict::DeterministicError,
+        Verdict::AlreadyKnown,
+        Verdict::NonceTooLow,
+    ] {
+        check(verdict, Sent::Yes, Safe, Decision::Return);
+    }
+}
+
+#[test]
+fn the_nodes_own_error_is_returned_when_nobody_does_better() {
+    let mut told = attempt(Verdict::NodeFault(Fault::NotSynced), Sent::Yes);
+    told.has_reply = true;
+    let alone = Left {
+        other_node: false,
+        ..LEFT
+    };
+    assert_eq!(decided(&told, Repeat::Safe, &alone), Decision::Return);
+    assert_eq!(decided(&told, Repeat::Safe, &LEFT), AT_ONCE);
+    let silent = attempt(CLOSED, Sent::Maybe);
+    assert_eq!(decided(&silent, Repeat::Safe, &alone), Decision::GiveUp);
+}
+
+#[test]
+fn an_idle_connection_closed_under_the_call_is_replaced_once() {
+    let mut closed = attempt(CLOSED, Sent::Maybe);
+    closed.reused = true;
+    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::SameFresh);
+    assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::SameFresh);
+    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::GiveUp);
+    let again = Left {
+        fresh_tried: true,
+        ..LEFT
+    };
+    assert_eq!(decided(&closed, Repeat::Safe, &again), AT_ONCE);
+    closed.sent = Sent::Yes;
+    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), AT_ONCE);
+    closed.sent = Sent::No;
+    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::SameFresh);
+}
+
+#[test]
+fn attempts_time_and_nodes_end_it() {
+    let failed = attempt(CLOSED, Sent::Yes);
+    for left in [
+        Left { attempts: 3, ..LEFT },
+        Left { other_node: false, ..LEFT },
+        Left { time: Duration::ZERO, ..LEFT },
+        Left { attempts: 2, time: Duration::from_millis(10), ..LEFT },
+    ] {
+        assert_eq!(decided(&failed, Repeat::Safe, &left), Decision::GiveUp, "{left:?}");
+    }
+}
+
+#[test]
+fn pauses_grow_and_stay_bounded() {
+    let millis = |attempts, random| pause(attempts, random).as_millis();
+    assert_eq!([1, 2, 3, 4, 5, 6, 7, 90].map(|n| millis(n, 0)), [0, 10, 20, 40, 80, 160, 160, 160]);
+    assert_eq!(millis(90, u64::MAX), 319);
+}
+
+#[test]
+fn the_budget_is_a_share_of_recent_calls_and_a_rate() {
+    let mut budget = RetryBudget::new(0.2, 0);
+    assert!(!budget.withdraw(SECOND));
+    for _ in 0..1000 {
+        budget.deposit(SECOND);
+    }
+    assert_eq!(budget.available(SECOND), 200);
+    let allowed = (0..1000).filter(|_| budget.withdraw(SECOND)).count();
+    assert_eq!(allowed, 200);
+    for _ in 0..1000 {
+        budget.deposit(2 * SECOND);
+    }
+    assert_eq!(budget.available(11 * SECOND), 200);
+    assert_eq!(budget.available(12 * SECOND), 0, "deposits vanish after ten seconds");
+
+    let mut budget = RetryBudget::new(0.2, 10);
+    let allowed = (0..1000).filter(|_| budget.withdraw(SECOND)).count();
+    assert_eq!(allowed, 100, "ten seconds of the rate at once");
+    assert!(!budget.withdraw(2 * SECOND));
+    assert_eq!(budget.available(11 * SECOND), 100);
+}
+
+#[test]
+fn an_overload_is_not_multiplied() {
+    let mut budget = RetryBudget::new(BUDGET_SHARE, BUDGET_RATE_MIN);
+    let failed = attempt(CLOSED, Sent::Yes);
+    let mut retries = 0;
+    for call in 0..10_000_u64 {
+        let now = Duration::from_millis(call);
+        budget.deposit(now);
+        let decision = decide(&failed, Repeat::Safe, &LEFT, &mut budget, now, call);
+        retries += u32::from(matches!(decision, Decision::Another { .. }));
+    }
+    assert!((2000..=2100).contains(&retries), "{retries}");
+}

@@ -1,0 +1,75 @@
+//! Goal: the most exact route wins and ambiguous ones are refused. Method: tables.
+
+use super::*;
+
+fn router() -> Router {
+    let ethereum = ChainRoutes {
+        paths: &["/eth", "/"],
+        methods: &[("eth_getLogs", 1), ("debug_*", 2), ("debug_trace*", 3), ("trace_*", 3)],
+        rest: 0,
+    };
+    let harmony = ChainRoutes {
+        paths: &["/harmony", "/api/v1/hmy/v2"],
+        methods: &[("*", 5)],
+        rest: 4,
+    };
+    Router::new(&[ethereum, harmony], None).unwrap()
+}
+
+#[test]
+fn paths_lead_to_chains() {
+    let router = router();
+    for (path, chain) in [
+        ("/", Some(0)),
+        ("", Some(0)),
+        ("/eth", Some(0)),
+        ("/eth/", Some(0)),
+        ("/harmony", Some(1)),
+        ("/api/v1/hmy/v2", Some(1)),
+        ("/api/v1/hmy", None),
+        ("/Eth", None),
+    ] {
+        assert_eq!(router.chain(path), chain, "{path}");
+    }
+    let default = Router::new(&[], Some(7)).unwrap();
+    assert_eq!(default.chain("/anything"), Some(7));
+}
+
+#[test]
+fn the_most_exact_pattern_wins() {
+    let router = router();
+    for (method, group) in [
+        ("eth_getLogs", 1),
+        ("eth_getLogsX", 0),
+        ("debug_getRawHeader", 2),
+        ("debug_traceCall", 3),
+        ("trace_block", 3),
+        ("eth_call", 0),
+        ("", 0),
+    ] {
+        assert_eq!(router.group(0, method), group, "{method}");
+    }
+    assert_eq!(router.group(1, "hmyv2_call"), 5);
+}
+
+#[test]
+fn ambiguous_routes_are_refused() {
+    fn chain<'a>(paths: &'a [&'a str], methods: &'a [(&'a str, usize)]) -> ChainRoutes<'a> {
+        ChainRoutes { paths, methods, rest: 0 }
+    }
+    fn fault(chains: &[ChainRoutes<'_>]) -> RouteFault {
+        Router::new(chains, None).unwrap_err()
+    }
+    assert_eq!(
+        fault(&[chain(&["/a"], &[]), chain(&["/a/"], &[])]),
+        RouteFault::PathTwice("/a/".into())
+    );
+    assert_eq!(
+        fault(&[chain(&[], &[("eth_*", 0), ("eth_*", 1)])]),
+        RouteFault::PatternTwice("eth_*".into())
+    );
+    for pattern in ["eth_*Logs", "**", "*_call"] {
+        let methods = [(pattern, 0)];
+        assert_eq!(fault(&[chain(&[], &methods)]), RouteFault::Star(pattern.into()));
+    }
+}
