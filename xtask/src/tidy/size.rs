@@ -45,7 +45,7 @@ pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
         let readme = format!("testdata/{folder}/README.md");
         let text = tree.text(&readme).unwrap_or_default().to_lowercase();
         for (words, what) in [
-            (["http", "generated"].as_slice(), "a source"),
+            (["source", "http", "generated"].as_slice(), "a source"),
             (&["commit", "version", "date"], "a commit, version or date"),
             (&["licence", "license"], "a licence"),
         ] {
