@@ -219,7 +219,7 @@ fn fuzz_smoke(_: &mut Shared) -> Result<Ended> {
     let names = fuzz::targets()?;
     ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
     for name in names {
-        fuzz::run(&name, FUZZ_SECONDS)?;
+        fuzz::blind(&name, FUZZ_SECONDS)?;
     }
     Ok(Ended::Passed)
 }

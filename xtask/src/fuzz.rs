@@ -26,22 +26,46 @@ fn names(manifest: &str) -> Result<Vec<String>> {
     Ok(targets.filter_map(name).collect())
 }
 
-/// Fuzzes one target for so many seconds.
+/// Fuzzes one target, guided by coverage where there is a C++ compiler to build libFuzzer with, and
+/// keeps the inputs that reach new code in the fuzz folder's corpus.
 ///
 /// # Errors
 /// If there is no such target, it does not build, or it found an input that fails.
-pub(crate) fn run(name: &str, seconds: u64) -> Result<()> {
-    let known = targets()?;
-    let allowed = known.join(", ");
-    ensure!(
-        known.iter().any(|target| target == name),
-        "fuzz target is {name:?}, one of {allowed} is allowed"
-    );
+pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
+    if shell::find("c++").is_none() {
+        println!("no C++ compiler: inputs are edited blindly");
+        return blind(name, seconds);
+    }
+    known(name)?;
+    let folder = shell::root().join("fuzz");
+    let corpus = folder.join("corpus").join(name);
+    std::fs::create_dir_all(&corpus)
+        .with_context(|| format!("cannot make {}", corpus.display()))?;
+    // Run inside the folder: its own cargo configuration sets the flags.
+    let mut command = shell::cargo_command();
+    command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name, "--"]);
+    shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
+}
+
+/// Fuzzes one target by random edits of recorded input: no special build, so fit for every check.
+///
+/// # Errors
+/// As [`guided`].
+pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
+    known(name)?;
     let mut command = shell::cargo_command();
     command
         .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name, "--"])
         .arg(format!("-max_total_time={seconds}"));
     shell::run(&mut command)
+}
+
+fn known(name: &str) -> Result<()> {
+    let known = targets()?;
+    let allowed = known.join(", ");
+    let found = known.iter().any(|target| target == name);
+    ensure!(found, "fuzz target is {name:?}, one of {allowed} is allowed");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Generate { check: false } => generate::write()?,
         Command::Generate { check: true } => generate::check()?,
-        Command::Fuzz { name, seconds } => fuzz::run(&name, seconds)?,
+        Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
         Command::Sim { seed, calls } => sim::run(seed, calls)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Backend { listen } => backend::serve(&listen)?,

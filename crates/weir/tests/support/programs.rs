@@ -34,7 +34,10 @@ pub(crate) fn require(program: &str) -> Option<PathBuf> {
     let found = find(program);
     if found.is_none() {
         let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-        assert!(!required, "{program} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
+        assert!(
+            !required,
+            "{program} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check"
+        );
         skip(&format!("needs {program}"));
     }
     found
@@ -45,7 +48,8 @@ pub(crate) fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     println!("SKIPPED: {name}: {reason}");
     let Some(log) = env::var_os("WEIR_SKIP_LOG") else { return };
-    let mut file = OpenOptions::new().create(true).append(true).open(log).expect("the skip log opens");
+    let mut file =
+        OpenOptions::new().create(true).append(true).open(log).expect("the skip log opens");
     writeln!(file, "{name}: {reason}").expect("the skip log takes a line");
 }
 
