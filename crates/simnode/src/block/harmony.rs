@@ -88,7 +88,11 @@ impl Print<'_> {
         out.extend_from_slice(b",\"uncles\":[]");
         self.number(out, ",\"viewID\":", header.number);
         bytes(out, ",\"vrf\":", header.mix_hash.as_slice());
-        bytes(out, ",\"vrfProof\":", header.parent_beacon_block_root.unwrap_or_default().as_slice());
+        bytes(
+            out,
+            ",\"vrfProof\":",
+            header.parent_beacon_block_root.unwrap_or_default().as_slice(),
+        );
         out.push(b'}');
     }
 

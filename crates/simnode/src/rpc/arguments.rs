@@ -169,8 +169,9 @@ struct BlockObject<'a> {
 }
 
 fn read_block_object(raw: &str, at: usize) -> Result<BlockArgument, RpcError> {
-    let object: BlockObject<'_> = serde_json::from_str(raw)
-        .map_err(|_| invalid(at, "cannot unmarshal object into Go value of type rpc.BlockNumberOrHash"))?;
+    let object: BlockObject<'_> = serde_json::from_str(raw).map_err(|_| {
+        invalid(at, "cannot unmarshal object into Go value of type rpc.BlockNumberOrHash")
+    })?;
     match (object.block_number, object.block_hash) {
         (Some(_), Some(_)) => {
             let why = "cannot specify both BlockHash and BlockNumber, choose one or the other";

@@ -279,7 +279,8 @@ impl Call<'_> {
     }
 
     fn existing(&self, at: BlockArgument) -> Result<Arc<Block>, RpcError> {
-        let missing = || RpcError::new(SERVER, "requested block number greater than current block number");
+        let missing =
+            || RpcError::new(SERVER, "requested block number greater than current block number");
         self.block_of(at)?.ok_or_else(missing)
     }
 

@@ -136,9 +136,8 @@ impl Filter {
         if topics.len() > TOPICS_MAX {
             return Err(RpcError::new(INVALID_PARAMS, "exceed max topics"));
         }
-        let too_many = || {
-            RpcError::new(INVALID_PARAMS, "exceed max addresses or topics per search position")
-        };
+        let too_many =
+            || RpcError::new(INVALID_PARAMS, "exceed max addresses or topics per search position");
         if addresses.len() > ALTERNATIVES_MAX {
             return Err(too_many());
         }

@@ -80,7 +80,10 @@ impl Call<'_> {
         let mut material = self.hash_of(place)?.to_vec();
         let object = read_json(object, 0)?;
         let Value::Object(members) = &object else {
-            return Err(invalid(0, "cannot unmarshal into Go value of type ethapi.TransactionArgs"));
+            return Err(invalid(
+                0,
+                "cannot unmarshal into Go value of type ethapi.TransactionArgs",
+            ));
         };
         for name in ["input", "data"] {
             let input = members.get(name).and_then(Value::as_str);

@@ -71,10 +71,7 @@ fn transactions_and_receipts_agree_with_their_block() {
         let by_place = ask(&world, "eth_getTransactionByBlockNumberAndIndex", params);
         assert_eq!(&by_place, transaction);
         let params = json!([block["hash"], index]);
-        assert_eq!(
-            &ask(&world, "eth_getTransactionByBlockHashAndIndex", params),
-            transaction
-        );
+        assert_eq!(&ask(&world, "eth_getTransactionByBlockHashAndIndex", params), transaction);
         let receipt = ask(&world, "eth_getTransactionReceipt", json!([hash]));
         assert_eq!(receipt, receipts[at]);
         assert_eq!(receipt["blockHash"], block["hash"]);
@@ -101,11 +98,8 @@ fn state_follows_from_transactions() {
     let mut sent = 0;
     for number in 0..=HEAD {
         let block = world.block_at(HEAD, number).unwrap();
-        sent += block
-            .transactions
-            .iter()
-            .filter(|t| t.from == world.cast().accounts[3])
-            .count() as u64;
+        sent +=
+            block.transactions.iter().filter(|t| t.from == world.cast().accounts[3]).count() as u64;
         assert_eq!(nonce(&format!("{number:#x}")), sent, "block {number}");
     }
     let balance = |block: Value| ask(&world, "eth_getBalance", json!([sender, block]));
@@ -239,7 +233,10 @@ fn pruned_nodes_refuse_in_their_own_words() {
     assert!(ask_as(&world, &sight, "eth_getBalance", &json!([account, "0x23"])).is_string());
     let history = ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["0x5", false]));
     assert_eq!(code(&history), 4444);
-    assert_eq!(ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["0x0", false]))["number"], "0x0");
+    assert_eq!(
+        ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["0x0", false]))["number"],
+        "0x0"
+    );
 }
 
 #[test]
@@ -258,11 +255,14 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
     let world = world();
     let one = crate::bech32::write_address(world.cast().accounts[2]);
     let sight = Sight::honest(HEAD);
-    let raw = |method: &str, params: Value| {
-        match answer(&world, &sight, method, Some(params.to_string().as_bytes())) {
-            Reply::Result(result) => String::from_utf8(result.to_vec()).unwrap(),
-            Reply::Error(error) => panic!("{method}: {error:?}"),
-        }
+    let raw = |method: &str, params: Value| match answer(
+        &world,
+        &sight,
+        method,
+        Some(params.to_string().as_bytes()),
+    ) {
+        Reply::Result(result) => String::from_utf8(result.to_vec()).unwrap(),
+        Reply::Error(error) => panic!("{method}: {error:?}"),
     };
     assert_eq!(raw("hmyv2_blockNumber", json!([])), "40");
     assert_eq!(raw("hmy_blockNumber", json!([])), "\"0x28\"");

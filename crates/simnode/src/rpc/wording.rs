@@ -107,10 +107,10 @@ impl Client {
     /// A call that ran too long.
     pub(crate) fn execution_timeout(self) -> RpcError {
         match self {
-            Self::Geth | Self::Erigon => {
-                RpcError::new(SERVER, "execution aborted (timeout = 5s)")
+            Self::Geth | Self::Erigon => RpcError::new(SERVER, "execution aborted (timeout = 5s)"),
+            Self::Nethermind => {
+                RpcError::new(-32016, "eth_call request was canceled due to enabled timeout.")
             }
-            Self::Nethermind => RpcError::new(-32016, "eth_call request was canceled due to enabled timeout."),
             Self::Besu => RpcError::new(SERVER, "Timeout expired"),
         }
     }

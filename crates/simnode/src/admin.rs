@@ -1,0 +1,198 @@
+//! The admin port of a node: its state, and its settings changed while it runs. For people and
+//! scripts on the same host; it asks for no key, so it belongs on loopback.
+//!
+//! | request | body | does |
+//! | --- | --- | --- |
+//! | `GET /state` | - | tells `{name, up, head, world_head, finalized, tally, settings}` |
+//! | `POST /faults` | settings | merges the members given into the settings (RFC 7396: `null` resets a member) |
+//! | `POST /lag` | `{"blocks": N}` | stands N blocks behind |
+//! | `POST /freeze` | - | sees no newer block |
+//! | `POST /thaw` | - | catches up |
+//! | `POST /down` | - | closes the port, resets all connections |
+//! | `POST /up` | - | opens the same port again |
+//!
+//! Every answer is JSON: the state after the change, or `{"error": text}` with status 400, 404, 405
+//! or 409. The settings' members are those of [`Settings`]; for example
+//! `{"faults":[{"fault":{"kind":"html"},"share":0.1}],"latency":{"shape":"exponential","mean_ms":5}}`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::node::settings::Settings;
+use crate::serve::{Listening, serve_with};
+
+/// The longest body of an admin request.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+/// The most open connections of the admin port.
+const CONNECTIONS_MAX: usize = 64;
+
+/// An admin port. Dropping it closes the port.
+pub struct Admin {
+    addr: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Admin {
+    /// Opens the admin port of a node; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub async fn listen(addr: SocketAddr, listening: Arc<Listening>) -> io::Result<Self> {
+        let listener = TcpListener::bind(addr).await?;
+        let addr = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                while connections.len() >= CONNECTIONS_MAX {
+                    connections.join_next().await;
+                }
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::task::yield_now().await;
+                    continue;
+                };
+                let listening = Arc::clone(&listening);
+                connections.spawn(serve_with(stream, move |request| {
+                    respond(Arc::clone(&listening), request)
+                }));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { addr, task })
+    }
+
+    /// The address with the port that was picked.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A refusal of an admin request.
+struct Refusal(StatusCode, String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lag {
+    blocks: u64,
+}
+
+async fn respond(listening: Arc<Listening>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, value) = match run(&listening, request).await {
+        Ok(()) => (StatusCode::OK, state(&listening)),
+        Err(Refusal(status, error)) => (status, json!({ "error": error })),
+    };
+    let mut response = Response::new(Full::new(format!("{value:#}\n").into()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+async fn run(listening: &Listening, request: Request<Incoming>) -> Result<(), Refusal> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
+    let body = body.map_err(|fault| bad(format!("body: {fault}")))?.to_bytes();
+    let node = listening.node();
+    match (&method, path.as_str()) {
+        (&Method::GET, "/state") => Ok(()),
+        (&Method::POST, "/faults") => {
+            let patch: Value = serde_json::from_slice(&body).map_err(bad)?;
+            let mut settings = serde_json::to_value(&*node.settings()).map_err(bad)?;
+            merge(&mut settings, patch);
+            let settings: Settings = serde_json::from_value(settings).map_err(bad)?;
+            node.set(|current| *current = settings).map_err(bad)
+        }
+        (&Method::POST, "/lag") => {
+            let Lag { blocks } = serde_json::from_slice(&body).map_err(bad)?;
+            node.set(|current| current.lag_blocks = blocks).map_err(bad)
+        }
+        (&Method::POST, "/freeze") => {
+            node.freeze();
+            Ok(())
+        }
+        (&Method::POST, "/thaw") => {
+            node.thaw();
+            Ok(())
+        }
+        (&Method::POST, "/down") => {
+            listening.down().await;
+            Ok(())
+        }
+        (&Method::POST, "/up") => {
+            let conflict = |fault: io::Error| Refusal(StatusCode::CONFLICT, fault.to_string());
+            listening.up().await.map_err(conflict)
+        }
+        (_, "/state" | "/faults" | "/lag" | "/freeze" | "/thaw" | "/down" | "/up") => {
+            let allowed = if path == "/state" { "GET" } else { "POST" };
+            let text = format!("{method} {path}: only {allowed} is allowed");
+            Err(Refusal(StatusCode::METHOD_NOT_ALLOWED, text))
+        }
+        _ => {
+            let known = "/state, /faults, /lag, /freeze, /thaw, /down or /up";
+            Err(Refusal(StatusCode::NOT_FOUND, format!("no path {path}; it is {known}")))
+        }
+    }
+}
+
+fn state(listening: &Listening) -> Value {
+    let node = listening.node();
+    let now = Instant::now();
+    let head = node.sight(now).map(|sight| sight.head);
+    json!({
+        "name": node.name(),
+        "up": listening.is_up(),
+        "head": head,
+        "world_head": node.world().map(|world| world.height_at(now)),
+        "finalized": node.world().zip(head).map(|(world, head)| world.finalized(head)),
+        "tally": node.tally(),
+        "settings": &*node.settings(),
+    })
+}
+
+/// RFC 7396, except that `null` is kept where a setting is optional and resets one that is not:
+/// a member that is left out of a settings object takes its default, so removing does both.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Value::Object(members) = target else { return };
+    for (name, value) in patch {
+        // A tagged object of another kind replaces the former one whole.
+        let tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
+        match value {
+            Value::Null => {
+                members.remove(&name);
+            }
+            value if tagged => {
+                members.insert(name, value);
+            }
+            value => merge(members.entry(name).or_insert(Value::Null), value),
+        }
+    }
+}
+
+fn bad(fault: impl ToString) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, fault.to_string())
+}

@@ -1,0 +1,48 @@
+//! What a node can carry: token buckets per method and workers with a queue. Decisions take `now`
+//! as an argument; `node.rs` does the waiting.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::settings::Rate;
+
+/// A token bucket that may go into debt: a negative fill is the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    tokens: f64,
+    last: Instant,
+}
+
+/// The longest queue of a bucket, in seconds of its rate; calls beyond it wait no longer than that,
+/// so that the debt stays finite.
+const DEBT_SECONDS_MAX: f64 = 3_600.0;
+
+impl Bucket {
+    pub(super) fn full(rate: &Rate, now: Instant) -> Self {
+        Self { tokens: rate.burst, last: now }
+    }
+
+    /// Takes a token if there is one.
+    pub(super) fn take(&mut self, rate: &Rate, now: Instant) -> bool {
+        self.fill(rate, now);
+        let there = self.tokens >= 1.0;
+        if there {
+            self.tokens -= 1.0;
+        }
+        there
+    }
+
+    /// Takes a token in any case and tells how long to wait for it.
+    pub(super) fn reserve(&mut self, rate: &Rate, now: Instant) -> Duration {
+        self.fill(rate, now);
+        self.tokens = (self.tokens - 1.0).max(-DEBT_SECONDS_MAX * rate.per_second);
+        Duration::from_secs_f64((-self.tokens).max(0.0) / rate.per_second)
+    }
+
+    fn fill(&mut self, rate: &Rate, now: Instant) {
+        let passed = now.saturating_duration_since(self.last).as_secs_f64();
+        self.tokens = (self.tokens + passed * rate.per_second).min(rate.burst);
+        self.last = now;
+    }
+}

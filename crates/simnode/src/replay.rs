@@ -1,0 +1,411 @@
+//! Recorded pairs of requests and answers, replayed byte for byte. A call is found by its method and
+//! its parameters with white space removed; the answer's `result` or `error` is given as recorded,
+//! under the caller's own id. Beside the pairs a fixed head answers a gateway that polls.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use alloy_primitives::{B256, keccak256};
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::node::Said;
+
+/// How many blocks below the fixed head have a made-up header, for a gateway that walks back.
+pub const HEADERS_MAX: u64 = 256;
+
+/// The most bytes of one file; the largest recorded block has under 1 MB.
+const FILE_BYTES_MAX: u64 = 16_000_000;
+/// The most pairs of a recording.
+const PAIRS_MAX: usize = 100_000;
+
+/// The head that a replaying node claims for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedHead {
+    /// The chain's number.
+    pub chain_id: u64,
+    /// The head's number.
+    pub number: u64,
+    /// Its hash.
+    pub hash: B256,
+    /// Its parent's hash.
+    pub parent: B256,
+    /// The finalized block's number.
+    pub finalized: u64,
+}
+
+/// One recorded exchange as it stands in its file, batch or single.
+#[derive(Clone, Debug)]
+pub struct Exchanged {
+    /// The file.
+    pub file: PathBuf,
+    /// The request's JSON.
+    pub request: String,
+    /// The response's JSON.
+    pub response: String,
+}
+
+/// Recorded pairs.
+#[derive(Default)]
+pub struct Recording {
+    pairs: HashMap<Box<[u8]>, Recorded, RandomState>,
+    exchanges: Vec<Exchanged>,
+    conflicts: usize,
+    head: Option<FixedHead>,
+}
+
+enum Recorded {
+    Result(Bytes),
+    Error(Bytes),
+}
+
+/// A file that cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingFault {
+    /// It cannot be read.
+    #[error("{}: {source}", file.display())]
+    Unreadable {
+        /// The file or folder.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{}: {why}", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// It holds too much.
+    #[error("{}: more than {PAIRS_MAX} pairs or {FILE_BYTES_MAX} bytes", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+#[derive(Deserialize)]
+struct Pair<'a> {
+    #[serde(borrow)]
+    request: &'a RawValue,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+}
+
+type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
+
+impl Recording {
+    /// An empty recording with a head.
+    #[must_use]
+    pub fn new(head: Option<FixedHead>) -> Self {
+        Self { head, ..Self::default() }
+    }
+
+    /// Every exchange that was added from files of pairs, in order.
+    #[must_use]
+    pub fn exchanges(&self) -> &[Exchanged] {
+        &self.exchanges
+    }
+
+    /// How many calls have an answer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether nothing was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// How many recorded answers differ from an earlier one to the same call; the earlier is kept.
+    #[must_use]
+    pub fn conflicts(&self) -> usize {
+        self.conflicts
+    }
+
+    /// Adds a file holding a JSON array of objects with `request` and `response`, each single or
+    /// batch, and tells how many exchanges it has. Batch members that are no calls are left out.
+    ///
+    /// # Errors
+    /// The file is missing, too large or of another shape.
+    pub fn add_pairs(&mut self, file: &Path) -> Result<usize, RecordingFault> {
+        let text = read(file)?;
+        let pairs: Vec<Pair<'_>> =
+            serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+        for pair in &pairs {
+            let Some(response) = pair.response else { continue };
+            if pair.request.get().starts_with('[') {
+                let requests: Vec<&RawValue> = serde_json::from_str(pair.request.get())
+                    .map_err(|fault| malformed(file, fault))?;
+                let responses: Vec<&RawValue> =
+                    serde_json::from_str(response.get()).map_err(|fault| malformed(file, fault))?;
+                if requests.len() != responses.len() {
+                    return Err(malformed(file, "a batch and its answers differ in length"));
+                }
+                for (request, response) in requests.iter().zip(responses) {
+                    self.add_exchange(file, request, response)?;
+                }
+            } else {
+                self.add_exchange(file, pair.request, response)?;
+            }
+            self.exchanges.push(Exchanged {
+                file: file.to_owned(),
+                request: pair.request.get().to_owned(),
+                response: response.get().to_owned(),
+            });
+        }
+        Ok(pairs.len())
+    }
+
+    /// Adds every `.json` file of a folder and of the folders in it, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`Recording::add_pairs`]; also if the folder has no such file.
+    pub fn add_pairs_folder(&mut self, folder: &Path) -> Result<usize, RecordingFault> {
+        let unreadable = |source| RecordingFault::Unreadable { file: folder.to_owned(), source };
+        let mut entries = fs::read_dir(folder)
+            .and_then(|entries| {
+                entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>()
+            })
+            .map_err(unreadable)?;
+        entries.sort();
+        let mut count = 0;
+        for path in entries {
+            if path.is_dir() {
+                count += self.add_pairs_folder(&path)?;
+            } else if path.extension().is_some_and(|extension| extension == "json") {
+                count += self.add_pairs(&path)?;
+            }
+        }
+        if count == 0 {
+            return Err(malformed(folder, "no recorded exchange in this folder"));
+        }
+        Ok(count)
+    }
+
+    /// Adds a file holding one block with full transactions: the answer to `eth_getBlockByNumber`
+    /// and `eth_getBlockByHash` with full transactions. Gives the block's number and hash.
+    ///
+    /// # Errors
+    /// The file is missing, too large or no block.
+    pub fn add_block(&mut self, file: &Path) -> Result<(u64, B256), RecordingFault> {
+        let text = read(file)?;
+        let block: &RawValue =
+            serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+        let members: Members<'_> =
+            serde_json::from_str(block.get()).map_err(|fault| malformed(file, fault))?;
+        let text_of = |name: &str| members.get(name).map(|raw| raw.get().trim_matches('"'));
+        let number = text_of("number").and_then(crate::hex::read_quantity);
+        let hash = text_of("hash").and_then(crate::hex::read_hash);
+        let (Some(number), Some(hash)) = (number, hash) else {
+            return Err(malformed(file, "a block without number or hash"));
+        };
+        let result = Bytes::copy_from_slice(block.get().as_bytes());
+        let by_number = format!("[\"{number:#x}\",true]");
+        self.keep(file, "eth_getBlockByNumber", &by_number, Recorded::Result(result.clone()))?;
+        let by_hash = format!("[\"{hash}\",true]");
+        self.keep(file, "eth_getBlockByHash", &by_hash, Recorded::Result(result))?;
+        Ok((number, hash))
+    }
+
+    /// Adds a file holding all receipts of one block: the answers to `eth_getBlockReceipts` by
+    /// number and by hash and to `eth_getTransactionReceipt` of each. Gives how many there are.
+    ///
+    /// # Errors
+    /// The file is missing, too large or holds no receipts.
+    pub fn add_receipts(&mut self, file: &Path) -> Result<usize, RecordingFault> {
+        let text = read(file)?;
+        let all: &RawValue = serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+        let receipts: Vec<&RawValue> =
+            serde_json::from_str(all.get()).map_err(|fault| malformed(file, fault))?;
+        for (at, receipt) in receipts.iter().enumerate() {
+            let members: Members<'_> =
+                serde_json::from_str(receipt.get()).map_err(|fault| malformed(file, fault))?;
+            let named = |name: &str| {
+                members
+                    .get(name)
+                    .map(|raw| format!("[{}]", raw.get()))
+                    .ok_or_else(|| malformed(file, format!("receipt {at} has no {name}")))
+            };
+            let result = Bytes::copy_from_slice(receipt.get().as_bytes());
+            let by_hash = named("transactionHash")?;
+            self.keep(file, "eth_getTransactionReceipt", &by_hash, Recorded::Result(result))?;
+            if at == 0 {
+                let result = Bytes::copy_from_slice(all.get().as_bytes());
+                for key in [named("blockNumber")?, named("blockHash")?] {
+                    let result = Recorded::Result(result.clone());
+                    self.keep(file, "eth_getBlockReceipts", &key, result)?;
+                }
+            }
+        }
+        Ok(receipts.len())
+    }
+
+    /// The answer to a call, if it was recorded or is about the head.
+    pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<Said> {
+        match self.pairs.get(key(method, params.unwrap_or(b"[]")).as_slice()) {
+            Some(Recorded::Result(result)) => Some(Said::Result(result.clone())),
+            Some(Recorded::Error(error)) => Some(Said::Error(error.clone())),
+            None => self.head?.answer(method, params).map(Said::Result),
+        }
+    }
+
+    fn add_exchange(
+        &mut self,
+        file: &Path,
+        request: &RawValue,
+        response: &RawValue,
+    ) -> Result<(), RecordingFault> {
+        let Ok(call) = serde_json::from_str::<Members<'_>>(request.get()) else { return Ok(()) };
+        let Some(method) = call.get("method") else { return Ok(()) };
+        let Ok(method) = serde_json::from_str::<String>(method.get()) else { return Ok(()) };
+        let params = call.get("params").map_or("[]", |params| params.get());
+        let answer: Members<'_> =
+            serde_json::from_str(response.get()).map_err(|fault| malformed(file, fault))?;
+        let copy = |raw: &RawValue| Bytes::copy_from_slice(raw.get().as_bytes());
+        let recorded = match (answer.get("result"), answer.get("error")) {
+            (_, Some(error)) if error.get() != "null" => Recorded::Error(copy(error)),
+            (Some(result), _) => Recorded::Result(copy(result)),
+            // Recorded without an answer, because it moves with the head.
+            (None, _) => return Ok(()),
+        };
+        self.keep(file, &method, params, recorded)
+    }
+
+    fn keep(
+        &mut self,
+        file: &Path,
+        method: &str,
+        params: &str,
+        recorded: Recorded,
+    ) -> Result<(), RecordingFault> {
+        if self.pairs.len() >= PAIRS_MAX {
+            return Err(RecordingFault::TooLarge { file: file.to_owned() });
+        }
+        let key = key(method, params.as_bytes()).into_boxed_slice();
+        match self.pairs.entry(key) {
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(recorded);
+            }
+            std::collections::hash_map::Entry::Occupied(held) => {
+                self.conflicts += usize::from(!held.get().says_the_same(&recorded));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Recorded {
+    fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Result(one), Self::Result(other)) | (Self::Error(one), Self::Error(other)) => {
+                one == other
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FixedHead {
+    /// The head's answer to a poll. Blocks below it have made-up hashes that link up.
+    fn answer(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
+        let (namespace, name) = method.split_once('_')?;
+        let decimal = namespace == "hmyv2";
+        let number = |number: u64| match decimal {
+            true => number.to_string(),
+            false => format!("\"{number:#x}\""),
+        };
+        let text = match (namespace, name) {
+            ("eth" | "hmy" | "hmyv2", "blockNumber") => number(self.number),
+            ("eth" | "hmy" | "hmyv2", "chainId") => number(self.chain_id),
+            ("net", "version") => format!("\"{}\"", self.chain_id),
+            ("eth" | "hmy" | "hmyv2", "syncing") => "false".to_owned(),
+            ("hmy" | "hmyv2", "latestHeader") => {
+                let (hash, parent) = (self.hash, self.parent);
+                let (shown, view) = (number(self.number), number(self.number));
+                format!(
+                    "{{\"blockHash\":\"{hash}\",\"blockNumber\":{shown},\
+                     \"parentHash\":\"{parent}\",\"shardID\":0,\"viewID\":{view}}}"
+                )
+            }
+            ("eth" | "hmy" | "hmyv2", "getBlockByNumber") => {
+                let at = self.asked(params?)?;
+                let (hash, parent) = (self.hash_of(at), self.hash_of(at.wrapping_sub(1)));
+                let (shown, seconds) = (number(at), number(at));
+                format!(
+                    "{{\"hash\":\"{hash}\",\"number\":{shown},\"parentHash\":\"{parent}\",\
+                     \"timestamp\":{seconds},\"transactions\":[]}}"
+                )
+            }
+            _ => return None,
+        };
+        Some(text.into())
+    }
+
+    /// The number of the block that a poll asks for, if it is one of the head's last.
+    fn asked(&self, params: &[u8]) -> Option<u64> {
+        let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
+        let number = match values.first()?.get() {
+            "\"latest\"" | "\"pending\"" | "-1" => self.number,
+            "\"finalized\"" | "\"safe\"" => self.finalized,
+            raw => {
+                let text = raw.trim_matches('"');
+                let number = crate::hex::read_quantity(text).or_else(|| text.parse().ok())?;
+                if number + HEADERS_MAX < self.number {
+                    return None;
+                }
+                number
+            }
+        };
+        (number <= self.number).then_some(number)
+    }
+
+    fn hash_of(&self, number: u64) -> B256 {
+        match self.number.wrapping_sub(number) {
+            0 => self.hash,
+            1 => self.parent,
+            _ => keccak256([self.hash.as_slice(), &number.to_be_bytes()].concat()),
+        }
+    }
+}
+
+/// Method and parameters as one key: no method holds a zero byte, as decoded text of JSON may but
+/// no recorded name does.
+fn key(method: &str, params: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(method.len() + params.len() + 1);
+    out.extend_from_slice(method.as_bytes());
+    out.push(0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in params {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\r' if !quoted => continue,
+            b'"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = *byte == b'\\' && !escaped;
+        out.push(*byte);
+    }
+    out
+}
+
+fn read(file: &Path) -> Result<String, RecordingFault> {
+    let unreadable = |source| RecordingFault::Unreadable { file: file.to_owned(), source };
+    if fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
+        return Err(RecordingFault::TooLarge { file: file.to_owned() });
+    }
+    fs::read_to_string(file).map_err(unreadable)
+}
+
+fn malformed(file: &Path, why: impl ToString) -> RecordingFault {
+    RecordingFault::Malformed { file: file.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

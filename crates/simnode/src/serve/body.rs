@@ -1,0 +1,101 @@
+//! Bodies of answers: whole, cut short, or slow.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
+
+/// The pause after the first half of a truncated body, so that it is on the wire before the
+/// connection ends.
+const CUT_PAUSE: Duration = Duration::from_millis(5);
+/// How often a slow body sends its next piece.
+const PIECE_INTERVAL: Duration = Duration::from_millis(20);
+
+pub(super) struct ServedBody {
+    rest: Bytes,
+    pace: Pace,
+}
+
+enum Pace {
+    Whole,
+    /// So many bytes more, then the end of the connection.
+    Cut {
+        left: usize,
+        pause: Option<Pin<Box<Sleep>>>,
+    },
+    /// A piece of so many bytes after each pause.
+    Slow {
+        piece: usize,
+        pause: Pin<Box<Sleep>>,
+    },
+}
+
+impl ServedBody {
+    pub(super) fn whole(body: Bytes) -> Self {
+        Self { rest: body, pace: Pace::Whole }
+    }
+
+    /// The first half of a body, then a broken connection.
+    pub(super) fn truncated(body: Bytes) -> Self {
+        let left = body.len() / 2;
+        Self { rest: body, pace: Pace::Cut { left, pause: None } }
+    }
+
+    pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
+        let per_piece = f64::from(bytes_per_second) * PIECE_INTERVAL.as_secs_f64();
+        let piece = (per_piece as usize).max(1);
+        // Below one byte per interval the pause grows instead.
+        let pause = Duration::from_secs_f64(piece as f64 / f64::from(bytes_per_second.max(1)));
+        Self { rest: body, pace: Pace::Slow { piece, pause: Box::pin(sleep(pause)) } }
+    }
+}
+
+impl Body for ServedBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Self { rest, pace } = &mut *self;
+        match pace {
+            Pace::Whole if rest.is_empty() => Poll::Ready(None),
+            Pace::Whole => Poll::Ready(Some(Ok(Frame::data(std::mem::take(rest))))),
+            Pace::Cut { left, pause: None } => {
+                let half = rest.split_to(*left);
+                *pace = Pace::Cut { left: 0, pause: Some(Box::pin(sleep(CUT_PAUSE))) };
+                Poll::Ready(Some(Ok(Frame::data(half))))
+            }
+            Pace::Cut { pause: Some(pause), .. } => {
+                ready!(pause.as_mut().poll(context));
+                Poll::Ready(Some(Err(io::Error::other("cut on purpose"))))
+            }
+            Pace::Slow { .. } if rest.is_empty() => Poll::Ready(None),
+            Pace::Slow { piece, pause } => {
+                let wait = pause.deadline().into_std();
+                ready!(pause.as_mut().poll(context));
+                let length = (*piece).min(rest.len());
+                let next = tokio::time::Instant::from_std(wait) + PIECE_INTERVAL;
+                pause.as_mut().reset(next);
+                Poll::Ready(Some(Ok(Frame::data(rest.split_to(length)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.pace, Pace::Whole | Pace::Slow { .. }) && self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.pace {
+            Pace::Whole => SizeHint::with_exact(self.rest.len() as u64),
+            // The length is announced in a header; what is sent may be less.
+            Pace::Cut { .. } | Pace::Slow { .. } => SizeHint::default(),
+        }
+    }
+}
