@@ -8,10 +8,12 @@
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
 //! `heads` and `health` keep what is known of the chain and of the nodes.
 
+pub mod cacheable;
 pub mod choose;
 pub mod classify;
 pub mod heads;
 pub mod health;
 pub mod hedge;
+pub mod logs;
 pub mod retry;
 pub mod route;

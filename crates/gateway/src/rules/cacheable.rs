@@ -1,265 +1,390 @@
-//! What of an answer may be kept, what it stays true with, and whether a kept one still holds.
+//! Whether an answer may be kept, what it is bound to, and whether a kept one is still true.
 //!
-//! Three questions in the order of a call: [`plan`] before the key is made, [`admit`] when the
-//! answer has come, [`holds`] on each hit. Nothing is trusted for being in the cache. It knows
-//! methods by their rows and chains by their view; keys, tiers and nodes are elsewhere.
+//! Three questions in the order in which `path` asks them: [`decide`] before the cache is looked
+//! at, [`usable`] on a hit, [`admit`] when an answer came. Facts about methods are in `wire`, the
+//! state of the chain in `heads`; bytes, ages and memory are the cache's business. Numbers in
+//! comments are those of the gateway's correctness rules in `docs/`.
 
-use std::time::Duration;
-
-use wire::block::{BlockRef, NamedBlock, NotABlock, Tag};
-use wire::method::{Bound, Method};
+use wire::block::{BlockRef, NamedBlock, Tag};
+use wire::method::{AnswerBlock, Bound, Method};
 
 use super::heads::{ChainView, Hash};
 
 #[cfg(test)]
 mod tests;
 
-/// What an answer would stay true with.
+/// What an answer to a call would be bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
-    /// Nothing that can be checked: not kept.
+    /// Not kept and not looked for.
     Never,
-    /// Always the same on this chain.
+    /// The same for ever on this chain.
     Constant,
-    /// A block by number: holds while the number means the same block.
-    Number(u64),
-    /// A range of blocks: holds while none of them changes.
-    Range {
-        /// First block.
-        from: u64,
-        /// Last block.
-        to: u64,
+    /// A pure function of a block hash that the call names.
+    AtHash,
+    /// About the block at this height.
+    AtNumber {
+        /// The height, resolved if the call gave a tag.
+        number: u64,
+        /// Whether it was final when the call came.
+        finalized: bool,
     },
-    /// A pure function of a block's hash.
-    Hash,
-    /// The block that the answer names.
-    Transaction,
-    /// The head of the moment.
-    Head,
+    /// About the block that the answer names.
+    AtTransaction,
+    /// True until the head changes.
+    AtHead,
+    /// A log filter: see `logs`, which gives a rule for each part.
+    Logs,
 }
 
-/// What is to be done with a call before a node is asked.
+/// A decision about one call, made once and kept until it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
-    /// What its answer would stay true with.
+pub struct Caching {
+    /// What the answer would be bound to.
     pub rule: CacheRule,
-    /// The number to put in place of the tag that the call names.
+    /// The height to put in place of the call's tag, in the key and in the parameters sent, so that
+    /// all reads of "latest" are about exactly one block.
     pub resolved: Option<u64>,
-    /// The height that a node must have reached to be asked.
-    pub head_min: Option<u64>,
-    /// Whether equal calls under way may share one answer.
-    pub join: bool,
-    /// The result is this number, which the view knows already.
-    pub head_value: Option<u64>,
+    /// The head that a node must have reached to be asked.
+    pub min_head: u64,
+    /// The answer is the height of the served head itself: answer from the view, ask no node.
+    pub from_view: bool,
+    /// The state of the chain at the start.
+    pub stamp: Stamp,
 }
 
-impl Plan {
-    /// Passes the call on and keeps nothing.
-    pub const PASS: Plan =
-        Plan { rule: CacheRule::Never, resolved: None, head_min: None, join: false, head_value: None };
-
-    fn keep(method: &Method, rule: CacheRule) -> Plan {
-        Plan { rule, join: method.coalesce, ..Plan::PASS }
-    }
-}
-
-/// Plans a call of `method` that names `block` (as `wire::block::block_ref` read it).
-///
-/// Log ranges are planned by `logs`; here they pass.
-pub fn plan(
-    method: &Method,
-    block: Result<Option<BlockRef>, NotABlock>,
-    view: &ChainView,
-) -> Plan {
-    match method.bound {
-        Bound::Constant => Plan::keep(method, CacheRule::Constant),
-        Bound::Never | Bound::Mempool | Bound::Logs => {
-            Plan { join: method.coalesce, ..Plan::PASS }
-        }
-        // Without a head there is nothing that an answer could be bound to.
-        _ if view.head.is_none() => Plan::PASS,
-        Bound::Hash => Plan::keep(method, CacheRule::Hash),
-        Bound::Transaction => Plan::keep(method, CacheRule::Transaction),
-        Bound::Head => Plan {
-            head_value: view.head.filter(|_| method.head_value).map(|head| head.number),
-            head_min: view.head.map(|head| head.number),
-            ..Plan::keep(method, CacheRule::Head)
-        },
-        Bound::Number => match block {
-            Ok(Some(block)) => plan_block(method, block, view),
-            Ok(None) | Err(_) => Plan::PASS,
-        },
-    }
-}
-
-fn plan_block(method: &Method, block: BlockRef, view: &ChainView) -> Plan {
-    let Some(head) = view.head else { return Plan::PASS };
-    match block {
-        // A block above every trusted head: passed on, the node may know better.
-        BlockRef::Number(number) if number > head.number => Plan::PASS,
-        BlockRef::Number(number) => at_number(method, number, head.number, None),
-        BlockRef::Hash(_) => Plan::keep(method, CacheRule::Hash),
-        // With requireCanonical the answer changes when the block is dropped.
-        BlockRef::CanonicalHash(_) => Plan::PASS,
-        BlockRef::Tag(Tag::Latest) => {
-            at_number(method, head.number, head.number, Some(head.number))
-        }
-        BlockRef::Tag(Tag::Finalized) => match view.finalized {
-            Some(number) if view.finalized_by_nodes => {
-                at_number(method, number, head.number, Some(number))
-            }
-            _ => Plan::PASS,
-        },
-        BlockRef::Tag(Tag::Safe) => {
-            Plan { head_min: Some(head.number), ..Plan::keep(method, CacheRule::Head) }
-        }
-        BlockRef::Tag(Tag::Earliest) => at_number(method, 0, head.number, None),
-        BlockRef::Tag(Tag::Pending) => Plan::PASS,
-    }
-}
-
-fn at_number(method: &Method, number: u64, head: u64, resolved: Option<u64>) -> Plan {
-    let settled = number.saturating_add(method.behind_head) <= head;
-    let rule = if settled { CacheRule::Number(number) } else { CacheRule::Never };
-    Plan { resolved, head_min: Some(number), ..Plan::keep(method, rule) }
-}
-
-/// What the answer showed, as far as keeping it depends on it.
+/// The state of the chain when a call began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// A result that is neither null nor names blocks.
-    Plain,
-    /// `null`: not found, at this moment.
+pub struct Stamp {
+    /// [`ChainView::generation`].
+    pub generation: u64,
+    /// [`ChainView::head_seq`].
+    pub head_seq: u64,
+}
+
+impl Stamp {
+    /// The stamp of a view.
+    pub fn of(view: &ChainView) -> Self {
+        Self { generation: view.generation, head_seq: view.head_seq }
+    }
+}
+
+/// What kind of answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// A result other than null.
+    Value,
+    /// `null`: not found.
     Null,
-    /// A result that names its first and its last block.
-    Names(NamedBlock, NamedBlock),
-    /// An error that every node would repeat for the same block, such as a revert.
-    SettledError,
+    /// An error that is the same at that block for ever (`classify`).
+    DeterministicError,
     /// Any other error.
     Error,
 }
 
-/// What a kept answer stays true with.
+/// What `admit` needs to know of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    /// When it is dropped whatever the chain says.
-    pub until: Option<Duration>,
-    /// Generation of the view when its call began.
-    pub generation: u64,
-    /// What it is bound to.
-    pub hold: Hold,
+pub struct AnswerFacts {
+    /// Its kind.
+    pub kind: AnswerKind,
+    /// How answers of the method name their block.
+    pub answer_block: AnswerBlock,
+    /// The first and last block that this answer names (`wire::block::named_blocks`).
+    pub named: Option<(NamedBlock, NamedBlock)>,
 }
 
-/// What an entry is bound to.
+/// What a kept answer is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum Binding {
     /// Nothing.
-    Always,
-    /// A block, and with it all below.
+    Free,
+    /// One block of the served chain.
     Block {
         /// Its height.
         number: u64,
         /// Its hash, where it is known.
         hash: Option<Hash>,
     },
-    /// The head with this count.
-    Head(u64),
+    /// The head at the time.
+    Head {
+        /// [`ChainView::head_seq`].
+        seq: u64,
+    },
 }
 
-/// The moment at which a call began.
+/// What the cache keeps beside an answer to judge it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Began {
-    /// [`ChainView::generation`] then.
+pub struct Kept {
+    /// What it is bound to.
+    pub binding: Binding,
+    /// [`ChainView::generation`] at the start of the call that fetched it.
     pub generation: u64,
-    /// [`ChainView::head_seq`] then.
-    pub head_seq: u64,
+    /// It is a null, which the cache gives a shorter life.
+    pub null: bool,
 }
 
-/// Longest lives of what is not bound to a block.
-#[derive(Debug, Clone, Copy)]
-pub struct Ages {
-    /// Of values of the head.
-    pub head: Duration,
-    /// Of nulls.
-    pub null: Duration,
+/// Whether an answer is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// Keep it with this.
+    Store(Kept),
+    /// Do not.
+    No(Refused),
 }
 
-/// Whether and how to keep an answer that has come at `now`; `began` is the view when its call
-/// began, `view` the present one. What began before a reorg is not kept if the reorg touched it.
-pub fn admit(
-    rule: CacheRule,
-    shown: Shown,
-    began: Began,
-    view: &ChainView,
-    ages: Ages,
-    now: Duration,
-) -> Option<Kept> {
-    let kept = |hold| Some(Kept { until: None, generation: began.generation, hold });
-    let same_head = view.head_seq == began.head_seq && view.head.is_some();
-    let at_head = |age| {
-        let hold = Hold::Head(began.head_seq);
-        same_head.then_some(Kept { until: Some(now + age), generation: began.generation, hold })
+/// Why an answer is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The call's rule is never, or asks for parts.
+    Rule,
+    /// It is an error that may be different next time.
+    Error,
+    /// It is a null that may be found at any moment.
+    Null,
+    /// It should name its block and does not: still pending.
+    Unnamed,
+    /// It names another height than was asked for: the node answered wrongly.
+    OtherBlock,
+    /// It names a block that the served chain does not have: the node is on another branch.
+    NotCanonical,
+    /// It is about a block above the served head.
+    AboveHead,
+    /// A branch change touched its block since the call began.
+    Reorg,
+    /// The head changed since the call began.
+    HeadMoved,
+}
+
+impl Refused {
+    /// Whether the answer itself is wrong for the served chain, so that another node should be asked.
+    pub fn is_wrong(self) -> bool {
+        matches!(self, Self::OtherBlock | Self::NotCanonical)
+    }
+}
+
+/// What the answer to a call would be bound to, given the block that the call names (with the
+/// method's default applied, as `wire::block::block_ref` does).
+pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
+    let never = Caching {
+        rule: CacheRule::Never,
+        resolved: None,
+        min_head: 0,
+        from_view: false,
+        stamp: Stamp::of(view),
     };
-    match (rule, shown) {
-        (CacheRule::Never, _) | (_, Shown::Error) => None,
-        (CacheRule::Constant, Shown::Plain) => kept(Hold::Always),
-        (CacheRule::Constant, _) => None,
-        (CacheRule::Head, Shown::SettledError) => None,
-        (CacheRule::Head, _) => at_head(ages.head),
-        // What was not found may turn up with the next block, on the next node.
-        (_, Shown::Null) => at_head(ages.null),
-        (CacheRule::Hash, _) => kept(Hold::Always),
-        (CacheRule::Transaction, Shown::Names(_, last)) => {
-            witnessed(&last, began, view).then(|| kept(block(&last))).flatten()
+    if method.write || method.sticky {
+        return never;
+    }
+    match method.bound {
+        Bound::Constant => Caching { rule: CacheRule::Constant, ..never },
+        Bound::Number => match block {
+            Some(block) => at_block(method, block, view, never),
+            None => never,
+        },
+        Bound::Hash => match block {
+            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => {
+                Caching { rule: CacheRule::AtHash, ..never }
+            }
+            _ => never,
+        },
+        Bound::Transaction => Caching { rule: CacheRule::AtTransaction, ..never },
+        Bound::Head => {
+            Caching { from_view: method.head_value && view.head.is_some(), ..at_head(view, never) }
         }
-        (CacheRule::Transaction, _) => None,
-        (CacheRule::Number(number), Shown::Names(first, last)) => {
-            let about_it = first == last && last.number == number;
-            (about_it && witnessed(&last, began, view)).then(|| kept(block(&last))).flatten()
+        Bound::Logs => Caching { rule: CacheRule::Logs, ..never },
+        Bound::Mempool | Bound::Never => never,
+    }
+}
+
+fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching) -> Caching {
+    match *block {
+        BlockRef::Number(number) => at_number(method, number, view, never),
+        // Fixed by the hash whether canonical or not (26).
+        BlockRef::Hash(_) => Caching { rule: CacheRule::AtHash, ..never },
+        // With requireCanonical a reorg turns the answer into an error (26).
+        BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
+            Some(number) => at_number(method, number, view, never),
+            None => never,
+        },
+        BlockRef::Tag(Tag::Latest) => match view.head {
+            Some(head) => Caching {
+                resolved: Some(head.number),
+                ..at_number(method, head.number, view, never)
+            },
+            None => never,
+        },
+        // Only where the nodes say what is final: our own depth is not what the client asked for.
+        BlockRef::Tag(Tag::Finalized) => match view.finalized {
+            Some(number) if view.finalized_by_nodes => {
+                Caching { resolved: Some(number), ..at_number(method, number, view, never) }
+            }
+            _ => at_head(view, never),
+        },
+        // Safe moves only with the head. Earliest moves where nodes drop history (18).
+        BlockRef::Tag(Tag::Safe | Tag::Earliest) => at_head(view, never),
+        BlockRef::Tag(Tag::Pending) => never,
+    }
+}
+
+fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
+    let Some(head) = view.head else {
+        // All nodes are silent: what is final can still be served (40).
+        let finalized = view.is_finalized(number);
+        let rule = CacheRule::AtNumber { number, finalized };
+        return if finalized { Caching { rule, ..never } } else { never };
+    };
+    // A future block is passed on, to any node, and not kept (29).
+    let Some(below) = head.number.checked_sub(number) else {
+        return never;
+    };
+    let finalized = view.is_finalized(number);
+    // Some nodes complete the newest block's answer only with the next block.
+    let rule = if below < method.behind_head {
+        CacheRule::Never
+    } else {
+        CacheRule::AtNumber { number, finalized }
+    };
+    Caching { rule, min_head: number, ..never }
+}
+
+fn at_head(view: &ChainView, never: Caching) -> Caching {
+    match view.head {
+        Some(head) => Caching { rule: CacheRule::AtHead, min_head: head.number, ..never },
+        None => never,
+    }
+}
+
+/// Whether the answer to a call decided by `caching` is kept, and bound to what. `view` is the
+/// present one, read after the answer came.
+pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit {
+    if answer.kind == AnswerKind::Error {
+        return Admit::No(Refused::Error);
+    }
+    let binding = match caching.rule {
+        CacheRule::Never | CacheRule::Logs => Err(Refused::Rule),
+        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, answer.kind),
+        CacheRule::AtNumber { number, .. } => at_number_admitted(number, caching, answer, view),
+        CacheRule::AtTransaction => at_transaction_admitted(caching, answer, view),
+        CacheRule::AtHead if answer.kind == AnswerKind::DeterministicError => Err(Refused::Error),
+        CacheRule::AtHead => at_head_admitted(caching, view),
+    };
+    match binding {
+        Ok(binding) => Admit::Store(Kept {
+            binding,
+            generation: caching.stamp.generation,
+            null: answer.kind == AnswerKind::Null,
+        }),
+        Err(why) => Admit::No(why),
+    }
+}
+
+/// A constant, or a function of a hash. A null only says that this node has not got it yet (21).
+fn free(rule: CacheRule, kind: AnswerKind) -> Result<Binding, Refused> {
+    match kind {
+        AnswerKind::Value => Ok(Binding::Free),
+        AnswerKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
+        AnswerKind::DeterministicError | AnswerKind::Error => Err(Refused::Error),
+        AnswerKind::Null => Err(Refused::Null),
+    }
+}
+
+fn at_number_admitted(
+    number: u64,
+    caching: &Caching,
+    answer: &AnswerFacts,
+    view: &ChainView,
+) -> Result<Binding, Refused> {
+    if answer.kind == AnswerKind::Null {
+        // The block itself exists, so a node that does not have it is behind or pruned. Other
+        // nulls (no such index in the block) live until the next head at most (21).
+        return match answer.answer_block {
+            AnswerBlock::Block => Err(Refused::Null),
+            _ => at_head_admitted(caching, view),
+        };
+    }
+    let mut hash = view.canonical(number);
+    if let Some((first, last)) = answer.named {
+        if first.number != number || last.number != number {
+            return Err(Refused::OtherBlock);
         }
-        (CacheRule::Number(number), _) => {
-            let hold = Hold::Block { number, hash: view.canonical(number) };
-            view.valid_since(began.generation, number).then(|| kept(hold)).flatten()
+        if first.hash != last.hash || hash.is_some_and(|known| known != first.hash) {
+            return Err(Refused::NotCanonical);
         }
-        (CacheRule::Range { from, to }, Shown::Names(first, last)) => {
-            let within = first.number >= from && last.number <= to;
-            let seen = [&first, &last].iter().all(|named| witnessed(named, began, view));
-            let hold = Hold::Block { number: to, hash: view.canonical(to) };
-            (within && seen && view.valid_since(began.generation, to)).then(|| kept(hold)).flatten()
-        }
-        (CacheRule::Range { to, .. }, _) => {
-            let hold = Hold::Block { number: to, hash: view.canonical(to) };
-            view.valid_since(began.generation, to).then(|| kept(hold)).flatten()
+        hash = Some(first.hash);
+    } else if answer.kind == AnswerKind::Value && answer.answer_block == AnswerBlock::Block {
+        return Err(Refused::Unnamed);
+    }
+    bound(number, hash, caching, view)
+}
+
+fn at_transaction_admitted(
+    caching: &Caching,
+    answer: &AnswerFacts,
+    view: &ChainView,
+) -> Result<Binding, Refused> {
+    match answer.kind {
+        AnswerKind::Value => {}
+        // It may come into the pool, or into a block that is being imported, at any moment.
+        AnswerKind::Null => return Err(Refused::Null),
+        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+    }
+    let Some((first, last)) = answer.named else {
+        return Err(Refused::Unnamed);
+    };
+    if first != last {
+        return Err(Refused::OtherBlock);
+    }
+    let known = view.canonical(first.number);
+    if known.is_some_and(|known| known != first.hash) {
+        return Err(Refused::NotCanonical);
+    }
+    bound(first.number, Some(first.hash), caching, view)
+}
+
+/// Bound to a block of the served chain, unless that changed while the call was under way (32).
+fn bound(
+    number: u64,
+    hash: Option<Hash>,
+    caching: &Caching,
+    view: &ChainView,
+) -> Result<Binding, Refused> {
+    if view.head.is_none_or(|head| number > head.number) {
+        return Err(Refused::AboveHead);
+    }
+    if !view.valid_since(caching.stamp.generation, number) {
+        return Err(Refused::Reorg);
+    }
+    Ok(Binding::Block { number, hash })
+}
+
+fn at_head_admitted(caching: &Caching, view: &ChainView) -> Result<Binding, Refused> {
+    let seq = caching.stamp.head_seq;
+    if view.head_seq != seq || view.head.is_none() {
+        return Err(Refused::HeadMoved);
+    }
+    Ok(Binding::Head { seq })
+}
+
+/// Whether a kept answer is still true. Costs two comparisons while no branch changed.
+pub fn usable(kept: &Kept, view: &ChainView) -> bool {
+    match kept.binding {
+        Binding::Free => true,
+        Binding::Head { seq } => view.head_seq == seq && view.head.is_some(),
+        Binding::Block { number, hash } => {
+            let within = match view.head {
+                Some(head) => number <= head.number,
+                // No node vouches for a head: only what is final is served (40).
+                None => view.is_finalized(number),
+            };
+            within && view.valid_since(kept.generation, number) && agrees(view, number, hash)
         }
     }
 }
 
-/// Whether a block that an answer names is one of the served chain, as far as the view reaches, and
-/// stood during the whole call. A block above the head has no witness yet.
-fn witnessed(named: &NamedBlock, began: Began, view: &ChainView) -> bool {
-    view.head.is_some_and(|head| named.number <= head.number)
-        && view.canonical(named.number).is_none_or(|hash| hash == named.hash)
-        && view.valid_since(began.generation, named.number)
-}
-
-fn block(named: &NamedBlock) -> Hold {
-    Hold::Block { number: named.number, hash: Some(named.hash) }
-}
-
-/// Whether a kept answer still holds at `now`.
-pub fn holds(kept: &Kept, view: &ChainView, now: Duration) -> bool {
-    if kept.until.is_some_and(|until| now >= until) {
-        return false;
-    }
-    match kept.hold {
-        Hold::Always => true,
-        Hold::Head(seq) => view.head.is_some() && view.head_seq == seq,
-        Hold::Block { number, hash } => {
-            view.valid_since(kept.generation, number)
-                && match (hash, view.canonical(number)) {
-                    (Some(kept), Some(now)) => kept == now,
-                    _ => true,
-                }
-        }
+/// A second look beside the marks: the served chain's hash, where both are known (17).
+fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
+    match (hash, view.canonical(number)) {
+        (Some(kept), Some(served)) => kept == served,
+        _ => true,
     }
 }

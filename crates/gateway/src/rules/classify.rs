@@ -140,15 +140,8 @@ pub fn classify(heard: &Heard<'_>) -> Verdict {
     match *heard {
         Heard::Result => Verdict::Answer,
         Heard::Broken(fault) => Verdict::NodeFault(fault),
-        Heard::Http {
-            status,
-            retry_after,
-        } => classify_http(status, retry_after),
-        Heard::Error {
-            status: 429,
-            retry_after,
-            ..
-        }
+        Heard::Http { status, retry_after } => classify_http(status, retry_after),
+        Heard::Error { status: 429, retry_after, .. }
         | Heard::Error {
             // -32029: several providers; 429: Alchemy inside HTTP 200.
             code: -32029 | 429,
@@ -157,13 +150,7 @@ pub fn classify(heard: &Heard<'_>) -> Verdict {
         } => Verdict::RateLimited { retry_after },
         // Code 3 is geth's for a revert, with the reason as data.
         Heard::Error { code: 3, .. } => Verdict::DeterministicError,
-        Heard::Error {
-            retry_after,
-            code,
-            message,
-            broadcast,
-            ..
-        } => {
+        Heard::Error { retry_after, code, message, broadcast, .. } => {
             let by_text = rules().find(code, message, broadcast);
             let meaning = by_text.map_or_else(|| meaning_of(code), |rule| rule.meaning);
             meaning.verdict(retry_after)
@@ -308,8 +295,6 @@ fn rules() -> &'static Rules {
             words: rule.text.iter().map(|word| finder(word)).collect(),
             unless: rule.unless.as_deref().map(finder),
         };
-        Rules {
-            rules: file.rule.into_iter().map(compile).collect(),
-        }
+        Rules { rules: file.rule.into_iter().map(compile).collect() }
     })
 }

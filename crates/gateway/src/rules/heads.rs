@@ -2,7 +2,8 @@
 //!
 //! One [`HeadTracker`] per chain is fed with polls and gives an immutable [`ChainView`]. It sends
 //! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts: `heads/node.rs`
-//! links one node's blocks, `heads/elect.rs` chooses among nodes, `heads/view.rs` is what readers see.
+//! links one node's blocks, `heads/plausible.rs` doubts heads, `heads/elect.rs` chooses among nodes,
+//! `heads/finality.rs` says what no reorg may undo, `heads/view.rs` is what readers see.
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
 //! [`HeadTracker::header`] per answered ask; after a step that says `changed`, [`HeadTracker::view`].
@@ -11,17 +12,21 @@ use std::time::Duration;
 
 mod branch;
 mod elect;
+mod finality;
 mod node;
+mod plausible;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use branch::Branch;
 use elect::{Elected, elect, witnesses};
-use node::{Claim, Linked, NodeChain, asks_of};
+use node::{Linked, NodeChain, asks_of};
 use view::ReorgLog;
 
+pub use finality::FINALITY_POLLS;
 pub use node::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
+pub use plausible::CLAIM_POLLS_CONTESTED;
 pub use view::{ChainView, NodeView, REORG_MARKS_MAX};
 
 /// A block hash.
@@ -102,10 +107,6 @@ pub const ROLLBACK_MAX: u64 = 8;
 pub const ROLLBACK_POLLS: u32 = 3;
 /// Polls missed before silence counts: one may be lost to a restart of the connection.
 pub const MISSED_MAX: u32 = 3;
-/// Polls, for one of two nodes, to be believed that it is the other which lags by thousands of blocks.
-pub const CLAIM_POLLS_CONTESTED: u32 = 10;
-/// Polls without a finalized height after which a chain counts as one whose nodes name none.
-pub const FINALITY_POLLS: u64 = 5;
 /// A node counts as rising for so many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
 /// And at least this long, for chains of very short block times that pause now and then.
@@ -283,78 +284,6 @@ impl HeadTracker {
         self.block_time
     }
 
-    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by another
-    /// node, or insisted on while nobody else could tell.
-    fn plausible(
-        &mut self,
-        node: usize,
-        now: Duration,
-        seen: &HeadSeen,
-        events: &mut Vec<HeadEvent>,
-    ) -> bool {
-        let served = self.floor.map(|head| (head.number, self.head_since));
-        let own = self.nodes[node].head.map(|head| (head, self.nodes[node].moved));
-        let Some((base, since)) = own.max(served) else {
-            return true;
-        };
-        let elapsed = now.saturating_sub(since).as_nanos() / self.block_time.as_nanos().max(1);
-        let reach = base
-            .saturating_add(self.settings.jump_max)
-            .saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
-        let lie = seen.number > reach && self.contradicted(node, seen);
-        if !lie && (seen.number <= reach || self.confirmed(node, seen.number)) {
-            self.nodes[node].claim = None;
-            return true;
-        }
-        let polls = match self.nodes[node].claim {
-            Some(claim) if seen.number >= claim.number => claim.polls.saturating_add(1),
-            _ => 1,
-        };
-        if polls == 1 {
-            events.push(HeadEvent::HeadImplausible { node, number: seen.number });
-        }
-        let wanted = match self.others(node).count() {
-            0 => Some(self.settings.rollback_polls),
-            1 => Some(CLAIM_POLLS_CONTESTED),
-            _ => None,
-        };
-        let insisted = !lie && wanted.is_some_and(|wanted| polls >= wanted);
-        self.nodes[node].claim = (!insisted).then_some(Claim { number: seen.number, polls });
-        insisted
-    }
-
-    /// The other nodes that are live and have shown a head.
-    fn others(&self, node: usize) -> impl Iterator<Item = &NodeChain> {
-        let missed_max = self.settings.missed_max;
-        self.nodes
-            .iter()
-            .enumerate()
-            .filter(move |&(other, chain)| other != node && chain.missed < missed_max)
-            .map(|(_, chain)| chain)
-            .filter(|chain| chain.head.is_some() || chain.claim.is_some())
-    }
-
-    fn confirmed(&self, node: usize, number: u64) -> bool {
-        self.others(node).any(|chain| {
-            let claimed = chain.claim.map(|claim| claim.number);
-            chain
-                .head
-                .max(claimed)
-                .is_some_and(|other| other.saturating_add(self.settings.jump_max) >= number)
-        })
-    }
-
-    /// Whether another node holds the claimed block, or its parent, at another height: a hash has
-    /// only one height, so the claim is false.
-    fn contradicted(&self, node: usize, seen: &HeadSeen) -> bool {
-        self.others(node).any(|chain| {
-            (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
-                (hash == seen.hash && number != seen.number)
-                    || (hash == seen.parent && number + 1 != seen.number)
-            })
-        })
-    }
-
     fn walk(&mut self, node: usize, now: Duration, step: &mut Step) {
         // Taken out, so that the other nodes' blocks can be read meanwhile.
         let mut chain = std::mem::take(&mut self.nodes[node]);
@@ -527,82 +456,6 @@ impl HeadTracker {
             self.head = head;
             self.head_seq += 1;
         }
-    }
-
-    fn settle_finalized(&mut self, witnesses: &[usize], polled: bool, events: &mut Vec<HeadEvent>) {
-        let Some(head) = self.head else {
-            return;
-        };
-        let depth = match self.settings.finality {
-            Finality::FromNodes => None,
-            Finality::FromNodesOr(_) if self.named_by_nodes() => None,
-            Finality::FromNodesOr(depth) | Finality::Depth(depth) => Some(depth),
-        };
-        let named = match depth {
-            Some(depth) => Some(head.number.saturating_sub(depth)),
-            None => {
-                let mut named: Vec<u64> =
-                    witnesses.iter().filter_map(|&node| self.nodes[node].finalized).collect();
-                named.sort_unstable();
-                // The lower of two; with more, one node that names too low a height is left out.
-                named.get(usize::from(named.len() > 2)).copied()
-            }
-        };
-        let Some(named) = named.map(|named| named.min(head.number)) else {
-            return;
-        };
-        match self.finalized {
-            Some(finalized) if named < finalized => {
-                let fell = self.nodes_fell(witnesses, finalized);
-                self.finalized_low_polls =
-                    if fell { self.finalized_low_polls + u32::from(polled) } else { 0 };
-                let wanted = self.settings.rollback_polls * witnesses.len() as u32;
-                if fell && self.finalized_low_polls >= wanted {
-                    self.finalized_fell(named, events);
-                }
-            }
-            _ => {
-                self.finalized = Some(named);
-                self.finalized_low_polls = 0;
-            }
-        }
-    }
-
-    /// Whether the nodes say what is final. They are given [`FINALITY_POLLS`] polls to do so.
-    fn named_by_nodes(&self) -> bool {
-        match self.settings.finality {
-            Finality::FromNodes => true,
-            Finality::Depth(_) => false,
-            Finality::FromNodesOr(_) => {
-                self.polls < FINALITY_POLLS
-                    || self.nodes.iter().any(|chain| chain.finalized_max.is_some())
-            }
-        }
-    }
-
-    /// Whether as many nodes as can be asked have themselves taken back what they called final. A node
-    /// that merely joins with a lower height has not.
-    fn nodes_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
-        let naming = witnesses.iter().filter(|&&node| self.nodes[node].finalized.is_some()).count();
-        let fell = witnesses
-            .iter()
-            .map(|&node| &self.nodes[node])
-            .filter(|chain| chain.finalized < chain.finalized_max)
-            .filter(|chain| chain.finalized.is_some_and(|own| own < finalized))
-            .count();
-        fell >= naming.clamp(1, 2)
-    }
-
-    fn finalized_fell(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
-        let from = self.finalized.unwrap_or(to);
-        // What was thought final is not: nothing stored so far can be trusted.
-        self.mark_reorg(0);
-        self.finalized = Some(to);
-        self.finalized_low_polls = 0;
-        for chain in &mut self.nodes {
-            chain.finalized_max = chain.finalized;
-        }
-        events.push(HeadEvent::FinalizedFell { from, to });
     }
 
     fn node_views(&self, events: &mut Vec<HeadEvent>) -> Vec<NodeView> {

@@ -139,9 +139,9 @@ impl NodeHealth {
         match self.phase {
             Phase::Ejected { until } => NodeState::Ejected { until },
             Phase::Probing => NodeState::Probing,
-            Phase::Healthy if now < self.paused_until => NodeState::Paused {
-                until: self.paused_until,
-            },
+            Phase::Healthy if now < self.paused_until => {
+                NodeState::Paused { until: self.paused_until }
+            }
             Phase::Healthy if self.lagging => NodeState::Lagging,
             Phase::Healthy => NodeState::Healthy,
         }
@@ -259,9 +259,7 @@ impl NodeHealth {
             (self.backoff * 2).min(settings.backoff_max)
         };
         let backoff = self.backoff - fraction(self.backoff / 4, random);
-        self.phase = Phase::Ejected {
-            until: now + backoff,
-        };
+        self.phase = Phase::Ejected { until: now + backoff };
         HealthEvent::Ejected { backoff, why }
     }
 }
@@ -289,10 +287,7 @@ impl Window {
         let turn = Self::turn(now, window);
         let part = &mut self.parts[(turn % WINDOW_PARTS as u64) as usize];
         if part.turn != turn {
-            *part = Part {
-                turn,
-                ..Part::default()
-            };
+            *part = Part { turn, ..Part::default() };
         }
         part.calls = part.calls.saturating_add(1);
         part.failed = part.failed.saturating_add(u32::from(failed));
@@ -300,15 +295,12 @@ impl Window {
 
     fn sums(&self, now: Duration, window: Duration) -> (u32, u32) {
         let oldest = (Self::turn(now, window) + 1).saturating_sub(WINDOW_PARTS as u64);
-        self.parts
-            .iter()
-            .filter(|part| part.turn >= oldest)
-            .fold((0, 0), |(calls, failed), part| {
-                (
-                    calls.saturating_add(part.calls),
-                    failed.saturating_add(part.failed),
-                )
-            })
+        self.parts.iter().filter(|part| part.turn >= oldest).fold(
+            (0, 0),
+            |(calls, failed), part| {
+                (calls.saturating_add(part.calls), failed.saturating_add(part.failed))
+            },
+        )
     }
 
     fn turn(now: Duration, window: Duration) -> u64 {
@@ -353,9 +345,7 @@ pub fn usable_set(states: &[NodeState], out: &mut Vec<u16>) -> Fallback {
         Some(1) => Fallback::Lagging,
         Some(2) => Fallback::Probing,
         Some(3) => Fallback::Ejected,
-        Some(4) => Fallback::Paused {
-            until: earliest_rest(states),
-        },
+        Some(4) => Fallback::Paused { until: earliest_rest(states) },
         _ => Fallback::None,
     }
 }

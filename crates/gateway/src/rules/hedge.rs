@@ -62,11 +62,7 @@ pub struct Hedge {
 impl Hedge {
     /// Starts without any latency, so without hedges.
     pub fn new(settings: HedgeSettings) -> Self {
-        Self {
-            settings,
-            classes: vec![Latency::default(); CLASSES],
-            saved: 0.0,
-        }
+        Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
     }
 
     /// A call begins. Gives the time after which to ask a second node if none has answered, or none

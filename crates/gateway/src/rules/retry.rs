@@ -100,11 +100,7 @@ pub fn decide(
     now: Duration,
     random: u64,
 ) -> Decision {
-    let give_up = if attempt.has_reply {
-        Decision::Return
-    } else {
-        Decision::GiveUp
-    };
+    let give_up = if attempt.has_reply { Decision::Return } else { Decision::GiveUp };
     let repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
     let fault = match attempt.verdict {
         Verdict::Answer
@@ -117,8 +113,7 @@ pub fn decide(
     if !repeatable || left.time.is_zero() {
         return give_up;
     }
-    let closed_idle =
-        fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
+    let closed_idle = fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
     if closed_idle && !left.fresh_tried {
         return Decision::SameFresh;
     }

@@ -57,10 +57,7 @@ impl Router {
     /// # Errors
     /// The first path or pattern that is given twice or is no pattern.
     pub fn new(chains: &[ChainRoutes<'_>], default: Option<usize>) -> Result<Self, RouteFault> {
-        let mut router = Self {
-            default,
-            ..Self::default()
-        };
+        let mut router = Self { default, ..Self::default() };
         for (chain, routes) in chains.iter().enumerate() {
             for &path in routes.paths {
                 if router.paths.insert(trimmed(path).into(), chain).is_some() {
@@ -86,10 +83,7 @@ impl Router {
 
 impl Methods {
     fn new(routes: &ChainRoutes<'_>) -> Result<Self, RouteFault> {
-        let mut methods = Self {
-            rest: routes.rest,
-            ..Self::default()
-        };
+        let mut methods = Self { rest: routes.rest, ..Self::default() };
         for &(pattern, group) in routes.methods {
             let twice = match pattern.strip_suffix('*') {
                 Some(prefix) if prefix.contains('*') => {

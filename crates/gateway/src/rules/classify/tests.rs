@@ -12,13 +12,7 @@ fn send_error(code: i64, message: &str) -> Verdict {
 }
 
 fn judged(code: i64, message: &str, broadcast: bool) -> Verdict {
-    classify(&Heard::Error {
-        status: 200,
-        retry_after: None,
-        code,
-        message,
-        broadcast,
-    })
+    classify(&Heard::Error { status: 200, retry_after: None, code, message, broadcast })
 }
 
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
@@ -35,7 +29,8 @@ fn every_rule_is_reached_by_its_own_example() {
         let code = rule.codes.first().copied().unwrap_or(-32000);
         let broadcast = rule.only.is_some();
         let found = rules().find(code, &rule.example, broadcast);
-        let found = found.map(|found| rules().rules.iter().position(|one| std::ptr::eq(one, found)));
+        let found =
+            found.map(|found| rules().rules.iter().position(|one| std::ptr::eq(one, found)));
         assert_eq!(found, Some(Some(index)), "{:?} of {}", rule.example, rule.source);
         assert!(!rule.text.is_empty() && rule.text.iter().all(|word| word.len() >= 4));
         assert!(rule.source.len() > 4, "{:?} needs a source", rule.text);
@@ -53,10 +48,7 @@ fn results_and_broken_connections() {
 #[test]
 fn replies_that_are_no_answers() {
     let check = |status, expected| {
-        let heard = Heard::Http {
-            status,
-            retry_after: None,
-        };
+        let heard = Heard::Http { status, retry_after: None };
         assert_eq!(classify(&heard), expected, "{status}");
     };
     check(200, fault(Fault::Malformed));
@@ -71,10 +63,7 @@ fn replies_that_are_no_answers() {
     check(503, fault(Fault::Http));
     let retry_after = Some(Duration::from_secs(7));
     for status in [429, 503] {
-        let heard = Heard::Http {
-            status,
-            retry_after,
-        };
+        let heard = Heard::Http { status, retry_after };
         assert_eq!(classify(&heard), Verdict::RateLimited { retry_after });
     }
 }
@@ -109,7 +98,10 @@ fn ranges_are_not_rates_though_the_code_is_the_same() {
         (-32005, "query returned more than 10000 results"),
         (-32005, "Requested range exceeds maximum RPC range limit"),
         (-32602, "query exceeds max results 20000, retry with the range 22382105-22382515"),
-        (-32600, "You can make eth_getLogs requests with up to a 500 block range. Based on your parameters, this block range should work: [0x123c9b2, 0x123cba5]"),
+        (
+            -32600,
+            "You can make eth_getLogs requests with up to a 500 block range. Based on your parameters, this block range should work: [0x123c9b2, 0x123cba5]",
+        ),
         (-32602, "range 1000000 exceeds limit of 10000"),
         (35, "ranges over 10000 blocks are not supported on freetier"),
         (-32614, "eth_getLogs is limited to a 10,000 range"),
@@ -130,8 +122,14 @@ fn the_callers_faults_return_at_once() {
         (-32000, "account 0xc100000000000000000000000000000000000000 is not a precompile"),
         (-32000, "filter not found"),
         (-32000, "transaction not found"),
-        (-32000, "nonce too high: address 0x16c57eDF7Fa9D9525378B0b81Bf8A3cEd0620C1c, tx: 999 state: 0"),
-        (-32003, "insufficient funds for gas * price + value: address 0xa9 have 0 want 335488250000000000"),
+        (
+            -32000,
+            "nonce too high: address 0x16c57eDF7Fa9D9525378B0b81Bf8A3cEd0620C1c, tx: 999 state: 0",
+        ),
+        (
+            -32003,
+            "insufficient funds for gas * price + value: address 0xa9 have 0 want 335488250000000000",
+        ),
         (-32000, "replacement transaction underpriced"),
         (-32000, "out of gas"),
         (-32603, "err: nonce has max value: address 0xC0, nonce: 18446744073709551615"),

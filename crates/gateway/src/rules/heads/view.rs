@@ -54,6 +54,13 @@ impl ChainView {
         self.window.get(at).copied()
     }
 
+    /// The height at which the served chain has this hash, if it lies within the window.
+    pub fn number_of(&self, hash: Hash) -> Option<u64> {
+        let at = self.window.iter().rposition(|known| *known == hash)?;
+        let number = self.window_bottom + at as u64;
+        self.canonical(number).map(|_| number)
+    }
+
     /// Whether no branch change since `generation` touched the block at `number`.
     pub fn valid_since(&self, generation: u64, number: u64) -> bool {
         generation == self.generation || self.reorgs.valid_since(generation, number)

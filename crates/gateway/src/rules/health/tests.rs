@@ -36,10 +36,7 @@ fn three_failures_in_a_row_take_a_node_out() {
     assert_eq!(fail(&mut node, SECOND, 2), None);
     node.call_ok(SECOND);
     assert_eq!(fail(&mut node, SECOND, 2), None);
-    let out = HealthEvent::Ejected {
-        backoff: SECOND,
-        why: Why::InRow(Fault::Closed),
-    };
+    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::InRow(Fault::Closed) };
     assert_eq!(fail(&mut node, SECOND, 1), Some(out));
     assert_eq!(node.state(SECOND), NodeState::Ejected { until: 2 * SECOND });
     assert_eq!(fail(&mut node, SECOND, 5), None, "late failures add nothing");
@@ -85,9 +82,7 @@ fn time_out_doubles_up_to_the_longest_and_heals() {
     let mut backoffs = Vec::new();
     fail(&mut node, now, 3);
     for _ in 0..8 {
-        let NodeState::Ejected { until } = node.state(now) else {
-            panic!("not out")
-        };
+        let NodeState::Ejected { until } = node.state(now) else { panic!("not out") };
         backoffs.push((until - now).as_secs());
         assert!(!node.probe_due(until - Duration::from_millis(1)));
         now = until;
@@ -117,9 +112,7 @@ fn jitter_takes_off_up_to_a_quarter() {
         let mut node = node();
         fail(&mut node, SECOND, 2);
         let event = node.call_failed(SECOND, Fault::Closed, random);
-        let Some(HealthEvent::Ejected { backoff, .. }) = event else {
-            panic!("not out")
-        };
+        let Some(HealthEvent::Ejected { backoff, .. }) = event else { panic!("not out") };
         assert_eq!(backoff.as_micros().div_ceil(1000), expected);
     }
 }
@@ -180,9 +173,7 @@ fn lag_is_remembered_beside_health() {
 fn a_group_is_never_wholly_out() {
     let (healthy, lagging, probing) = (NodeState::Healthy, NodeState::Lagging, NodeState::Probing);
     let ejected = NodeState::Ejected { until: SECOND };
-    let paused = |seconds| NodeState::Paused {
-        until: SECOND * seconds,
-    };
+    let paused = |seconds| NodeState::Paused { until: SECOND * seconds };
     let check = |states: &[NodeState], nodes: &[u16], fallback: Fallback| {
         let mut out = vec![77];
         assert_eq!(usable_set(states, &mut out), fallback);

@@ -4,11 +4,8 @@
 use super::*;
 use proptest::prelude::*;
 
-const SETTINGS: HedgeSettings = HedgeSettings {
-    quantile: 0.95,
-    delay_min: Duration::from_millis(10),
-    share_max: 0.05,
-};
+const SETTINGS: HedgeSettings =
+    HedgeSettings { quantile: 0.95, delay_min: Duration::from_millis(10), share_max: 0.05 };
 
 fn fed(latencies: impl IntoIterator<Item = u64>) -> Hedge {
     let mut hedge = Hedge::new(SETTINGS);

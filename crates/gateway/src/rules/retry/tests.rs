@@ -15,17 +15,10 @@ const LEFT: Left = Left {
     other_node: true,
 };
 
-const AT_ONCE: Decision = Decision::Another {
-    pause: Duration::ZERO,
-};
+const AT_ONCE: Decision = Decision::Another { pause: Duration::ZERO };
 
 fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
-    Attempt {
-        verdict,
-        sent,
-        reused: false,
-        has_reply: false,
-    }
+    Attempt { verdict, sent, reused: false, has_reply: false }
 }
 
 fn decided(attempt: &Attempt, repeat: Repeat, left: &Left) -> Decision {
@@ -52,12 +45,9 @@ fn what_may_be_sent_again() {
     check(CLOSED, Sent::Maybe, Never, Decision::GiveUp);
     check(CLOSED, Sent::Yes, Never, Decision::GiveUp);
     check(RATE_LIMITED, Sent::Yes, Never, Decision::GiveUp);
-    for verdict in [
-        Verdict::Answer,
-        Verdict::DeterministicError,
-        Verdict::AlreadyKnown,
-        Verdict::NonceTooLow,
-    ] {
+    for verdict in
+        [Verdict::Answer, Verdict::DeterministicError, Verdict::AlreadyKnown, Verdict::NonceTooLow]
+    {
         check(verdict, Sent::Yes, Safe, Decision::Return);
     }
 }
@@ -66,10 +56,7 @@ fn what_may_be_sent_again() {
 fn the_nodes_own_error_is_returned_when_nobody_does_better() {
     let mut told = attempt(Verdict::NodeFault(Fault::NotSynced), Sent::Yes);
     told.has_reply = true;
-    let alone = Left {
-        other_node: false,
-        ..LEFT
-    };
+    let alone = Left { other_node: false, ..LEFT };
     assert_eq!(decided(&told, Repeat::Safe, &alone), Decision::Return);
     assert_eq!(decided(&told, Repeat::Safe, &LEFT), AT_ONCE);
     let silent = attempt(CLOSED, Sent::Maybe);
@@ -83,10 +70,7 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
     assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::SameFresh);
     assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::SameFresh);
     assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::GiveUp);
-    let again = Left {
-        fresh_tried: true,
-        ..LEFT
-    };
+    let again = Left { fresh_tried: true, ..LEFT };
     assert_eq!(decided(&closed, Repeat::Safe, &again), AT_ONCE);
     closed.sent = Sent::Yes;
     assert_eq!(decided(&closed, Repeat::Safe, &LEFT), AT_ONCE);
@@ -111,7 +95,7 @@ fn attempts_time_and_nodes_end_it() {
 fn pauses_grow_and_stay_bounded() {
     let millis = |attempts, random| pause(attempts, random).as_millis();
     assert_eq!([1, 2, 3, 4, 5, 6, 7, 90].map(|n| millis(n, 0)), [0, 10, 20, 40, 80, 160, 160, 160]);
-    assert_eq!(millis(90, u64::MAX), 319);
+    assert_eq!(millis(90, u64::MAX), 320);
 }
 
 #[test]

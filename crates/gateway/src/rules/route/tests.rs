@@ -8,11 +8,8 @@ fn router() -> Router {
         methods: &[("eth_getLogs", 1), ("debug_*", 2), ("debug_trace*", 3), ("trace_*", 3)],
         rest: 0,
     };
-    let harmony = ChainRoutes {
-        paths: &["/harmony", "/api/v1/hmy/v2"],
-        methods: &[("*", 5)],
-        rest: 4,
-    };
+    let harmony =
+        ChainRoutes { paths: &["/harmony", "/api/v1/hmy/v2"], methods: &[("*", 5)], rest: 4 };
     Router::new(&[ethereum, harmony], None).unwrap()
 }
 
