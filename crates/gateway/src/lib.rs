@@ -1,1 +1,24 @@
-//! The gateway crate.
+//! The gateway: the serving path in front of JSON-RPC nodes.
+//!
+//! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
+//! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
+//! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `cache` and `coalesce` (what
+//! saves asking), `shared` and `worker` (state), `runtime` (threads), `see` (what can be watched).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod config;
+mod path;
+mod front;
+mod nodes;
+pub mod rules;
+mod cache;
+mod coalesce;
+mod shared;
+mod worker;
+mod wait;
+pub mod runtime;
+pub mod see;
+mod error;
+
+pub use error::Error;
+pub use nodes::dial::MemoryDial;

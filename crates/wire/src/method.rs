@@ -197,6 +197,16 @@ impl Family {
         self.places.get(name).map(|place| &self.rows[*place])
     }
 
+    /// The same with the row's place in the table.
+    pub fn find(&'static self, name: &str) -> Option<(usize, &'static Method)> {
+        self.places.get(name).map(|place| (*place, &self.rows[*place]))
+    }
+
+    /// Number of rows.
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
     /// All rows in the order of the table.
     pub fn methods(&'static self) -> impl Iterator<Item = &'static Method> {
         self.rows.iter()

@@ -1,0 +1,119 @@
+//! Equal calls that are under way at the same time share one call to a node.
+//!
+//! The shared call runs as a task of its own, so that the client that caused it may leave without
+//! harm to those who joined. Everyone waits with their own deadline, and an outcome is shared only
+//! with those who were waiting when it came: afterwards the entry is gone.
+//! One table per thread: a call may run once per thread, which costs less than a lock for each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::{Failure, Kind};
+use crate::path::Fetched;
+
+/// Calls under way that can be joined, per thread. Beyond it calls run alone; with the bounds on
+/// connections and batches this is reached only by a flood of distinct calls.
+const FLIGHTS_MAX: usize = 65_536;
+
+/// The calls of one thread that others may join.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    under_way: Rc<Table>,
+}
+
+type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>;
+
+/// One shared call.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    outcome: RefCell<Option<Fetched>>,
+    landed: Notify,
+}
+
+/// The duty to end a flight. Should its holder end without an outcome, those who wait are told that
+/// the call failed, and the entry is removed all the same.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    table: Rc<Table>,
+    key: Rc<[u8]>,
+    flight: Rc<Flight>,
+    outcome: Option<Fetched>,
+}
+
+impl Landing {
+    /// The flight, to wait for like everyone else.
+    pub(crate) fn flight(&self) -> Rc<Flight> {
+        Rc::clone(&self.flight)
+    }
+
+    /// The key it was begun with.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Ends the flight with what came out.
+    pub(crate) fn land(mut self, outcome: Fetched) {
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take();
+        let outcome = outcome.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Stopping)));
+        self.table.borrow_mut().remove(&self.key);
+        *self.flight.outcome.borrow_mut() = Some(outcome);
+        self.flight.landed.notify_waiters();
+    }
+}
+
+/// What to do with a call.
+#[derive(Debug)]
+pub(crate) enum Boarding {
+    /// Somebody is asking the same already.
+    Join(Rc<Flight>),
+    /// Nobody is: ask, then [`Landing::land`].
+    Lead(Landing),
+    /// The table is full: ask alone.
+    Alone,
+}
+
+impl Flights {
+    /// Joins the flight of `key`, or begins it.
+    pub(crate) fn board(&self, key: &[u8]) -> Boarding {
+        let mut under_way = self.under_way.borrow_mut();
+        if let Some(flight) = under_way.get(key) {
+            return Boarding::Join(Rc::clone(flight));
+        }
+        if under_way.len() >= FLIGHTS_MAX {
+            return Boarding::Alone;
+        }
+        let flight = Rc::new(Flight::default());
+        let key: Rc<[u8]> = key.into();
+        under_way.insert(Rc::clone(&key), Rc::clone(&flight));
+        drop(under_way);
+        let table = Rc::clone(&self.under_way);
+        Boarding::Lead(Landing { table, key, flight, outcome: None })
+    }
+
+    /// Calls under way that can be joined.
+    pub(crate) fn len(&self) -> usize {
+        self.under_way.borrow().len()
+    }
+}
+
+impl Flight {
+    /// Waits for the outcome; `None` when `deadline` passes first.
+    pub(crate) async fn wait(&self, deadline: Instant) -> Option<Fetched> {
+        let landed = self.landed.notified();
+        if let Some(outcome) = self.outcome.borrow().as_ref() {
+            return Some(outcome.clone());
+        }
+        tokio::time::timeout_at(deadline, landed).await.ok()?;
+        self.outcome.borrow().clone()
+    }
+}

@@ -1,0 +1,97 @@
+//! The gateway's one error type for calls that get no answer of a node, and the one for start-up.
+//!
+//! Decisions read the fields, never the text. `front/answer.rs` alone turns a [`Failure`] into
+//! what a client sees.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Who is at fault. A client's own faults are refusals and never come this far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Us,
+    /// The node with this index into the configuration's list.
+    Node(usize),
+}
+
+/// What had reached the node when the call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    No,
+    Maybe,
+    Yes,
+}
+
+/// What went wrong with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No node of the group can be used now.
+    NoNode,
+    /// The call's deadline passed.
+    Deadline,
+    /// Connecting failed: refused, unreachable, TLS, or no connection was free in time.
+    Connect,
+    /// The connection ended before the answer was complete.
+    Closed,
+    /// The node's answer is not a JSON-RPC answer to the call that was asked.
+    Malformed,
+    /// The node's answer is over the allowed size.
+    TooLarge,
+    /// Every node that was asked is rate limiting us.
+    RateLimited,
+    /// A node refused with an HTTP status.
+    Status(u16),
+    /// All answers of the batch together are over the allowed size.
+    BatchTooLarge,
+    /// The gateway is stopping.
+    Stopping,
+}
+
+/// A call that has no answer of a node to give.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) origin: Origin,
+    pub(crate) sent: Sent,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure before anything was sent to a node, which is our own.
+    pub(crate) fn ours(kind: Kind) -> Failure {
+        Failure { kind, origin: Origin::Us, sent: Sent::No, retry_after: None }
+    }
+
+    /// A failure of the node with this index.
+    pub(crate) fn of_node(node: usize, kind: Kind, sent: Sent) -> Failure {
+        Failure { kind, origin: Origin::Node(node), sent, retry_after: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({:?}, sent: {:?})", self.kind, self.origin, self.sent)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Why the gateway cannot start or had to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The configured address.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A thread or its event loop cannot be started.
+    #[error("cannot start a serving thread: {source}")]
+    Thread {
+        /// What the system says.
+        source: std::io::Error,
+    },
+}

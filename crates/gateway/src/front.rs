@@ -1,0 +1,11 @@
+//! Facing clients: connections, HTTP, and the form of every answer.
+//!
+//! What a request means is `path.rs`. In reading order: `http1` (a connection), `head` and `body`
+//! (what is read), `answer` (what is written), `compress`, `http2`.
+
+pub(crate) mod http1;
+pub(crate) mod head;
+pub(crate) mod body;
+pub(crate) mod answer;
+pub(crate) mod compress;
+pub(crate) mod http2;

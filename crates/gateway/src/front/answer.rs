@@ -1,0 +1,388 @@
+//! Everything that a client is sent: HTTP heads, JSON-RPC envelopes, and every error.
+//!
+//! This is the one table from failures and refusals to statuses, codes and messages; nobody else
+//! builds an error answer. Results and error objects of nodes pass as the bytes that they are.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use wire::answer::{write_error, write_error_raw, write_result};
+use wire::call::Refusal;
+use wire::error::ErrorCode;
+use wire::quantity::write_decimal;
+
+use crate::config::{Cors, Front};
+use crate::error::{Failure, Kind};
+use crate::front::body::ChunkFault;
+use crate::front::head::HeadFault;
+use crate::shared::Shared;
+
+/// A payload from this size on is sent from where it lies instead of being copied behind the head.
+const COPY_BYTES_MAX: usize = 32 * 1024;
+
+/// How the cache took part in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// From memory, or known without asking a node.
+    Hit,
+    /// From a node, and possible to keep.
+    Miss,
+    /// From a call to a node that another client had begun.
+    Join,
+    /// From a node; not possible to keep.
+    Bypass,
+}
+
+impl Mark {
+    /// All marks, in the order of [`Mark::index`].
+    pub(crate) const ALL: [Mark; 4] = [Mark::Hit, Mark::Miss, Mark::Join, Mark::Bypass];
+
+    /// The word in the `x-weir-cache` header and in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Mark::Hit => "hit",
+            Mark::Miss => "miss",
+            Mark::Join => "join",
+            Mark::Bypass => "bypass",
+        }
+    }
+
+    /// Its place in counters.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What one call is answered with.
+#[derive(Debug, Clone)]
+pub(crate) enum Payload {
+    /// A `result`, as the node wrote it.
+    Result(Bytes),
+    /// An `error` object, as the node wrote it.
+    Error(Bytes),
+    /// No node gave an answer.
+    Failed(Failure),
+}
+
+/// The answer to one call.
+#[derive(Debug)]
+pub(crate) struct Answered<'a> {
+    /// The id's bytes as they came; `null` where none could be read.
+    pub(crate) id: &'a [u8],
+    pub(crate) payload: Content<'a>,
+    pub(crate) mark: Option<Mark>,
+    /// The node that gave the answer, now or when it was kept.
+    pub(crate) node: Option<usize>,
+}
+
+/// A payload, or the refusal of a call that no node is asked for.
+#[derive(Debug)]
+pub(crate) enum Content<'a> {
+    Payload(Payload),
+    Refused(Refusal<'a>),
+}
+
+/// The answer to one HTTP request.
+#[derive(Debug)]
+pub(crate) enum Reply<'a> {
+    /// Only notifications came: an empty body.
+    Nothing,
+    One(Answered<'a>),
+    Batch(Vec<Answered<'a>>),
+}
+
+/// What of the request shapes the HTTP answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape<'a> {
+    pub(crate) front: &'a Front,
+    pub(crate) origin: Option<&'a str>,
+    pub(crate) keep_alive: bool,
+    /// An HTTP date, made once per second.
+    pub(crate) date: &'a [u8],
+}
+
+/// A body with what its HTTP head must say.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) status: u16,
+    pub(crate) body: Body,
+    pub(crate) cache: Option<Cow<'static, str>>,
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) encoding: Option<&'static str>,
+}
+
+/// A body in up to three parts, so that a large payload is not copied.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) start: Vec<u8>,
+    pub(crate) middle: Bytes,
+    pub(crate) end: &'static [u8],
+}
+
+impl Body {
+    pub(crate) fn whole(start: Vec<u8>) -> Body {
+        Body { start, middle: Bytes::new(), end: b"" }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.start.len() + self.middle.len() + self.end.len()
+    }
+
+    /// All parts in one.
+    pub(crate) fn join(self) -> Vec<u8> {
+        let mut whole = self.start;
+        whole.extend_from_slice(&self.middle);
+        whole.extend_from_slice(self.end);
+        whole
+    }
+}
+
+impl Message {
+    fn plain(status: u16, body: Body) -> Message {
+        Message { status, body, cache: None, node: None, retry_after: None, encoding: None }
+    }
+
+    /// The answer to GET and HEAD on a chain's path: that the gateway is there.
+    pub(crate) fn alive() -> Message {
+        Message::plain(200, Body::whole(Vec::new()))
+    }
+
+    /// The answer to OPTIONS.
+    pub(crate) fn options() -> Message {
+        Message::plain(204, Body::whole(Vec::new()))
+    }
+
+    /// Refuses a whole HTTP request, with a JSON-RPC body so that a client library shows the text.
+    pub(crate) fn refuse(status: u16, message: &str) -> Message {
+        let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
+        let mut body = Vec::with_capacity(64 + message.len());
+        write_error(&mut body, b"null", i64::from(code.0), message, None);
+        Message::plain(status, Body::whole(body))
+    }
+
+    /// Refuses a head.
+    pub(crate) fn refuse_head(fault: HeadFault) -> Message {
+        let status = match fault {
+            HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
+            HeadFault::Version => 505,
+            HeadFault::Expectation => 417,
+            HeadFault::Syntax
+            | HeadFault::BareLineFeed
+            | HeadFault::Host
+            | HeadFault::TwoLengths
+            | HeadFault::BadLength
+            | HeadFault::BadTransferCoding => 400,
+        };
+        Message::refuse(status, &fault.to_string())
+    }
+
+    /// Refuses a chunked body.
+    pub(crate) fn refuse_chunks(fault: ChunkFault) -> Message {
+        let status = if fault == ChunkFault::TooLarge { 413 } else { 400 };
+        Message::refuse(status, &fault.to_string())
+    }
+
+    /// Refuses a body over `bytes_max`.
+    pub(crate) fn refuse_size(bytes_max: usize) -> Message {
+        Message::refuse(413, &format!("body is over {bytes_max} bytes, the most that is allowed"))
+    }
+
+    /// The message for what the path answered.
+    pub(crate) fn reply(reply: Reply<'_>, shared: &Shared) -> Message {
+        match reply {
+            Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
+            Reply::One(answered) => one(answered, shared),
+            Reply::Batch(items) => batch(&items, &shared.config.front),
+        }
+    }
+}
+
+fn one(answered: Answered<'_>, shared: &Shared) -> Message {
+    let status = match &answered.payload {
+        Content::Payload(Payload::Failed(failure)) => status_of(failure.kind),
+        _ => 200,
+    };
+    let retry_after = match &answered.payload {
+        Content::Payload(Payload::Failed(failure)) => failure.retry_after,
+        _ => None,
+    };
+    let mut message = Message::plain(status, Body::default());
+    message.retry_after = retry_after;
+    if shared.config.front.answer_headers {
+        message.cache = answered.mark.map(|mark| Cow::Borrowed(mark.as_str()));
+        message.node = answered.node.map(|node| Arc::clone(&shared.nodes[node].config.name));
+    }
+    let mut start = Vec::with_capacity(256);
+    match answered.payload {
+        Content::Payload(Payload::Result(result)) if result.len() > COPY_BYTES_MAX => {
+            write_result(&mut start, answered.id, b"");
+            start.pop();
+            message.body = Body { start, middle: result, end: b"}" };
+        }
+        payload => {
+            write_content(&mut start, answered.id, &payload);
+            message.body = Body::whole(start);
+        }
+    }
+    message
+}
+
+fn batch(items: &[Answered<'_>], front: &Front) -> Message {
+    let mut body = Vec::with_capacity(256 * items.len());
+    let mut counts = [0usize; Mark::ALL.len()];
+    body.push(b'[');
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        let before = body.len();
+        write_content(&mut body, item.id, &item.payload);
+        if body.len() > front.batch_answer_bytes_max {
+            body.truncate(before);
+            let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
+            write_content(&mut body, item.id, &Content::Payload(failed));
+        }
+        if let Some(mark) = item.mark {
+            counts[mark.index()] += 1;
+        }
+    }
+    body.push(b']');
+    let mut message = Message::plain(200, Body::whole(body));
+    if front.answer_headers {
+        let said: Vec<String> = Mark::ALL
+            .iter()
+            .filter(|mark| counts[mark.index()] > 0)
+            .map(|mark| format!("{}={}", mark.as_str(), counts[mark.index()]))
+            .collect();
+        message.cache = (!said.is_empty()).then(|| Cow::Owned(said.join(", ")));
+    }
+    message
+}
+
+fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>) {
+    match content {
+        Content::Payload(Payload::Result(result)) => write_result(out, id, result),
+        Content::Payload(Payload::Error(error)) => write_error_raw(out, id, error),
+        Content::Payload(Payload::Failed(failure)) => {
+            let (code, message) = describe(failure.kind);
+            write_error(out, id, i64::from(code.0), message, None);
+        }
+        Content::Refused(refusal) => {
+            write_error(out, id, i64::from(refusal.code.0), &refusal.message, None);
+        }
+    }
+}
+
+/// The HTTP status of a single call that failed. In a batch it is always 200.
+fn status_of(kind: Kind) -> u16 {
+    match kind {
+        Kind::NoNode | Kind::Stopping => 503,
+        Kind::Deadline => 504,
+        Kind::RateLimited => 429,
+        Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
+        Kind::BatchTooLarge => 200,
+    }
+}
+
+/// The JSON-RPC error of a call that failed. Codes -32002 and -32003 are geth's for a timeout and
+/// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded".
+fn describe(kind: Kind) -> (ErrorCode, &'static str) {
+    match kind {
+        Kind::NoNode => (ErrorCode::INTERNAL, "no node can be used now"),
+        Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
+        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no node answered in time"),
+        Kind::Connect => (ErrorCode::INTERNAL, "no node could be reached"),
+        Kind::Closed => (ErrorCode::INTERNAL, "node closed the connection before it answered"),
+        Kind::Malformed => (ErrorCode::INTERNAL, "node sent something that is no answer to this call"),
+        Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
+        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
+        Kind::TooLarge => (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size"),
+        Kind::BatchTooLarge => {
+            (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
+        }
+    }
+}
+
+/// Writes the HTTP/1.1 head of `message`.
+pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>) {
+    if message.status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        write_decimal(out, u64::from(message.status));
+        out.push(b' ');
+        out.extend_from_slice(reason(message.status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    each_header(message, shape, |name, value| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    });
+    if message.status != 204 {
+        out.extend_from_slice(b"content-length: ");
+        write_decimal(out, message.body.len() as u64);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !shape.keep_alive {
+        out.extend_from_slice(b"connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Names every header of `message` but its length and connection handling, which HTTP/2 frames.
+pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl FnMut(&str, &[u8])) {
+    each("date", shape.date);
+    if message.body.len() > 0 {
+        each("content-type", b"application/json");
+    }
+    if let Some(encoding) = message.encoding {
+        each("content-encoding", encoding.as_bytes());
+        each("vary", b"accept-encoding");
+    }
+    if let Some(cache) = &message.cache {
+        each("x-weir-cache", cache.as_bytes());
+    }
+    if let Some(node) = &message.node {
+        each("x-weir-node", node.as_bytes());
+    }
+    if let Some(retry_after) = message.retry_after {
+        let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
+        each("retry-after", seconds.to_string().as_bytes());
+    }
+    if message.status == 405 {
+        each("allow", b"GET, HEAD, OPTIONS, POST");
+    }
+    if let Some(origin) = shape.origin {
+        cors(message, shape.front, origin, each);
+    }
+}
+
+fn cors(message: &Message, front: &Front, origin: &str, mut each: impl FnMut(&str, &[u8])) {
+    match &front.cors {
+        Cors::Any => each("access-control-allow-origin", b"*"),
+        Cors::Origins(allowed) => {
+            each("vary", b"origin");
+            if !allowed.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
+                return;
+            }
+            each("access-control-allow-origin", origin.as_bytes());
+        }
+    }
+    if message.status == 204 {
+        each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
+        each("access-control-allow-headers", b"content-type, authorization, accept-encoding");
+        // A day; browsers cap it lower by themselves.
+        each("access-control-max-age", b"86400");
+    } else {
+        each("access-control-expose-headers", b"x-weir-cache, x-weir-node, retry-after");
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status).ok().and_then(|known| known.canonical_reason()).unwrap_or("")
+}

@@ -1,0 +1,46 @@
+//! Goal: a chunked body ends where its coding says, whatever the cuts. Method: raw bytes fed whole
+//! and byte by byte.
+
+use super::*;
+
+fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, usize), ChunkFault> {
+    let mut chunked = Chunked::new(1000);
+    let mut buffer = Vec::new();
+    let mut used = 0;
+    for part in input.chunks(step) {
+        buffer.extend_from_slice(part);
+        let taken = chunked.feed(&buffer)?;
+        buffer.drain(..taken);
+        used += taken;
+    }
+    assert!(chunked.is_done(), "body is not complete");
+    Ok((chunked.into_body(), used))
+}
+
+#[test]
+fn chunks_join_at_every_cut() {
+    let input = b"5\r\nhello\r\n6;ext=1\r\n world\r\n0\r\nTrailer: x\r\n\r\nNEXT";
+    for step in 1..input.len() {
+        let (body, used) = decode(input, step).unwrap();
+        assert_eq!(body, b"hello world");
+        assert_eq!(&input[used..], b"NEXT");
+    }
+}
+
+#[test]
+fn odd_chunks_are_refused() {
+    let cases: [(&[u8], ChunkFault); 9] = [
+        (b"5\nhello\r\n", ChunkFault::Size),
+        (b"\r\nhello\r\n", ChunkFault::Size),
+        (b"-5\r\nhello\r\n", ChunkFault::Size),
+        (b"0x5\r\nhello\r\n", ChunkFault::Size),
+        (b"fffffffff\r\n", ChunkFault::Size),
+        (b"ffff\r\n", ChunkFault::TooLarge),
+        (b"2\r\nhello\r\n", ChunkFault::End),
+        (b"5\r\nhello\n0\r\n\r\n", ChunkFault::End),
+        (b"0\r\nbad\n\r\n", ChunkFault::Trailer),
+    ];
+    for (input, fault) in cases {
+        assert_eq!(decode(input, input.len()).unwrap_err(), fault, "{input:?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Goal: every head that is taken is taken in one way only. Method: tables of raw heads.
+
+use super::*;
+
+fn read(text: &str) -> Result<Option<Head>, HeadFault> {
+    read_head(text.as_bytes(), 16 * 1024, Some("x-user"))
+}
+
+#[test]
+fn an_ordinary_request_is_read_whole() {
+    let text = "POST /eth?x=1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json; charset=utf-8\r\n\
+                Content-Length: 12\r\nAccept-Encoding: br, zstd;q=0, gzip;q=0.5\r\nX-User: bob\r\n\r\nbody";
+    let head = read(text).unwrap().unwrap();
+    assert_eq!(head.verb, Verb::Post);
+    assert_eq!(head.path.as_str(), "/eth");
+    assert_eq!(head.length, Length::Fixed(12));
+    assert!(head.keep_alive);
+    assert_eq!(head.media, Media::Json);
+    assert_eq!(head.accept, Accept { gzip: true, zstd: false });
+    assert_eq!(head.hash_header.as_deref(), Some(&b"bob"[..]));
+    assert_eq!(&text.as_bytes()[head.bytes..], b"body");
+}
+
+#[test]
+fn an_incomplete_head_waits_for_more() {
+    for text in ["", "POST", "POST / HTTP/1.1\r\nHost: a\r\n"] {
+        assert_eq!(read(text), Ok(None), "{text:?}");
+    }
+}
+
+#[test]
+fn what_two_readers_could_read_differently_is_refused() {
+    let cases = [
+        ("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", HeadFault::TwoLengths),
+        ("Content-Length: 3\r\nContent-Length: 3\r\n", HeadFault::BadLength),
+        ("Content-Length: 3, 3\r\n", HeadFault::BadLength),
+        ("Content-Length: +3\r\n", HeadFault::BadLength),
+        ("Content-Length: 0x3\r\n", HeadFault::BadLength),
+        ("Content-Length:\r\n", HeadFault::BadLength),
+        ("Content-Length: 99999999999999999999\r\n", HeadFault::BadLength),
+        ("Transfer-Encoding: gzip, chunked\r\n", HeadFault::BadTransferCoding),
+        ("Transfer-Encoding: identity\r\n", HeadFault::BadTransferCoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", HeadFault::BadTransferCoding),
+        ("Transfer-Encoding : chunked\r\n", HeadFault::Syntax),
+        ("X: a\r\n folded\r\n", HeadFault::Syntax),
+        ("X: a\nY: b\r\n", HeadFault::BareLineFeed),
+        ("Host: again\r\n", HeadFault::Host),
+        ("Expect: 200-maybe\r\n", HeadFault::Expectation),
+    ];
+    for (lines, fault) in cases {
+        let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        assert_eq!(read(&text), Err(fault), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_missing_host_an_old_version_and_floods_are_refused() {
+    assert_eq!(read("POST / HTTP/1.1\r\n\r\n"), Err(HeadFault::Host));
+    assert_eq!(read("POST / HTTP/3.0\r\n\r\n"), Err(HeadFault::Version));
+    assert_eq!(
+        read("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Err(HeadFault::BadTransferCoding)
+    );
+    let many = "A: b\r\n".repeat(65);
+    assert_eq!(read(&format!("POST / HTTP/1.1\r\n{many}\r\n")), Err(HeadFault::TooManyHeaders));
+    let long = "a".repeat(20_000);
+    assert_eq!(read(&format!("POST / HTTP/1.1\r\nX: {long}")), Err(HeadFault::TooLarge));
+}
+
+#[test]
+fn keep_alive_follows_version_and_connection_header() {
+    let alive = |text: &str| read(text).unwrap().unwrap().keep_alive;
+    assert!(alive("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert!(!alive("GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n"));
+    assert!(!alive("GET / HTTP/1.0\r\n\r\n"));
+    assert!(alive("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+}
+
+#[test]
+fn targets_give_their_path() {
+    for (target, expected) in
+        [("/", "/"), ("/?a", "/"), ("/a/b?c", "/a/b"), ("http://h/x", "/x"), ("http://h", "/")]
+    {
+        assert_eq!(path(target).as_str(), expected);
+    }
+}

@@ -1,0 +1,362 @@
+//! One HTTP/1.1 client connection, from its first byte to its close.
+//!
+//! It reads requests one after the other, hands each body to the path, and writes the answers in
+//! the same order. A connection that waits for a request holds no buffer. Parsing is `head.rs` and
+//! `body.rs`, HTTP/2 is `http2.rs`, what is written is `answer.rs`.
+
+use std::cell::Cell;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::config::{ContentType, Front};
+use crate::front::answer::{self, Message, Shape};
+use crate::front::body::Chunked;
+use crate::front::head::{self, Coding, Head, Length, Media, Verb};
+use crate::front::{compress, http2};
+use crate::path::{self, Request};
+use crate::wait::{self, Filled, Watchdog};
+use crate::worker::Worker;
+
+/// How long a client may take no byte of an answer. nginx's `send_timeout` is 60 s; a client that
+/// takes nothing for half of that holds memory for no good.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+/// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
+/// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
+const LINGER: Duration = Duration::from_secs(2);
+/// And at most this much of it.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// A buffer larger than this is given back between requests.
+const BUFFER_BYTES_KEPT: usize = 1024;
+/// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What the worker knows of a connection, to end it in a graceful stop.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Whether a request has begun that is not answered yet.
+    pub(crate) busy: Cell<bool>,
+}
+
+/// Serves one client until it leaves, misbehaves, or the worker drains.
+pub(crate) async fn serve<S>(worker: Rc<Worker>, stream: S, client: IpAddr, standing: Rc<Standing>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let connection = Connection {
+        stream,
+        watchdog: Watchdog::default(),
+        buf: Vec::new(),
+        client,
+        standing,
+        worker: Rc::clone(&worker),
+    };
+    // A client that goes away is no event for anyone.
+    if let Err(error) = connection.run().await {
+        tracing::trace!(%client, %error, "client connection ended");
+    }
+}
+
+struct Connection<S> {
+    stream: S,
+    watchdog: Watchdog,
+    buf: Vec<u8>,
+    client: IpAddr,
+    standing: Rc<Standing>,
+    worker: Rc<Worker>,
+}
+
+/// How reading a request ended short of a request.
+enum Stop {
+    /// Nothing more to say: close.
+    Close,
+    /// Say this, then close; more of the request may be on its way.
+    Refuse(Box<Message>),
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Stop {
+        Stop::Close
+    }
+}
+
+fn refuse(message: Message) -> Stop {
+    Stop::Refuse(Box::new(message))
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    async fn run(mut self) -> io::Result<()> {
+        let worker = Rc::clone(&self.worker);
+        let mut first = true;
+        loop {
+            self.standing.busy.set(!self.buf.is_empty());
+            let head = match self.next_head(first).await {
+                Ok(Some(head)) => head,
+                Ok(None) => {
+                    let rest = std::mem::take(&mut self.buf);
+                    return http2::serve(worker, self.stream, rest, self.client).await;
+                }
+                Err(stop) => return self.stop(stop).await,
+            };
+            first = false;
+            let body = match self.read_body(&head).await {
+                Ok(body) => body,
+                Err(stop) => return self.stop(stop).await,
+            };
+            let keep_alive = head.keep_alive && !worker.draining();
+            let message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
+            self.write(&head, message, keep_alive).await?;
+            if !keep_alive {
+                return self.stream.shutdown().await;
+            }
+            self.forget(body.end(&head));
+        }
+    }
+
+    /// Reads until a head is complete; `None` when the client speaks HTTP/2.
+    async fn next_head(&mut self, first: bool) -> Result<Option<Head>, Stop> {
+        let worker = Rc::clone(&self.worker);
+        let front = &worker.shared.config.front;
+        // The first head has the header timeout from the start: whoever connects has something to
+        // say. Between requests the idle timeout holds until the next one begins.
+        let wait = if first { front.header_timeout } else { front.idle_timeout };
+        let mut deadline = Instant::now() + wait;
+        let mut begun = false;
+        loop {
+            if !self.buf.is_empty() {
+                if first && is_preface(&self.buf) {
+                    if self.buf.len() >= HTTP2_PREFACE.len() {
+                        return Ok(None);
+                    }
+                } else {
+                    let hash_header = worker.shared.hash_header.as_deref();
+                    match head::read_head(&self.buf, front.header_bytes_max, hash_header) {
+                        Ok(Some(head)) => return Ok(Some(head)),
+                        Ok(None) => {}
+                        Err(fault) => return Err(refuse(Message::refuse_head(fault))),
+                    }
+                }
+                if !std::mem::replace(&mut begun, true) {
+                    deadline = Instant::now() + front.header_timeout;
+                }
+                self.standing.busy.set(true);
+            }
+            match self.fill(deadline).await? {
+                Filled::Bytes(()) => {}
+                Filled::End => return Err(Stop::Close),
+                Filled::Late if self.buf.is_empty() => return Err(Stop::Close),
+                Filled::Late => return Err(refuse(Message::refuse(408, "request head took too long"))),
+            }
+        }
+    }
+
+    async fn fill(&mut self, deadline: Instant) -> io::Result<Filled<()>> {
+        let buf = &mut self.buf;
+        wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
+            buf.extend_from_slice(bytes);
+        })
+        .await
+    }
+
+    async fn read_body(&mut self, head: &Head) -> Result<ReadBody, Stop> {
+        let worker = Rc::clone(&self.worker);
+        let front = &worker.shared.config.front;
+        let body_bytes_max = front.limits.body_bytes_max;
+        if let Length::Fixed(length) = head.length
+            && length > body_bytes_max as u64
+        {
+            return Err(refuse(Message::refuse_size(body_bytes_max)));
+        }
+        if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
+            let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+            wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [interim, b"", b""])
+                .await?;
+        }
+        let read = match head.length {
+            Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
+            Length::Fixed(length) => {
+                self.read_fixed(head.bytes, length as usize, front.body_timeout).await?
+            }
+            Length::Chunked => self.read_chunks(head.bytes, front).await?,
+        };
+        match head.coding {
+            Coding::Identity => Ok(read),
+            Coding::Other => {
+                Err(refuse(Message::refuse(415, "content-encoding must be gzip, zstd or identity")))
+            }
+            coding => {
+                let decoded = compress::decode(coding, read.bytes(&self.buf), body_bytes_max)
+                    .map_err(|fault| refuse(fault.message(body_bytes_max)))?;
+                Ok(ReadBody::Decoded { body: decoded, end: read.end(head) })
+            }
+        }
+    }
+
+    async fn read_fixed(
+        &mut self,
+        start: usize,
+        length: usize,
+        timeout: Duration,
+    ) -> Result<ReadBody, Stop> {
+        let end = start + length;
+        if self.buf.len() < end {
+            let deadline = Instant::now() + timeout;
+            while self.buf.len() < end {
+                self.fill_body(deadline).await?;
+            }
+        }
+        Ok(ReadBody::InPlace { start, end })
+    }
+
+    async fn read_chunks(&mut self, start: usize, front: &Front) -> Result<ReadBody, Stop> {
+        let mut chunked = Chunked::new(front.limits.body_bytes_max);
+        let deadline = Instant::now() + front.body_timeout;
+        loop {
+            let used = chunked
+                .feed(&self.buf[start..])
+                .map_err(|fault| refuse(Message::refuse_chunks(fault)))?;
+            // What was decoded is dropped at once, so that a body is held only once.
+            self.buf.drain(start..start + used);
+            if chunked.is_done() {
+                return Ok(ReadBody::Decoded { body: chunked.into_body(), end: start });
+            }
+            self.fill_body(deadline).await?;
+        }
+    }
+
+    async fn fill_body(&mut self, deadline: Instant) -> Result<(), Stop> {
+        match self.fill(deadline).await? {
+            Filled::Bytes(()) => Ok(()),
+            Filled::End => Err(Stop::Close),
+            Filled::Late => Err(refuse(Message::refuse(408, "request body took too long"))),
+        }
+    }
+
+    async fn write(&mut self, head: &Head, message: Message, keep_alive: bool) -> io::Result<()> {
+        let worker = Rc::clone(&self.worker);
+        let front = &worker.shared.config.front;
+        let message = compress::encode(message, head.accept, front).await;
+        let mut out = worker.spare.take();
+        let date = worker.date();
+        let shape = Shape { front, origin: head.origin.as_deref(), keep_alive, date: &date };
+        answer::write_head(&mut out, &message, shape);
+        let body = message.body;
+        let (start, middle, end) = if head.verb == Verb::Head {
+            (&[][..], &[][..], &[][..])
+        } else {
+            (&body.start[..], &body.middle[..], body.end)
+        };
+        // Head and start are one buffer: one copy of a small body is cheaper than a gathered write.
+        out.extend_from_slice(start);
+        let parts = [&out[..], middle, end];
+        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        worker.spare.give(out);
+        done
+    }
+
+    /// Drops the request that was answered from the buffer.
+    fn forget(&mut self, end: usize) {
+        if end < self.buf.len() {
+            self.buf.drain(..end);
+        } else if self.buf.capacity() > BUFFER_BYTES_KEPT {
+            self.buf = Vec::new();
+        } else {
+            self.buf.clear();
+        }
+    }
+
+    async fn stop(mut self, stop: Stop) -> io::Result<()> {
+        let Stop::Refuse(message) = stop else { return Ok(()) };
+        let worker = Rc::clone(&self.worker);
+        worker.counters.refused(message.status);
+        let mut out = worker.spare.take();
+        let date = worker.date();
+        let front = &worker.shared.config.front;
+        let shape = Shape { front, origin: None, keep_alive: false, date: &date };
+        answer::write_head(&mut out, &message, shape);
+        let parts = [&out[..], &message.body.start[..], &[]];
+        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        worker.spare.give(out);
+        done?;
+        self.stream.shutdown().await?;
+        let deadline = Instant::now() + LINGER;
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES_MAX {
+            let filled =
+                wait::fill(&mut self.stream, &mut self.watchdog, deadline, <[u8]>::len).await?;
+            match filled {
+                Filled::Bytes(bytes) => dropped += bytes,
+                Filled::End | Filled::Late => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a request's body lies once it is whole.
+enum ReadBody {
+    InPlace { start: usize, end: usize },
+    /// Decoded apart; the request ends at `end` in the buffer.
+    Decoded { body: Vec<u8>, end: usize },
+}
+
+impl ReadBody {
+    fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        match self {
+            ReadBody::InPlace { start, end } => &buf[*start..*end],
+            ReadBody::Decoded { body, .. } => body,
+        }
+    }
+
+    fn end(&self, head: &Head) -> usize {
+        match self {
+            ReadBody::InPlace { end, .. } | ReadBody::Decoded { end, .. } => (*end).max(head.bytes),
+        }
+    }
+}
+
+fn is_preface(buf: &[u8]) -> bool {
+    let known = buf.len().min(HTTP2_PREFACE.len());
+    buf[..known] == HTTP2_PREFACE[..known]
+}
+
+/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2.
+pub(crate) async fn respond(
+    worker: &Rc<Worker>,
+    head: &Head,
+    body: &[u8],
+    client: IpAddr,
+) -> Message {
+    let front = &worker.shared.config.front;
+    let Some(chain) = worker.shared.router.chain(head.path.as_str()) else {
+        return counted(worker, Message::refuse(404, "no chain is served at this path"));
+    };
+    match head.verb {
+        Verb::Post => {}
+        Verb::Get | Verb::Head => return Message::alive(),
+        Verb::Options => return Message::options(),
+        Verb::Other => {
+            return counted(worker, Message::refuse(405, "method must be POST, GET, HEAD or OPTIONS"));
+        }
+    }
+    if front.content_type == ContentType::Strict && head.media != Media::Json {
+        let text = "content-type must be application/json, application/json-rpc or \
+                    application/jsonrequest";
+        return counted(worker, Message::refuse(415, text));
+    }
+    let request = Request { chain, body, client, hash_header: head.hash_header.as_deref() };
+    let reply = path::answer(worker, &request).await;
+    Message::reply(reply, &worker.shared)
+}
+
+fn counted(worker: &Worker, message: Message) -> Message {
+    worker.counters.refused(message.status);
+    message
+}

@@ -1,0 +1,196 @@
+//! One HTTP/2 client connection in clear text, with prior knowledge (RFC 9113, section 3.3).
+//!
+//! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
+//! and answered by the same function.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::front::answer::{self, Message, Shape};
+use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::{compress, http1};
+use crate::worker::Worker;
+
+/// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
+const STREAMS_MAX: u32 = 128;
+
+/// Serves a connection whose first bytes were read already.
+pub(crate) async fn serve<S>(
+    worker: Rc<Worker>,
+    stream: S,
+    read: Vec<u8>,
+    client: IpAddr,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let rewound = Rewound { read, at: 0, stream };
+    let front = &worker.shared.config.front;
+    let service = hyper::service::service_fn(|request| {
+        let worker = Rc::clone(&worker);
+        async move { Ok::<_, Infallible>(respond(&worker, request, client).await) }
+    });
+    let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(front.header_bytes_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(Some(front.idle_timeout))
+        .keep_alive_timeout(front.header_timeout);
+    let connection = builder.serve_connection(TokioIo::new(rewound), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        done = connection.as_mut() => return done.map_err(io::Error::other),
+        () = worker.drain_begun() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await.map_err(io::Error::other)
+}
+
+async fn respond(
+    worker: &Rc<Worker>,
+    request: http::Request<Incoming>,
+    client: IpAddr,
+) -> http::Response<Full<Bytes>> {
+    let front = &worker.shared.config.front;
+    let (parts, body) = request.into_parts();
+    let head = head_of(&parts, worker.shared.hash_header.as_deref());
+    let body_bytes_max = front.limits.body_bytes_max;
+    let read = tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
+    let message = match read.await {
+        Err(_) => Message::refuse(408, "request body took too long"),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Message::refuse_size(body_bytes_max),
+        Ok(Err(_)) => Message::refuse(400, "request body was cut off"),
+        Ok(Ok(body)) => {
+            let body = body.to_bytes();
+            match head.coding {
+                Coding::Identity => http1::respond(worker, &head, &body, client).await,
+                Coding::Other => {
+                    Message::refuse(415, "content-encoding must be gzip, zstd or identity")
+                }
+                coding => match compress::decode(coding, &body, body_bytes_max) {
+                    Ok(body) => http1::respond(worker, &head, &body, client).await,
+                    Err(fault) => fault.message(body_bytes_max),
+                },
+            }
+        }
+    };
+    let message = compress::encode(message, head.accept, front).await;
+    response(worker, &head, message)
+}
+
+fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Full<Bytes>> {
+    let date = worker.date();
+    let shape = Shape {
+        front: &worker.shared.config.front,
+        origin: head.origin.as_deref(),
+        keep_alive: true,
+        date: &date,
+    };
+    let mut response = http::Response::new(Full::default());
+    *response.status_mut() =
+        http::StatusCode::from_u16(message.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    answer::each_header(&message, shape, |name, value| {
+        let name = http::HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
+            response.headers_mut().append(name, value);
+        }
+    });
+    if head.verb != Verb::Head {
+        *response.body_mut() = Full::new(message.body.join().into());
+    }
+    response
+}
+
+fn head_of(parts: &http::request::Parts, hash_header: Option<&str>) -> Head {
+    let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
+    Head {
+        verb: match parts.method {
+            http::Method::POST => Verb::Post,
+            http::Method::GET => Verb::Get,
+            http::Method::HEAD => Verb::Head,
+            http::Method::OPTIONS => Verb::Options,
+            _ => Verb::Other,
+        },
+        path: head::path(parts.uri.path()),
+        length: Length::None,
+        keep_alive: true,
+        expect_continue: false,
+        media: value("content-type").map_or(Media::Absent, head::media),
+        accept: value("accept-encoding").map_or(Accept::default(), head::accept),
+        coding: value("content-encoding").map_or(Coding::Identity, head::coding),
+        origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
+        hash_header: hash_header.and_then(value).map(Box::from),
+        bytes: 0,
+    }
+}
+
+/// Runs hyper's tasks on this thread's runtime.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// A stream whose first bytes were read before and are read again.
+struct Rewound<S> {
+    read: Vec<u8>,
+    at: usize,
+    stream: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.at < this.read.len() {
+            let bytes = buf.remaining().min(this.read.len() - this.at);
+            buf.put_slice(&this.read[this.at..this.at + bytes]);
+            this.at += bytes;
+            if this.at == this.read.len() {
+                this.read = Vec::new();
+                this.at = 0;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,77 @@
+//! A group's balancer on one thread: which of the usable nodes is asked next.
+//!
+//! The algorithms are `rules/choose.rs`; this binds them to a group's configuration and to what
+//! this thread knows of its nodes.
+
+use crate::config::{Balance, Config, Group};
+use crate::rules::choose::{Ring, SmoothWeighted, pick_two};
+use crate::worker::Worker;
+
+/// The state that a group's way of balancing needs.
+#[derive(Debug)]
+pub(crate) enum Balancer {
+    LeastLoaded,
+    Weighted(SmoothWeighted),
+    Hash(Ring),
+}
+
+impl Balancer {
+    pub(crate) fn new(config: &Config, group: &Group) -> Balancer {
+        let node = |node: &usize| &config.nodes[*node];
+        match &group.balance {
+            Balance::LeastLoaded => Balancer::LeastLoaded,
+            Balance::Weighted => {
+                let weights: Vec<u32> = group.nodes.iter().map(|n| node(n).weight).collect();
+                Balancer::Weighted(SmoothWeighted::new(&weights, config.health.failures_max))
+            }
+            Balance::Hash { load_factor, .. } => {
+                let named: Vec<(&str, u32)> =
+                    group.nodes.iter().map(|n| (&*node(n).name, node(n).weight)).collect();
+                Balancer::Hash(Ring::new(&named, *load_factor))
+            }
+        }
+    }
+
+    /// The node to ask, as an index into the configuration: one of `candidates` (places in the
+    /// group) that `fits`.
+    pub(crate) fn pick(
+        &mut self,
+        worker: &Worker,
+        group: &Group,
+        candidates: &[u16],
+        balance_key: u64,
+        fits: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let node_at = |place: usize| group.nodes[place];
+        let may = |place: usize| candidates.contains(&(place as u16)) && fits(node_at(place));
+        let place = match self {
+            Balancer::LeastLoaded => {
+                let now = worker.shared.now();
+                let cost = |place: u16| {
+                    let node = node_at(usize::from(place));
+                    let local = &worker.nodes[node];
+                    let weight = f64::from(worker.shared.nodes[node].config.weight);
+                    local.latency.get().cost(now, local.in_flight.get()) / weight
+                };
+                let skip = |place: u16| !fits(node_at(usize::from(place)));
+                pick_two(worker.random(), candidates, skip, cost).map(usize::from)
+            }
+            Balancer::Weighted(turns) => turns.pick(may),
+            Balancer::Hash(ring) => {
+                let loads: Vec<u32> =
+                    group.nodes.iter().map(|node| worker.nodes[*node].in_flight.get()).collect();
+                ring.pick(balance_key, &loads, may)
+            }
+        };
+        place.map(node_at)
+    }
+
+    /// Tells the balancer that a call to this node failed.
+    pub(crate) fn failed(&mut self, group: &Group, node: usize) {
+        if let (Balancer::Weighted(turns), Some(place)) =
+            (self, group.nodes.iter().position(|own| *own == node))
+        {
+            turns.failed(place);
+        }
+    }
+}

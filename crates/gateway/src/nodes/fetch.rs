@@ -1,0 +1,348 @@
+//! Asks nodes until one answers: choose, send, and what follows from what came back.
+//!
+//! One attempt is `send.rs`; the decisions are `rules/choose.rs`, `rules/hedge.rs`,
+//! `rules/retry.rs`. What a node did to a call is told to its health here and nowhere else.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wire::method::Repeat;
+
+use crate::error::{Failure, Kind, Sent};
+use crate::front::answer::Payload;
+use crate::nodes::broadcast;
+use crate::nodes::send::{Attempt, attempt};
+use crate::path::{Ask, Fetched, facts};
+use crate::rules::cacheable::{Admit, CacheRule, admit};
+use crate::rules::classify::{Blame, Fault, Verdict};
+use crate::rules::health::NodeState;
+use crate::rules::retry::{self, Decision, Left};
+use crate::worker::Worker;
+
+/// How often a call that no node can take yet looks again.
+const NODE_WAIT_STEP: Duration = Duration::from_millis(20);
+/// How long it looks: a few polls, after which a lost head is noticed.
+const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Asks nodes until one answers or nothing is left to try.
+pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
+    worker.budget.borrow_mut().deposit(worker.shared.now());
+    let group = &worker.shared.config.groups[ask.group];
+    let mut course = Course { tried: Vec::new(), held: Vec::new(), attempts: 0, fresh_tried: false };
+    let mut fresh_on = None;
+    let mut best: Option<Attempt> = None;
+    loop {
+        let node = match fresh_on.take() {
+            Some(node) => node,
+            None => match choose_soon(worker, ask, &course.tried).await {
+                Ok(node) => {
+                    course.attempts += 1;
+                    course.tried.push(node);
+                    node
+                }
+                Err(failure) => return best.map_or_else(|| Fetched::failed(failure), given_up),
+            },
+        };
+        let deadline = ask.deadline.min(Instant::now() + group.attempt_deadline);
+        let fresh = course.fresh_tried;
+        let mut attempt = attempt_or_hedge(worker, ask, node, deadline, fresh, &mut course).await;
+        if is_elsewhere(worker, ask, &attempt) {
+            attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
+        }
+        course.note(worker, ask, &attempt);
+        match course.decide(worker, ask, &attempt) {
+            Decision::Return => return returned(worker, ask, attempt, course.attempts).await,
+            Decision::GiveUp => return given_up(better(best, attempt)),
+            Decision::SameFresh => {
+                course.fresh_tried = true;
+                fresh_on = Some(attempt.node);
+            }
+            Decision::Another { pause } => {
+                worker.counters.retries.add(1);
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+        best = Some(better(best, attempt));
+    }
+}
+
+/// Whether a node answered about a block that the served chain does not have: it is on another
+/// branch, and a node that is not should be asked.
+fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
+    let (Verdict::Answer, Some(payload)) = (attempt.verdict, &attempt.payload) else {
+        return false;
+    };
+    if ask.caching.rule == CacheRule::Never {
+        return false;
+    }
+    let view = worker.shared.chains[ask.chain].view.load();
+    let admitted = admit(&ask.caching, &facts(ask, payload, false), &view);
+    matches!(admitted, Admit::No(why) if why.is_wrong())
+}
+
+/// What one call has been through.
+struct Course {
+    tried: Vec<usize>,
+    /// Faults that speak against a node only if another one does better.
+    held: Vec<(usize, Fault)>,
+    attempts: u32,
+    fresh_tried: bool,
+}
+
+impl Course {
+    /// Tells the nodes' health what came of an attempt.
+    fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
+        let shared = &worker.shared;
+        let random = worker.random();
+        let failed = |node: usize, fault: Fault| {
+            worker.balancers[ask.group].borrow_mut().failed(&shared.config.groups[ask.group], node);
+            shared.health(node, |health, now| health.call_failed(now, fault, random));
+        };
+        match attempt.verdict {
+            Verdict::NodeFault(fault) => match fault.blame() {
+                // A connection that was closed while idle says nothing; the fresh one will.
+                Blame::Always if attempt.stale_connection => {
+                    worker.nodes[attempt.node].pool.clear();
+                }
+                Blame::Always => failed(attempt.node, fault),
+                Blame::IfOtherDoesBetter => self.held.push((attempt.node, fault)),
+                Blame::None => {}
+            },
+            Verdict::RateLimited { retry_after } => {
+                worker.counters.nodes[attempt.node].rate_limited.add(1);
+                shared.health(attempt.node, |health, now| health.rate_limited(now, retry_after));
+            }
+            Verdict::Unsupported => {
+                let age = shared.config.health.unsupported_age_max;
+                let now = shared.now();
+                let mut unsupported = shared.nodes[attempt.node].unsupported.lock();
+                unsupported.learn(now, &ask.name, now + age);
+            }
+            Verdict::Answer
+            | Verdict::DeterministicError
+            | Verdict::AlreadyKnown
+            | Verdict::NonceTooLow => {
+                shared.nodes[attempt.node].health.lock().call_ok(shared.now());
+                for (node, fault) in self.held.drain(..) {
+                    failed(node, fault);
+                }
+            }
+        }
+    }
+
+    fn decide(&self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> Decision {
+        let group = &worker.shared.config.groups[ask.group];
+        let tried = retry::Attempt {
+            verdict: attempt.verdict,
+            sent: match attempt.failure.sent {
+                Sent::No => retry::Sent::No,
+                Sent::Maybe => retry::Sent::Maybe,
+                Sent::Yes => retry::Sent::Yes,
+            },
+            reused: attempt.stale_connection,
+            has_reply: attempt.payload.is_some(),
+        };
+        let left = Left {
+            attempts: self.attempts,
+            attempts_max: group.retries_max + 1,
+            fresh_tried: self.fresh_tried,
+            time: ask.deadline.saturating_duration_since(Instant::now()),
+            other_node: group.nodes.iter().any(|node| !self.tried.contains(node)),
+        };
+        let mut budget = worker.budget.borrow_mut();
+        let now = worker.shared.now();
+        retry::decide(&tried, repeat(ask), &left, &mut budget, now, worker.random())
+    }
+}
+
+fn repeat(ask: &Ask<'_>) -> Repeat {
+    ask.method.map_or(Repeat::Never, |method| method.repeat)
+}
+
+fn weight(ask: &Ask<'_>) -> u32 {
+    ask.method.map_or(1, |method| method.weight)
+}
+
+/// The attempt whose reply serves the client better: one with a reply, and of those the first.
+fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
+    match best {
+        Some(best) if best.payload.is_some() || attempt.payload.is_none() => best,
+        _ => attempt,
+    }
+}
+
+fn given_up(attempt: Attempt) -> Fetched {
+    let node = Some(attempt.node);
+    let payload = attempt.payload.unwrap_or(Payload::Failed(attempt.failure));
+    Fetched { payload, node, settled: false }
+}
+
+async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, attempts: u32) -> Fetched {
+    let settled = attempt.verdict == Verdict::DeterministicError;
+    // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
+    // transaction twice gets the node's error, as it would from the node.
+    let repeated = attempts > 1 && repeat(ask) == Repeat::Broadcast;
+    let known = match attempt.verdict {
+        Verdict::AlreadyKnown if repeated => broadcast::hash(ask),
+        Verdict::NonceTooLow if repeated => Box::pin(broadcast::find(worker, ask)).await,
+        _ => None,
+    };
+    let fetched = given_up(attempt);
+    match known {
+        Some(hash) => Fetched { payload: Payload::Result(hash), ..fetched },
+        None => Fetched { settled, ..fetched },
+    }
+}
+
+/// One attempt, and a second one beside it when the first is slow and that is allowed.
+async fn attempt_or_hedge(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    node: usize,
+    deadline: Instant,
+    fresh: bool,
+    course: &mut Course,
+) -> Attempt {
+    let began = Instant::now();
+    let group = &worker.shared.config.groups[ask.group];
+    let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
+        let other_node = group.nodes.len() > course.tried.len();
+        hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node)
+    });
+    let attempt = match delay {
+        None => attempt(worker, node, ask, deadline, fresh).await,
+        Some(delay) => hedged(worker, ask, node, deadline, fresh, delay, course).await,
+    };
+    if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
+        hedge.borrow_mut().observe(worker.shared.now(), weight(ask), began.elapsed());
+    }
+    attempt
+}
+
+async fn hedged(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    node: usize,
+    deadline: Instant,
+    fresh: bool,
+    delay: Duration,
+    course: &mut Course,
+) -> Attempt {
+    let mut first = pin!(attempt(worker, node, ask, deadline, fresh));
+    tokio::select! {
+        biased;
+        done = &mut first => return done,
+        () = tokio::time::sleep(delay) => {}
+    }
+    let other = choose(worker, ask, &course.tried);
+    let (Ok(other), true) = (other, worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take()))
+    else {
+        return first.await;
+    };
+    worker.counters.hedges.add(1);
+    course.tried.push(other);
+    let mut second = pin!(attempt(worker, other, ask, deadline, false));
+    tokio::select! {
+        biased;
+        done = &mut first => match done.verdict {
+            // It failed by itself; the other is still on its way.
+            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
+                course.note(worker, ask, &done);
+                second.await
+            }
+            _ => done,
+        },
+        done = &mut second => match done.verdict {
+            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
+                course.note(worker, ask, &done);
+                first.await
+            }
+            _ => {
+                worker.counters.hedges_won.add(1);
+                done
+            }
+        },
+    }
+}
+
+/// Why no node was chosen.
+enum NotNow {
+    /// Nodes could be called, but none has reached the block asked for.
+    Behind,
+    /// All have asked for a rest until then.
+    Resting(Duration),
+    /// All were tried.
+    Exhausted,
+}
+
+/// Chooses a node, waiting a little for one to reach the block asked for.
+async fn choose_soon(worker: &Rc<Worker>, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, Failure> {
+    let give_up = ask.deadline.min(Instant::now() + NODE_WAIT_MAX);
+    loop {
+        match choose(worker, ask, tried) {
+            Ok(node) => return Ok(node),
+            Err(NotNow::Resting(until)) => {
+                let rest = until.saturating_sub(worker.shared.now());
+                let limited = Failure::ours(Kind::RateLimited);
+                return Err(Failure { retry_after: Some(rest), ..limited });
+            }
+            Err(NotNow::Exhausted) => return Err(Failure::ours(Kind::NoNode)),
+            Err(NotNow::Behind) if Instant::now() >= give_up => {
+                return Err(Failure::ours(Kind::NoNode));
+            }
+            Err(NotNow::Behind) => tokio::time::sleep(NODE_WAIT_STEP).await,
+        }
+    }
+}
+
+/// A node of the group's candidates that fits the call; failing that any that can be called and
+/// fits; failing that any that was not tried and has the block.
+fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
+    let shared = &worker.shared;
+    let group = &shared.config.groups[ask.group];
+    let view = shared.chains[ask.chain].view.load();
+    let candidates = shared.groups[ask.group].candidates.load();
+    if let Some(until) = candidates.rest
+        && until > shared.now()
+    {
+        return Err(NotNow::Resting(until));
+    }
+    let reached = |node: usize| {
+        let min_head = ask.caching.min_head;
+        let seen = view.nodes.get(shared.nodes[node].place);
+        min_head == 0
+            || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
+    };
+    let knows = |node: usize| {
+        !shared.nodes[node].unsupported.lock().contains(shared.now(), &ask.name)
+    };
+    let fits = |node: usize| !tried.contains(&node) && reached(node) && knows(node);
+    if ask.method.is_some_and(|method| method.sticky) && tried.is_empty() {
+        let at = ask.balance_key as usize % candidates.places.len().max(1);
+        let sticky = candidates.places.get(at).map(|place| group.nodes[usize::from(*place)]);
+        if let Some(node) = sticky {
+            return Ok(node);
+        }
+    }
+    let mut balancer = worker.balancers[ask.group].borrow_mut();
+    if let Some(node) = balancer.pick(worker, group, &candidates.places, ask.balance_key, fits) {
+        return Ok(node);
+    }
+    let native = |node: &usize| !shared.nodes[*node].foreign.load(std::sync::atomic::Ordering::Relaxed);
+    let mut left = group.nodes.iter().copied().filter(native).filter(|node| !tried.contains(node));
+    let callable = |node: &usize| {
+        let state = shared.node_state(*node, &view);
+        matches!(state, NodeState::Healthy | NodeState::Lagging | NodeState::Probing)
+    };
+    let spare = left.clone().find(|node| reached(*node) && knows(*node) && callable(node));
+    let last = || left.clone().find(|node| reached(*node));
+    match spare.or_else(last) {
+        Some(node) => Ok(node),
+        None if left.next().is_some() => Err(NotNow::Behind),
+        None => Err(NotNow::Exhausted),
+    }
+}

@@ -1,0 +1,423 @@
+//! One HTTP/1.1 connection to a node: one call at a time, one answer back.
+//!
+//! It knows HTTP and bytes, not JSON-RPC; what an answer means is `send.rs`. Which connection is
+//! used is `pool.rs`, how it came to be is `dial.rs`.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+
+use crate::front::body::Chunked;
+use crate::nodes::stream::Stream;
+use crate::wait::{self, Filled, Watchdog};
+
+/// Most header lines taken from a node; providers behind several proxies send 30 and more.
+const HEADERS_MAX: usize = 100;
+/// Most bytes of a head taken from a node.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// A node's whole HTTP answer.
+#[derive(Debug)]
+pub(crate) struct HttpAnswer {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Bytes,
+    /// Whether the connection may carry another call.
+    pub(crate) reusable: bool,
+}
+
+/// How an exchange failed, and what had happened by then.
+#[derive(Debug)]
+pub(crate) struct ExchangeFault {
+    pub(crate) kind: ExchangeFaultKind,
+    /// Whether any byte of an answer had come.
+    pub(crate) answered: bool,
+}
+
+/// The ways in which an exchange fails.
+#[derive(Debug)]
+pub(crate) enum ExchangeFaultKind {
+    Late,
+    Closed,
+    Malformed,
+    TooLarge,
+    Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Stream,
+    watchdog: Watchdog,
+    /// Whether it has carried a call before.
+    pub(crate) used: bool,
+    pub(crate) idle_since: Instant,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Stream) -> Connection {
+        Connection { stream, watchdog: Watchdog::default(), used: false, idle_since: Instant::now() }
+    }
+
+    /// Whether nothing was heard from the node since the last answer. An idle connection on which
+    /// something can be read was closed, or is out of step. No system call is made: the event loop
+    /// has noted what came.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match &self.stream {
+            Stream::Tcp(tcp) => tcp.poll_read_ready(&mut cx).is_pending(),
+            Stream::Tls(tls) => tls.get_ref().0.poll_read_ready(&mut cx).is_pending(),
+            Stream::Memory(_) => true,
+        }
+    }
+
+    /// Sends `request` and reads the answer.
+    ///
+    /// # Errors
+    /// An [`ExchangeFault`]; the connection must then be dropped.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: &[u8],
+        deadline: Instant,
+        body_bytes_max: usize,
+    ) -> Result<HttpAnswer, ExchangeFault> {
+        let mut progress = Progress { answered: false };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        wait::write(&mut self.stream, &mut self.watchdog, patience, [request, &[], &[]])
+            .await
+            .map_err(|error| progress.fault(from_io(error)))?;
+        self.used = true;
+        self.read_answer(deadline, body_bytes_max, &mut progress)
+            .await
+            .map_err(|kind| progress.fault(kind))
+    }
+
+    async fn read_answer(
+        &mut self,
+        deadline: Instant,
+        body_bytes_max: usize,
+        progress: &mut Progress,
+    ) -> Result<HttpAnswer, ExchangeFaultKind> {
+        let mut reader = Reader::new(body_bytes_max);
+        loop {
+            let filled =
+                wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| reader.feed(bytes))
+                    .await
+                    .map_err(from_io)?;
+            match filled {
+                Filled::Bytes(step) => {
+                    progress.answered = true;
+                    match step? {
+                        Step::Done(answer) => return Ok(answer),
+                        Step::More => {}
+                    }
+                }
+                Filled::End => return reader.end(),
+                Filled::Late => return Err(ExchangeFaultKind::Late),
+            }
+            if let Some((mut body, head)) = reader.take_long_body() {
+                self.read_rest(&mut body, head.length, deadline).await?;
+                return Ok(head.answer(body.freeze(), true));
+            }
+        }
+    }
+
+    /// Reads a body of known length straight into its own buffer.
+    async fn read_rest(
+        &mut self,
+        body: &mut BytesMut,
+        length: usize,
+        deadline: Instant,
+    ) -> Result<(), ExchangeFaultKind> {
+        let rest = async {
+            while body.len() < length {
+                let mut limited = (&mut self.stream).take((length - body.len()) as u64);
+                if limited.read_buf(body).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Ok(())
+        };
+        match tokio::time::timeout_at(deadline, rest).await {
+            Ok(done) => done.map_err(from_io),
+            Err(_) => Err(ExchangeFaultKind::Late),
+        }
+    }
+}
+
+struct Progress {
+    answered: bool,
+}
+
+impl Progress {
+    fn fault(&self, kind: ExchangeFaultKind) -> ExchangeFault {
+        ExchangeFault { kind, answered: self.answered }
+    }
+}
+
+fn from_io(error: io::Error) -> ExchangeFaultKind {
+    match error.kind() {
+        io::ErrorKind::TimedOut => ExchangeFaultKind::Late,
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe => ExchangeFaultKind::Closed,
+        _ => ExchangeFaultKind::Io(error),
+    }
+}
+
+/// Takes an answer apart as its bytes come.
+struct Reader {
+    body_bytes_max: usize,
+    state: ReaderState,
+}
+
+enum ReaderState {
+    Head(Vec<u8>),
+    Fixed { head: AnswerHead, body: BytesMut },
+    Chunked { head: AnswerHead, body: Chunked, rest: Vec<u8> },
+    UntilEnd { head: AnswerHead, body: Vec<u8> },
+    Taken,
+}
+
+enum Step {
+    Done(HttpAnswer),
+    More,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AnswerHead {
+    status: u16,
+    retry_after: Option<Duration>,
+    keep_alive: bool,
+    length: usize,
+}
+
+impl AnswerHead {
+    fn answer(self, body: Bytes, complete: bool) -> HttpAnswer {
+        HttpAnswer {
+            status: self.status,
+            retry_after: self.retry_after,
+            body,
+            reusable: self.keep_alive && complete,
+        }
+    }
+}
+
+impl Reader {
+    fn new(body_bytes_max: usize) -> Reader {
+        Reader { body_bytes_max, state: ReaderState::Head(Vec::new()) }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+        match &mut self.state {
+            ReaderState::Head(seen) if seen.is_empty() => {
+                // Nearly always the head, and the body of a small answer, come in one read.
+                match self.begin(bytes)? {
+                    Some(step) => Ok(step),
+                    None => {
+                        self.state = ReaderState::Head(bytes.to_vec());
+                        Ok(Step::More)
+                    }
+                }
+            }
+            ReaderState::Head(seen) => {
+                seen.extend_from_slice(bytes);
+                if seen.len() > HEAD_BYTES_MAX + self.body_bytes_max {
+                    return Err(ExchangeFaultKind::TooLarge);
+                }
+                let seen = std::mem::take(seen);
+                match self.begin(&seen)? {
+                    Some(step) => Ok(step),
+                    None => {
+                        self.state = ReaderState::Head(seen);
+                        Ok(Step::More)
+                    }
+                }
+            }
+            ReaderState::Fixed { head, body } => {
+                if body.len() + bytes.len() > head.length {
+                    return Err(ExchangeFaultKind::Malformed);
+                }
+                body.extend_from_slice(bytes);
+                if body.len() < head.length {
+                    return Ok(Step::More);
+                }
+                Ok(Step::Done(head.answer(std::mem::take(body).freeze(), true)))
+            }
+            ReaderState::Chunked { .. } => self.feed_chunks(bytes),
+            ReaderState::UntilEnd { body, .. } => {
+                if body.len() + bytes.len() > self.body_bytes_max {
+                    return Err(ExchangeFaultKind::TooLarge);
+                }
+                body.extend_from_slice(bytes);
+                Ok(Step::More)
+            }
+            ReaderState::Taken => Err(ExchangeFaultKind::Malformed),
+        }
+    }
+
+    fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+        let ReaderState::Chunked { head, body, rest } = &mut self.state else {
+            return Err(ExchangeFaultKind::Malformed);
+        };
+        let fault = |_| ExchangeFaultKind::Malformed;
+        if rest.is_empty() {
+            let used = body.feed(bytes).map_err(fault)?;
+            rest.extend_from_slice(&bytes[used..]);
+        } else {
+            rest.extend_from_slice(bytes);
+            let used = body.feed(rest).map_err(fault)?;
+            rest.drain(..used);
+        }
+        if !body.is_done() {
+            return Ok(Step::More);
+        }
+        if !rest.is_empty() {
+            return Err(ExchangeFaultKind::Malformed);
+        }
+        let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
+        self.state = ReaderState::Taken;
+        Ok(Step::Done(head.answer(body.into_body().into(), true)))
+    }
+
+    /// Reads the head, once it is complete, and the start of the body behind it.
+    fn begin(&mut self, bytes: &[u8]) -> Result<Option<Step>, ExchangeFaultKind> {
+        let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut parsed = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots);
+        let head_bytes = match status {
+            Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
+            Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
+                return Err(ExchangeFaultKind::TooLarge);
+            }
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(ExchangeFaultKind::Malformed),
+        };
+        let status = parsed.code.unwrap_or(0);
+        if (100..200).contains(&status) {
+            // An interim answer, such as 103; the real one follows.
+            let rest = bytes[head_bytes..].to_vec();
+            return if rest.is_empty() { Ok(Some(Step::More)) } else { self.begin(&rest) };
+        }
+        let (head, framing) = answer_head(status, parsed.version.unwrap_or(0), parsed.headers)?;
+        let body = &bytes[head_bytes..];
+        self.begin_body(head, framing, body).map(Some)
+    }
+
+    fn begin_body(
+        &mut self,
+        mut head: AnswerHead,
+        framing: Framing,
+        body: &[u8],
+    ) -> Result<Step, ExchangeFaultKind> {
+        match framing {
+            Framing::Fixed(length) if length > self.body_bytes_max as u64 => {
+                Err(ExchangeFaultKind::TooLarge)
+            }
+            Framing::Fixed(length) => {
+                head.length = length as usize;
+                if body.len() > head.length {
+                    return Err(ExchangeFaultKind::Malformed);
+                }
+                if body.len() == head.length {
+                    return Ok(Step::Done(head.answer(Bytes::copy_from_slice(body), true)));
+                }
+                let mut whole = BytesMut::with_capacity(head.length);
+                whole.extend_from_slice(body);
+                self.state = ReaderState::Fixed { head, body: whole };
+                Ok(Step::More)
+            }
+            Framing::Chunked => {
+                self.state = ReaderState::Chunked {
+                    head,
+                    body: Chunked::new(self.body_bytes_max),
+                    rest: Vec::new(),
+                };
+                self.feed_chunks(body)
+            }
+            Framing::UntilEnd => {
+                self.state = ReaderState::UntilEnd { head, body: body.to_vec() };
+                Ok(Step::More)
+            }
+        }
+    }
+
+    /// A body of known length that is still incomplete, to be read without a copy.
+    fn take_long_body(&mut self) -> Option<(BytesMut, AnswerHead)> {
+        match &mut self.state {
+            ReaderState::Fixed { head, body } => {
+                let taken = (std::mem::take(body), *head);
+                self.state = ReaderState::Taken;
+                Some(taken)
+            }
+            _ => None,
+        }
+    }
+
+    /// The node has closed its direction.
+    fn end(self) -> Result<HttpAnswer, ExchangeFaultKind> {
+        match self.state {
+            ReaderState::UntilEnd { head, body } => Ok(head.answer(body.into(), false)),
+            _ => Err(ExchangeFaultKind::Closed),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    Fixed(u64),
+    Chunked,
+    UntilEnd,
+}
+
+fn answer_head(
+    status: u16,
+    version: u8,
+    headers: &[httparse::Header<'_>],
+) -> Result<(AnswerHead, Framing), ExchangeFaultKind> {
+    let mut framing = Framing::UntilEnd;
+    let mut head = AnswerHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
+    for header in headers {
+        let value = header.value.trim_ascii();
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let text = std::str::from_utf8(value).map_err(|_| ExchangeFaultKind::Malformed)?;
+            let length = text.parse().map_err(|_| ExchangeFaultKind::Malformed)?;
+            match framing {
+                Framing::Chunked => {}
+                Framing::Fixed(before) if before != length => return Err(ExchangeFaultKind::Malformed),
+                _ => framing = Framing::Fixed(length),
+            }
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(ExchangeFaultKind::Malformed);
+            }
+            framing = Framing::Chunked;
+        } else if header.name.eq_ignore_ascii_case("content-encoding") {
+            // None was offered, so an encoded body cannot be read by anyone.
+            if !value.eq_ignore_ascii_case(b"identity") {
+                return Err(ExchangeFaultKind::Malformed);
+            }
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            if value.eq_ignore_ascii_case(b"close") {
+                head.keep_alive = false;
+            } else if value.eq_ignore_ascii_case(b"keep-alive") {
+                head.keep_alive = true;
+            }
+        } else if header.name.eq_ignore_ascii_case("retry-after") {
+            head.retry_after =
+                std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()).map(Duration::from_secs);
+        }
+    }
+    if matches!(status, 204 | 304) {
+        framing = Framing::Fixed(0);
+    }
+    Ok((head, framing))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Goal: an answer is taken whole or not at all, however it is cut. Method: raw answers through
+//! the reader, whole and byte by byte.
+
+use super::*;
+
+fn read(raw: &[u8], step: usize, closed: bool) -> Result<HttpAnswer, ExchangeFaultKind> {
+    let mut reader = Reader::new(1000);
+    for part in raw.chunks(step) {
+        if let Step::Done(answer) = reader.feed(part)? {
+            return Ok(answer);
+        }
+    }
+    assert!(closed, "the answer is not complete");
+    reader.end()
+}
+
+#[test]
+fn answers_are_read_at_every_cut() {
+    let cases: [(&[u8], bool, &[u8], bool); 4] = [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false, b"hello", true),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+            false,
+            b"hello",
+            true,
+        ),
+        (b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", false, b"hi", true),
+        (b"HTTP/1.0 200 OK\r\n\r\nhello", true, b"hello", false),
+    ];
+    for (raw, closed, body, reusable) in cases {
+        for step in 1..=raw.len() {
+            let answer = read(raw, step, closed).unwrap();
+            assert_eq!((answer.status, &answer.body[..], answer.reusable), (200, body, reusable));
+        }
+    }
+}
+
+#[test]
+fn cut_and_odd_answers_are_faults() {
+    let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
+    assert!(matches!(read(cut, 100, true), Err(ExchangeFaultKind::Closed)));
+    let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
+    assert!(matches!(read(long, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    let more = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
+    assert!(matches!(read(more, 100, true), Err(ExchangeFaultKind::Malformed)));
+    let gzip = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx";
+    assert!(matches!(read(gzip, 100, true), Err(ExchangeFaultKind::Malformed)));
+    let noise = b"SSH-2.0-x\r\n\r\n";
+    assert!(matches!(read(noise, 100, true), Err(ExchangeFaultKind::Malformed)));
+}
+
+#[test]
+fn close_and_retry_after_are_kept() {
+    let raw = b"HTTP/1.1 429 x\r\nConnection: close\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
+    let answer = read(raw, 1000, false).unwrap();
+    assert_eq!((answer.status, answer.reusable), (429, false));
+    assert_eq!(answer.retry_after, Some(Duration::from_secs(7)));
+}

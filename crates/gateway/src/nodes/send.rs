@@ -1,0 +1,199 @@
+//! One attempt of one call at one node.
+//!
+//! It leases a connection, sends the call under a private id, reads the whole answer, checks that
+//! it is one, and says what it means (`rules/classify.rs`). Whether another attempt follows is
+//! `fetch.rs`.
+
+use tokio::time::Instant;
+use wire::answer::{Answer, Outcome, read_answer, write_call_raw};
+use wire::method::Repeat;
+use wire::quantity::write_decimal;
+
+use crate::error::{Failure, Kind, Sent};
+use crate::front::answer::Payload;
+use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::path::Ask;
+use crate::rules::classify::{Fault, Heard, Verdict, classify};
+use crate::worker::Worker;
+
+/// Nesting allowed in answers: traces of deep call stacks go to 1024 calls, each a few levels, but
+/// the wire crate bounds it to its own ceiling.
+const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) node: usize,
+    pub(crate) verdict: Verdict,
+    /// What the node said, where it said anything that a client can be given.
+    pub(crate) payload: Option<Payload>,
+    /// What to tell the client if nobody does better and there is no payload.
+    pub(crate) failure: Failure,
+    /// Whether it failed on a connection that had carried calls before and then closed silently.
+    pub(crate) stale_connection: bool,
+}
+
+/// Runs one attempt to its end, at the latest at `deadline`. Dropping it closes its connection.
+pub(crate) async fn attempt(
+    worker: &Worker,
+    node: usize,
+    ask: &Ask<'_>,
+    deadline: Instant,
+    fresh: bool,
+) -> Attempt {
+    let local = &worker.nodes[node];
+    local.in_flight.set(local.in_flight.get() + 1);
+    worker.counters.nodes[node].in_flight.set(u64::from(local.in_flight.get()));
+    let _leaving = Leaving { worker, node };
+    let began = Instant::now();
+    let attempt = match exchange(worker, node, ask, deadline, fresh).await {
+        Ok((id, answer)) => read(node, ask, id, answer),
+        Err(failed) => failed,
+    };
+    let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
+    let took = began.elapsed();
+    worker.counters.attempt(node, took, failed);
+    // A node that fails fast must not look quick.
+    let felt = if failed { deadline.saturating_duration_since(began) } else { took };
+    let mut latency = local.latency.get();
+    latency.observe(worker.shared.now(), felt);
+    local.latency.set(latency);
+    attempt
+}
+
+struct Leaving<'a> {
+    worker: &'a Worker,
+    node: usize,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let in_flight = &self.worker.nodes[self.node].in_flight;
+        in_flight.set(in_flight.get() - 1);
+        self.worker.counters.nodes[self.node].in_flight.set(u64::from(in_flight.get()));
+    }
+}
+
+async fn exchange(
+    worker: &Worker,
+    node: usize,
+    ask: &Ask<'_>,
+    deadline: Instant,
+    fresh: bool,
+) -> Result<(u64, HttpAnswer), Attempt> {
+    let state = &worker.shared.nodes[node];
+    let pool = &worker.nodes[node].pool;
+    let refused = |kind, sent| failed(node, Failure::of_node(node, kind, sent), false);
+    let _lease = pool.lease(deadline).await.ok_or_else(|| refused(Kind::Connect, Sent::No))?;
+    let reused = if fresh { None } else { pool.reuse(Instant::now()) };
+    let mut connection = match reused {
+        Some(connection) => connection,
+        None => {
+            worker.counters.nodes[node].connects.add(1);
+            let dialled = tokio::time::timeout_at(deadline, state.dial.connect(&state.config)).await;
+            match dialled {
+                Ok(Ok(stream)) => Connection::new(stream),
+                Ok(Err(error)) => {
+                    tracing::debug!(node = &*state.config.name, %error, "cannot connect");
+                    return Err(refused(Kind::Connect, Sent::No));
+                }
+                Err(_) => return Err(refused(Kind::Connect, Sent::No)),
+            }
+        }
+    };
+    let was_used = connection.used;
+    let id = worker.next_id();
+    let mut request = worker.spare.take();
+    write_request(worker, &mut request, &state.request_head, id, ask);
+    let body_bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
+    let exchanged = connection.exchange(&request, deadline, body_bytes_max).await;
+    worker.spare.give(request);
+    match exchanged {
+        Ok(answer) => {
+            if answer.reusable {
+                pool.keep(connection, Instant::now());
+            }
+            Ok((id, answer))
+        }
+        Err(fault) => Err(fault_of(node, fault, was_used)),
+    }
+}
+
+fn write_request(worker: &Worker, out: &mut Vec<u8>, head: &[u8], id: u64, ask: &Ask<'_>) {
+    let mut digits = Vec::with_capacity(20);
+    write_decimal(&mut digits, id);
+    // The length stands before the body, so the body is written apart first.
+    let mut body = worker.spare.take();
+    write_call_raw(&mut body, &digits, &ask.name, ask.params.as_deref());
+    out.extend_from_slice(head);
+    write_decimal(out, body.len() as u64);
+    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(&body);
+    worker.spare.give(body);
+}
+
+fn failed(node: usize, failure: Failure, stale_connection: bool) -> Attempt {
+    let fault = match failure.kind {
+        Kind::Connect => Fault::Connect,
+        Kind::Deadline => Fault::Timeout,
+        Kind::Malformed => Fault::Malformed,
+        Kind::TooLarge => Fault::Limit,
+        _ => Fault::Closed,
+    };
+    let verdict = classify(&Heard::Broken(fault));
+    Attempt { node, verdict, payload: None, failure, stale_connection }
+}
+
+fn fault_of(node: usize, fault: ExchangeFault, was_used: bool) -> Attempt {
+    let kind = match fault.kind {
+        ExchangeFaultKind::Late => Kind::Deadline,
+        ExchangeFaultKind::Closed | ExchangeFaultKind::Io(_) => Kind::Closed,
+        ExchangeFaultKind::Malformed => Kind::Malformed,
+        ExchangeFaultKind::TooLarge => Kind::TooLarge,
+    };
+    let sent = if fault.answered { Sent::Yes } else { Sent::Maybe };
+    let stale = was_used && !fault.answered && kind == Kind::Closed;
+    failed(node, Failure::of_node(node, kind, sent), stale)
+}
+
+/// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
+fn read(node: usize, ask: &Ask<'_>, id: u64, http: HttpAnswer) -> Attempt {
+    let HttpAnswer { status, retry_after, body, .. } = http;
+    let mut expected = Vec::with_capacity(20);
+    write_decimal(&mut expected, id);
+    let answer = read_answer(&body, DEPTH_MAX).ok().filter(|answer| is_ours(answer, &expected));
+    let Some(answer) = answer else {
+        let verdict = classify(&Heard::Http { status, retry_after });
+        let kind = match status {
+            200 => Kind::Malformed,
+            429 => Kind::RateLimited,
+            _ => Kind::Status(status),
+        };
+        let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
+        return Attempt { node, verdict, payload: None, failure, stale_connection: false };
+    };
+    let (heard, payload) = match &answer.outcome {
+        Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
+        Outcome::Error { raw, code, message, .. } => {
+            let broadcast = ask.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
+            let heard =
+                Heard::Error { status, retry_after, code: *code, message, broadcast };
+            (heard, Payload::Error(body.slice_ref(raw)))
+        }
+    };
+    let verdict = classify(&heard);
+    let kind = if matches!(verdict, Verdict::RateLimited { .. }) {
+        Kind::RateLimited
+    } else {
+        Kind::Status(status)
+    };
+    let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
+    Attempt { node, verdict, payload: Some(payload), failure, stale_connection: false }
+}
+
+/// Whether an answer is the one to the call with this id. An error that a node gives before it has
+/// read the id bears `null` (JSON-RPC 2.0, section 5).
+fn is_ours(answer: &Answer<'_>, expected: &[u8]) -> bool {
+    answer.id == expected
+        || (answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. }))
+}

@@ -1,0 +1,407 @@
+//! Follows the heads and the health of all nodes, on one thread for the whole gateway.
+//!
+//! Each node has a task that asks it for its head at the chain's poll interval; what it says goes
+//! into the chain's tracker (`rules/heads.rs`), and a changed view replaces the shared snapshot.
+//! The polls double as probes of nodes that are out. Calls of clients never pass through here.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wire::answer::{Outcome, read_answer, write_call_raw};
+use wire::block::hash_of_value;
+use wire::json::walk;
+use wire::method::FamilyName;
+use wire::quantity;
+
+use crate::nodes::http1::Connection;
+use crate::rules::heads::{
+    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
+    ROLLBACK_POLLS, Step, WINDOW,
+};
+use crate::shared::Shared;
+
+/// A poll that takes longer than this counts as missed: a node that needs seconds for a header is
+/// of no use to clients either.
+const POLL_DEADLINE: Duration = Duration::from_secs(2);
+/// The finalized height is asked for with each so manieth poll: it moves once in minutes.
+const FINALIZED_EVERY: u64 = 8;
+/// A header with many transaction hashes is some hundred kB; no honest one is larger than this.
+const POLL_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Nesting of an answer; headers have a handful of levels.
+const DEPTH_MAX: usize = 64;
+/// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
+const ASKS_PER_POLL_MAX: usize = 64;
+
+/// Follows all nodes of all chains until dropped.
+pub(crate) fn start(shared: &Arc<Shared>) {
+    for (index, chain) in shared.config.chains.iter().enumerate() {
+        let watched = Rc::new(Watched {
+            shared: Arc::clone(shared),
+            chain: index,
+            tracker: RefCell::new(None),
+            id: Cell::new(chain.id),
+            random: Cell::new(index as u64),
+        });
+        for &node in &chain.nodes {
+            tokio::task::spawn_local(follow(Rc::clone(&watched), node));
+        }
+    }
+}
+
+/// One chain that is followed.
+struct Watched {
+    shared: Arc<Shared>,
+    chain: usize,
+    /// None until the first node has answered: only then is known where finality comes from.
+    tracker: RefCell<Option<HeadTracker>>,
+    /// The chain id that all nodes must have: as configured, else the first one heard.
+    id: Cell<Option<u64>>,
+    random: Cell<u64>,
+}
+
+async fn follow(watched: Rc<Watched>, node: usize) {
+    let shared = Arc::clone(&watched.shared);
+    let interval = shared.config.chains[watched.chain].poll_interval;
+    let mut line = Line { shared: Arc::clone(&shared), node, connection: None, next_id: 0 };
+    let mut checked = false;
+    let mut polls = 0u64;
+    loop {
+        let began = Instant::now();
+        let family = shared.config.chains[watched.chain].family;
+        if !checked {
+            checked = watched.check_id(&mut line, family).await;
+        }
+        let with_finalized = polls.is_multiple_of(FINALIZED_EVERY);
+        match line.head(family, with_finalized).await {
+            Ok(seen) => {
+                polls += 1;
+                watched.seen(&mut line, family, seen).await;
+            }
+            Err(Missed) => {
+                checked = false;
+                watched.missed(node);
+            }
+        }
+        tokio::time::sleep_until(began + interval).await;
+    }
+}
+
+impl Watched {
+    /// Spreads times out over nodes that failed together: a Weyl sequence (Knuth's 64-bit constant).
+    fn random(&self) -> u64 {
+        let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(next);
+        next
+    }
+
+    fn place(&self, node: usize) -> usize {
+        self.shared.nodes[node].place
+    }
+
+    /// Whether the node serves this chain, as far as it says; a node of another chain is put out
+    /// for good.
+    async fn check_id(&self, line: &mut Line, family: FamilyName) -> bool {
+        if family == FamilyName::Bitcoin {
+            return true;
+        }
+        let id = match line.ask("eth_chainId", b"[]").await {
+            Ok(result) => quantity::from_value(&result),
+            // A node that does not know the method is taken at its word.
+            Err(Refused::ByNode) => return true,
+            Err(Refused::Missed) => return false,
+        };
+        let Some(id) = id else { return true };
+        let expected = self.id.get().unwrap_or(id);
+        self.id.set(Some(expected));
+        let state = &self.shared.nodes[line.node];
+        let foreign = id != expected;
+        if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
+            if foreign {
+                let name = &*state.config.name;
+                tracing::error!(node = name, id, expected, "node is on another chain; not used");
+            }
+            self.shared.renew_candidates(self.chain);
+        }
+        !foreign
+    }
+
+    async fn seen(&self, line: &mut Line, family: FamilyName, seen: HeadSeen) {
+        let node = line.node;
+        let now = self.shared.now();
+        self.shared.health(node, |health, now| {
+            health.poll_ok();
+            // A poll does as the probe of a node that was out.
+            if health.probe_due(now) { health.probe_ok(now) } else { None }
+        });
+        // Rests end by themselves, so what may be used is looked at with each poll.
+        self.shared.renew_candidates(self.chain);
+        if self.shared.nodes[node].foreign.load(Ordering::Relaxed) {
+            return;
+        }
+        let step = {
+            let mut tracker = self.tracker.borrow_mut();
+            let tracker = tracker.get_or_insert_with(|| self.new_tracker(seen.finalized.is_some()));
+            tracker.observe(self.place(node), now, seen)
+        };
+        let mut asks = self.apply(step);
+        let mut asked = 0;
+        while let Some(Ask { number, .. }) = asks.pop() {
+            asked += 1;
+            if asked > ASKS_PER_POLL_MAX {
+                return;
+            }
+            let Ok((hash, parent)) = line.header(family, number).await else { return };
+            let now = self.shared.now();
+            let step = match self.tracker.borrow_mut().as_mut() {
+                Some(tracker) => tracker.header(self.place(node), now, number, hash, parent),
+                None => return,
+            };
+            asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == self.place(node)));
+        }
+    }
+
+    fn missed(&self, node: usize) {
+        let now = self.shared.now();
+        let random = self.random();
+        self.shared.health(node, |health, now| {
+            if health.probe_due(now) {
+                health.probe_failed(now, random)
+            } else {
+                health.poll_failed(now, random)
+            }
+        });
+        let step = self
+            .tracker
+            .borrow_mut()
+            .as_mut()
+            .map(|tracker| tracker.missed(self.place(node), now))
+            .unwrap_or_default();
+        self.apply(step);
+    }
+
+    fn new_tracker(&self, names_finalized: bool) -> HeadTracker {
+        let chain = &self.shared.config.chains[self.chain];
+        let finality = if names_finalized {
+            Finality::FromNodes
+        } else {
+            Finality::Depth(chain.finality_depth)
+        };
+        let settings = HeadSettings {
+            window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),
+            finality,
+            lag_max: chain.lag_max,
+            jump_max: chain.jump_max,
+            rollback_max: ROLLBACK_MAX,
+            rollback_polls: ROLLBACK_POLLS,
+            missed_max: MISSED_MAX,
+            block_time: chain.block_time,
+        };
+        HeadTracker::new(settings, chain.nodes.len())
+    }
+
+    /// Publishes what a step changed and gives what it asks for.
+    fn apply(&self, step: Step) -> Vec<Ask> {
+        for event in &step.events {
+            self.tell(event);
+        }
+        if step.changed
+            && let Some(tracker) = self.tracker.borrow().as_ref()
+        {
+            self.shared.chains[self.chain].publish(tracker.view(), self.shared.now());
+            self.shared.renew_candidates(self.chain);
+        }
+        step.asks
+    }
+
+    fn tell(&self, event: &HeadEvent) {
+        let state = &self.shared.chains[self.chain];
+        let chain = &*state.name;
+        let name = |place: usize| {
+            let node = self.shared.config.chains[self.chain].nodes[place];
+            &*self.shared.nodes[node].config.name
+        };
+        match *event {
+            HeadEvent::Reorg { fork, depth } => {
+                state.reorgs.fetch_add(1, Ordering::Relaxed);
+                state.reorg_depth_max.fetch_max(depth, Ordering::Relaxed);
+                tracing::info!(chain, fork, depth, "chain was reorganised");
+            }
+            HeadEvent::NodeReorg { node, fork, depth } => {
+                tracing::debug!(chain, node = name(node), fork, depth, "node changed its branch");
+            }
+            HeadEvent::NodeLagging { node, lag } => {
+                tracing::warn!(chain, node = name(node), lag, "node lags behind");
+            }
+            HeadEvent::FinalizedFell { from, to } => {
+                if let Some(cache) = &self.shared.cache {
+                    cache.clear();
+                }
+                tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
+            }
+            HeadEvent::HeadImplausible { node, number } => {
+                tracing::warn!(chain, node = name(node), number, "node claims an implausible head");
+            }
+        }
+    }
+}
+
+/// A poll that was not answered.
+struct Missed;
+
+/// Why a question has no result.
+enum Refused {
+    /// The node answered with an error.
+    ByNode,
+    /// No answer came.
+    Missed,
+}
+
+impl From<Refused> for Missed {
+    fn from(_: Refused) -> Missed {
+        Missed
+    }
+}
+
+/// The watcher's own connection to one node.
+struct Line {
+    shared: Arc<Shared>,
+    node: usize,
+    connection: Option<Connection>,
+    next_id: u64,
+}
+
+impl Line {
+    /// Asks for the head and, where it is wanted and known, the finalized height.
+    async fn head(&mut self, family: FamilyName, with_finalized: bool) -> Result<HeadSeen, Missed> {
+        let result = match family {
+            FamilyName::Ethereum => self.ask("eth_getBlockByNumber", b"[\"latest\",false]").await?,
+            FamilyName::Harmony => {
+                self.ask("hmyv2_getBlockByNumber", b"[\"latest\",{\"fullTx\":false}]").await?
+            }
+            FamilyName::Bitcoin => self.bitcoin_head().await?,
+        };
+        let (number, hash, parent) = header(family, &result).ok_or(Missed)?;
+        let mut finalized = None;
+        if family == FamilyName::Ethereum && with_finalized {
+            let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
+            finalized = match answer {
+                Ok(result) => header(family, &result).map(|(number, ..)| number),
+                Err(Refused::ByNode) => None,
+                Err(Refused::Missed) => return Err(Missed),
+            };
+        }
+        Ok(HeadSeen { number, hash, parent, finalized })
+    }
+
+    /// The header at `number`: its hash and its parent's.
+    async fn header(
+        &mut self,
+        family: FamilyName,
+        number: u64,
+    ) -> Result<([u8; 32], [u8; 32]), Missed> {
+        let mut params = Vec::with_capacity(32);
+        let result = match family {
+            FamilyName::Ethereum => {
+                params.extend_from_slice(b"[\"");
+                quantity::write(&mut params, number);
+                params.extend_from_slice(b"\",false]");
+                self.ask("eth_getBlockByNumber", &params).await?
+            }
+            FamilyName::Harmony => {
+                params.push(b'[');
+                quantity::write_decimal(&mut params, number);
+                params.extend_from_slice(b",{\"fullTx\":false}]");
+                self.ask("hmyv2_getBlockByNumber", &params).await?
+            }
+            FamilyName::Bitcoin => {
+                params.push(b'[');
+                quantity::write_decimal(&mut params, number);
+                params.push(b']');
+                let hash = self.ask("getblockhash", &params).await?;
+                self.bitcoin_header(&hash).await?
+            }
+        };
+        let (found, hash, parent) = header(family, &result).ok_or(Missed)?;
+        if found == number { Ok((hash, parent)) } else { Err(Missed) }
+    }
+
+    async fn bitcoin_head(&mut self) -> Result<Vec<u8>, Refused> {
+        let hash = self.ask("getbestblockhash", b"[]").await?;
+        self.bitcoin_header(&hash).await
+    }
+
+    async fn bitcoin_header(&mut self, hash: &[u8]) -> Result<Vec<u8>, Refused> {
+        let params = [b"[", hash, b"]"].concat();
+        self.ask("getblockheader", &params).await
+    }
+
+    /// Asks one question and gives the raw result.
+    async fn ask(&mut self, method: &str, params: &[u8]) -> Result<Vec<u8>, Refused> {
+        let deadline = Instant::now() + POLL_DEADLINE;
+        let reused = self.connection.is_some();
+        match self.ask_once(method, params, deadline).await {
+            // An idle connection that was closed says nothing of the node.
+            Err(Refused::Missed) if reused => self.ask_once(method, params, deadline).await,
+            asked => asked,
+        }
+    }
+
+    async fn ask_once(
+        &mut self,
+        method: &str,
+        params: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Refused> {
+        let shared = Arc::clone(&self.shared);
+        let node = &shared.nodes[self.node];
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let dial = tokio::time::timeout_at(deadline, node.dial.connect(&node.config)).await;
+                Connection::new(dial.map_err(|_| Refused::Missed)?.map_err(|_| Refused::Missed)?)
+            }
+        };
+        self.next_id += 1;
+        let id = self.next_id.to_string();
+        let mut body = Vec::with_capacity(128);
+        write_call_raw(&mut body, id.as_bytes(), method, Some(params));
+        let mut request = node.request_head.clone();
+        request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
+        request.extend_from_slice(&body);
+        let answer = connection
+            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX)
+            .await
+            .map_err(|_| Refused::Missed)?;
+        if answer.reusable {
+            self.connection = Some(connection);
+        }
+        let read = read_answer(&answer.body, DEPTH_MAX).map_err(|_| Refused::Missed)?;
+        match read.outcome {
+            _ if read.id != id.as_bytes() => Err(Refused::Missed),
+            Outcome::Result(result) if answer.status == 200 => Ok(result.to_vec()),
+            Outcome::Error { .. } if answer.status != 429 => Err(Refused::ByNode),
+            _ => Err(Refused::Missed),
+        }
+    }
+}
+
+/// Number, hash and parent's hash of a raw header.
+fn header(family: FamilyName, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
+    if family == FamilyName::Bitcoin {
+        let [number, hash, parent] =
+            walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
+        let digits = |raw: &[u8]| {
+            let text = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+            wire::block::hash_of_digits(text)
+        };
+        // The first block has no previous one.
+        let parent = parent.map_or(Some([0; 32]), digits)?;
+        return Some((quantity::from_value(number?)?, digits(hash?)?, parent));
+    }
+    let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
+    Some((quantity::from_value(number?)?, hash_of_value(hash?)?, hash_of_value(parent?)?))
+}

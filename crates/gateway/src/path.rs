@@ -1,0 +1,384 @@
+//! What happens to a request, step by step. This file alone knows the order.
+//!
+//! ```text
+//! decode → route → plan → cache → coalesce → fetch (choose → send ⟲ retry) → fill → answer
+//! ```
+//!
+//! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
+//! `nodes/fetch.rs`, what is kept in `cache.rs`, the form of answers in `front/answer.rs`.
+//! A range of logs goes through the same steps once per part: `path/logs.rs`.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+use wire::block::{block_ref, named_blocks, write_params_at};
+use wire::call::{Body, Call, Params, Refusal, decode};
+use wire::key::{KeyParts, Resolved, write_key};
+use wire::method::{AnswerBlock, Bound, Method};
+use wire::quantity;
+
+use crate::coalesce::Boarding;
+use crate::config::{Balance, HashKey};
+use crate::error::{Failure, Kind};
+use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
+use crate::nodes::fetch::fetch;
+use crate::rules::cacheable::{
+    self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
+};
+use crate::rules::choose::hash64;
+use crate::rules::heads::ChainView;
+use crate::worker::Worker;
+
+mod logs;
+
+/// Calls of one batch that are under way at a time. More would let one client take all connections
+/// to the nodes; fewer would make large batches slow.
+const BATCH_CONCURRENCY: usize = 64;
+
+/// One HTTP request or one WebSocket message, whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// Index of the chain that its path leads to.
+    pub(crate) chain: usize,
+    pub(crate) body: &'a [u8],
+    pub(crate) client: IpAddr,
+    /// Value of the header that a group balances by, if one does.
+    pub(crate) hash_header: Option<&'a [u8]>,
+}
+
+/// One call on its way to a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask<'a> {
+    pub(crate) chain: usize,
+    pub(crate) group: usize,
+    pub(crate) name: Cow<'a, str>,
+    /// The method's row; none for methods that no table knows.
+    pub(crate) method: Option<&'static Method>,
+    /// The raw parameters, with a tag resolved to a number where that is exact.
+    pub(crate) params: Option<Cow<'a, [u8]>>,
+    /// What its answer would be bound to, and the height that a node must have reached.
+    pub(crate) caching: Caching,
+    /// Whether equal calls under way may share one answer.
+    pub(crate) join: bool,
+    pub(crate) balance_key: u64,
+    pub(crate) deadline: Instant,
+}
+
+impl Ask<'_> {
+    fn into_owned(self) -> Ask<'static> {
+        Ask {
+            name: Cow::Owned(self.name.into_owned()),
+            params: self.params.map(|params| Cow::Owned(params.into_owned())),
+            chain: self.chain,
+            group: self.group,
+            method: self.method,
+            caching: self.caching,
+            join: self.join,
+            balance_key: self.balance_key,
+            deadline: self.deadline,
+        }
+    }
+}
+
+/// What came of asking; shared by everyone who asked the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Fetched {
+    pub(crate) payload: Payload,
+    /// Index of the node that answered.
+    pub(crate) node: Option<usize>,
+    /// An error that every node would repeat for the same block.
+    pub(crate) settled: bool,
+}
+
+impl Fetched {
+    pub(crate) fn failed(failure: Failure) -> Fetched {
+        Fetched { payload: Payload::Failed(failure), node: None, settled: false }
+    }
+}
+
+/// Answers one request.
+pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Reply<'a> {
+    worker.counters.requests.add(1);
+    match decode(request.body, &worker.shared.config.front.limits) {
+        Err(refusal) => Reply::One(refused(worker, refusal)),
+        Ok(Body::Single(item)) => {
+            answer_item(worker, request, item).await.map_or(Reply::Nothing, Reply::One)
+        }
+        Ok(Body::Batch(items)) => {
+            worker.counters.batches.add(1);
+            let answers: Vec<_> = futures_util::stream::iter(items)
+                .map(|item| answer_item(worker, request, item))
+                .buffered(BATCH_CONCURRENCY)
+                .filter_map(std::future::ready)
+                .collect()
+                .await;
+            if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
+        }
+    }
+}
+
+fn refused<'a>(worker: &Worker, refusal: Refusal<'a>) -> Answered<'a> {
+    worker.counters.calls_refused.add(1);
+    let id = refusal.id.unwrap_or(b"null");
+    Answered { id, payload: Content::Refused(refusal), mark: None, node: None }
+}
+
+/// Answers one call of a body; none for a notification.
+async fn answer_item<'a>(
+    worker: &Rc<Worker>,
+    request: &Request<'a>,
+    item: Result<Call<'a>, Refusal<'a>>,
+) -> Option<Answered<'a>> {
+    let call = match item {
+        Ok(call) => call,
+        Err(refusal) => return Some(refused(worker, refusal)),
+    };
+    let began = Instant::now();
+    let found = worker.shared.chains[request.chain].family.find(&call.method);
+    let method = found.map(|(_, method)| method);
+    let (fetched, mark) = answer_call(worker, request, &call, method, began).await;
+    let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
+    counts.answered(mark, began.elapsed());
+    match &fetched.payload {
+        Payload::Result(_) => {}
+        Payload::Error(_) => counts.errors.add(1),
+        Payload::Failed(failure) => {
+            counts.failed.add(1);
+            tracing::debug!(method = &*call.method, %failure, "call failed");
+        }
+    }
+    let Some(id) = call.id.raw() else {
+        worker.counters.notifications.add(1);
+        return None;
+    };
+    let payload = Content::Payload(fetched.payload);
+    Some(Answered { id, payload, mark: Some(mark), node: fetched.node })
+}
+
+/// One call through every step.
+async fn answer_call(
+    worker: &Rc<Worker>,
+    request: &Request<'_>,
+    call: &Call<'_>,
+    method: Option<&'static Method>,
+    now: Instant,
+) -> (Fetched, Mark) {
+    let view = worker.shared.chains[request.chain].view.load();
+    let ask = route(worker, request, call, method, &view, now);
+    let Some(method) = method else {
+        drop(view);
+        return (Box::pin(fetch(worker, &ask)).await, Mark::Bypass);
+    };
+    if method.bound == Bound::Logs {
+        drop(view);
+        return Box::pin(logs::answer(worker, ask, call, method)).await;
+    }
+    let block = block_ref(method, &call.params).ok().flatten();
+    let caching = decide(method, block.as_ref().map(|(block, _)| block), &view);
+    let mut ask = Ask { caching: allowed(worker, caching), ..ask };
+    if ask.caching.from_view
+        && let Some(head) = view.head
+    {
+        return (head_value(&call.method, head.number), Mark::Hit);
+    }
+    let mut key = worker.spare.take();
+    let resolved = ask.caching.resolved.map(Resolved::Number);
+    let keyed = write_call_key(worker, &mut key, &ask, method, &call.params, resolved);
+    if keyed && let Some(fetched) = kept(worker, &key, &view) {
+        worker.spare.give(key);
+        return (fetched, Mark::Hit);
+    }
+    drop(view);
+    if let (Some(number), Some((_, span)), Some(at)) = (ask.caching.resolved, block, method.block) {
+        let mut params = Vec::new();
+        write_params_at(&mut params, &call.params, span, at.form, number);
+        ask.params = Some(Cow::Owned(params));
+    }
+    let answered = answer_ask(worker, ask, keyed.then_some(&key[..])).await;
+    worker.spare.give(key);
+    answered
+}
+
+/// Adapts a decision to what is turned on. Without the cache every call reaches a node as it came.
+fn allowed(worker: &Worker, caching: Caching) -> Caching {
+    if worker.shared.cache.is_some() {
+        return caching;
+    }
+    Caching { rule: CacheRule::Never, resolved: None, from_view: false, ..caching }
+}
+
+/// The answer to a call for the head's number, in the form of the method's namespace: harmony's
+/// second version writes numbers, all others quantities.
+fn head_value(method: &str, number: u64) -> Fetched {
+    let mut result = Vec::with_capacity(20);
+    if method.starts_with("eth_") || method.starts_with("hmy_") {
+        result.push(b'"');
+        quantity::write(&mut result, number);
+        result.push(b'"');
+    } else {
+        quantity::write_decimal(&mut result, number);
+    }
+    Fetched { payload: Payload::Result(result.into()), node: None, settled: false }
+}
+
+/// The call with its group, its deadline and what its group balances by.
+fn route<'a>(
+    worker: &Worker,
+    request: &Request<'_>,
+    call: &'a Call<'a>,
+    method: Option<&'static Method>,
+    view: &ChainView,
+    now: Instant,
+) -> Ask<'a> {
+    let shared = &worker.shared;
+    let group = shared.router.group(request.chain, &call.method);
+    let config = &shared.config.groups[group];
+    let sticky = method.is_some_and(|method| method.sticky);
+    let balance_key = match &config.balance {
+        _ if sticky => client_key(request),
+        Balance::Hash { key, .. } => balance_key(request, call, key),
+        Balance::LeastLoaded | Balance::Weighted => 0,
+    };
+    Ask {
+        chain: request.chain,
+        group,
+        name: Cow::Borrowed(&*call.method),
+        method,
+        params: call.params.raw().map(Cow::Borrowed),
+        caching: Caching {
+            rule: CacheRule::Never,
+            resolved: None,
+            min_head: 0,
+            from_view: false,
+            stamp: Stamp::of(view),
+        },
+        join: method.is_some_and(|method| method.coalesce) && shared.config.cache.coalesce,
+        balance_key,
+        deadline: now + config.deadline,
+    }
+}
+
+fn balance_key(request: &Request<'_>, call: &Call<'_>, key: &HashKey) -> u64 {
+    match key {
+        HashKey::Call => {
+            let params = hash64(call.params.raw().unwrap_or(b""));
+            hash64(call.method.as_bytes()) ^ params.rotate_left(1)
+        }
+        HashKey::Header(_) => request.hash_header.map_or_else(|| client_key(request), hash64),
+        HashKey::Client => client_key(request),
+    }
+}
+
+fn client_key(request: &Request<'_>) -> u64 {
+    match request.client {
+        IpAddr::V4(address) => hash64(&address.octets()),
+        IpAddr::V6(address) => hash64(&address.octets()),
+    }
+}
+
+/// Writes the key of a call that may be kept or joined; whether it has one.
+fn write_call_key(
+    worker: &Worker,
+    key: &mut Vec<u8>,
+    ask: &Ask<'_>,
+    method: &Method,
+    params: &Params<'_>,
+    block: Option<Resolved>,
+) -> bool {
+    if ask.caching.rule == CacheRule::Never && !ask.join {
+        return false;
+    }
+    let chain = &worker.shared.chains[ask.chain].name;
+    write_key(key, &KeyParts { chain, method, params, block }).is_ok()
+}
+
+/// A kept answer that still holds.
+fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
+    let cache = worker.shared.cache.as_ref()?;
+    let entry = cache.get(key)?;
+    let in_time = entry.until.is_none_or(|until| worker.shared.now() < until);
+    if in_time && usable(&entry.kept, view) {
+        let node = Some(usize::from(entry.node));
+        Some(Fetched { settled: entry.is_error, payload: entry.payload(), node })
+    } else {
+        cache.drop_stale(key);
+        None
+    }
+}
+
+/// Asks the nodes, together with whoever asks the same, and keeps what may be kept.
+async fn answer_ask(
+    worker: &Rc<Worker>,
+    ask: Ask<'_>,
+    key: Option<&[u8]>,
+) -> (Fetched, Mark) {
+    let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
+    let deadline = ask.deadline;
+    let Some(key) = key.filter(|_| ask.join) else {
+        let fetched = Box::pin(fetch(worker, &ask)).await;
+        fill(worker, &ask, key, &fetched);
+        return (fetched, mark);
+    };
+    // Only calls that began under the same view may share an answer.
+    let mut flight_key = Vec::with_capacity(key.len() + 16);
+    flight_key.extend_from_slice(key);
+    flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
+    flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
+    let (flight, mark) = match worker.flights.board(&flight_key) {
+        Boarding::Join(flight) => (flight, Mark::Join),
+        Boarding::Lead(landing) => {
+            let flight = landing.flight();
+            let (leader, ask) = (Rc::clone(worker), ask.into_owned());
+            let key_bytes = key.len();
+            tokio::task::spawn_local(async move {
+                let fetched = fetch(&leader, &ask).await;
+                fill(&leader, &ask, Some(&landing.key()[..key_bytes]), &fetched);
+                landing.land(fetched);
+            });
+            (flight, mark)
+        }
+        Boarding::Alone => {
+            let fetched = Box::pin(fetch(worker, &ask)).await;
+            fill(worker, &ask, Some(key), &fetched);
+            return (fetched, mark);
+        }
+    };
+    let fetched = flight.wait(deadline).await;
+    (fetched.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Deadline))), mark)
+}
+
+/// Keeps an answer if the rules admit it.
+fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
+    let (Some(cache), Some(key)) = (&worker.shared.cache, key) else { return };
+    let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
+    if ask.caching.rule == CacheRule::Never {
+        return;
+    }
+    let view = worker.shared.chains[ask.chain].view.load();
+    let facts = facts(ask, &fetched.payload, fetched.settled);
+    let stored = match cacheable::admit(&ask.caching, &facts, &view) {
+        Admit::No(_) => false,
+        Admit::Store(kept) => {
+            let is_error = facts.kind == AnswerKind::DeterministicError;
+            let node = fetched.node.unwrap_or(0) as u16;
+            cache.put(key, bytes, is_error, node, kept, worker.shared.now())
+        }
+    };
+    let counters = &worker.counters;
+    if stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }
+}
+
+/// What the rules need to know of an answer.
+pub(crate) fn facts(ask: &Ask<'_>, payload: &Payload, settled: bool) -> AnswerFacts {
+    let answer_block = ask.method.map_or(AnswerBlock::None, |method| method.answer_block);
+    let (kind, named) = match payload {
+        Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
+        Payload::Result(result) => (AnswerKind::Value, named_blocks(answer_block, result)),
+        Payload::Error(_) if settled => (AnswerKind::DeterministicError, None),
+        Payload::Error(_) | Payload::Failed(_) => (AnswerKind::Error, None),
+    };
+    AnswerFacts { kind, answer_block, named }
+}

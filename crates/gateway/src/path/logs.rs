@@ -1,0 +1,111 @@
+//! `eth_getLogs`: a range of blocks goes through the path in parts.
+//!
+//! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
+//! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
+//! answers are joined by copying whole log objects (`rules/logs.rs`). One part that fails fails
+//! the whole with the node's own error. Anything that is not a plain range passes uncut.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use wire::call::{Call, Params};
+use wire::filter::LogFilter;
+use wire::key::Resolved;
+use wire::method::Method;
+
+use super::{Ask, Fetched, answer_ask, kept, write_call_key};
+use crate::error::{Failure, Kind};
+use crate::front::answer::{Mark, Payload};
+use crate::rules::cacheable::{CacheRule, Caching};
+use crate::rules::heads::ChainView;
+use crate::rules::logs::{LogsPlan, Part, merge, plan_filter};
+use crate::worker::Worker;
+
+/// Parts of one range that are asked for at a time.
+const PARTS_CONCURRENCY: usize = 8;
+
+/// Answers a call for logs.
+pub(super) async fn answer(
+    worker: &Rc<Worker>,
+    ask: Ask<'_>,
+    call: &Call<'_>,
+    method: &'static Method,
+) -> (Fetched, Mark) {
+    let config = &worker.shared.config.cache;
+    let view = worker.shared.chains[ask.chain].view.load_full();
+    let filter = LogFilter::read(&call.params).ok().filter(|_| worker.shared.cache.is_some());
+    let Some(filter) = filter else { return answer_ask(worker, ask, None).await };
+    let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
+    let parts = match plan_filter(&filter, &view, chunk, parts_max) {
+        LogsPlan::Forward => return answer_ask(worker, ask, None).await,
+        LogsPlan::ByHash => {
+            let caching = Caching { rule: CacheRule::AtHash, ..ask.caching };
+            let ask = Ask { caching, ..ask };
+            return one(worker, ask, &call.params, method, None, &view).await;
+        }
+        LogsPlan::Parts(parts) => parts,
+    };
+    let asks = parts.iter().map(|part| {
+        let mut params = Vec::new();
+        filter.write_params(&mut params, part.from, part.to);
+        let params = Some(Cow::Owned(params));
+        let ask = Ask { params, caching: part.caching(&view), ..ask.clone() };
+        let range = Resolved::Range { from: part.from, to: part.to };
+        one(worker, ask, &call.params, method, Some(range), &view)
+    });
+    let answered: Vec<(Fetched, Mark)> =
+        futures_util::stream::iter(asks).buffered(PARTS_CONCURRENCY).collect().await;
+    join(&parts, answered)
+}
+
+/// One part, or a filter by hash, through the rest of the path.
+async fn one(
+    worker: &Rc<Worker>,
+    ask: Ask<'_>,
+    params: &Params<'_>,
+    method: &'static Method,
+    block: Option<Resolved>,
+    view: &ChainView,
+) -> (Fetched, Mark) {
+    let mut key = Vec::new();
+    let keyed = write_call_key(worker, &mut key, &ask, method, params, block);
+    if keyed && let Some(fetched) = kept(worker, &key, view) {
+        return (fetched, Mark::Hit);
+    }
+    answer_ask(worker, ask, keyed.then_some(&key[..])).await
+}
+
+/// Joins the parts' answers, which are in the order of their blocks.
+fn join(parts: &[Part], mut answered: Vec<(Fetched, Mark)>) -> (Fetched, Mark) {
+    let hit = answered.iter().all(|(_, mark)| *mark == Mark::Hit);
+    let mark = if hit { Mark::Hit } else { Mark::Miss };
+    if answered.len() == 1
+        && let Some((fetched, mark)) = answered.pop()
+    {
+        return (fetched, mark);
+    }
+    let failed = answered
+        .iter()
+        .position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
+    if let Some(at) = failed {
+        return (answered.swap_remove(at).0, mark);
+    }
+    let node = answered.last().and_then(|(fetched, _)| fetched.node);
+    let results: Vec<(Part, &[u8])> = parts
+        .iter()
+        .zip(&answered)
+        .filter_map(|(part, (fetched, _))| match &fetched.payload {
+            Payload::Result(result) => Some((*part, &**result)),
+            _ => None,
+        })
+        .collect();
+    match merge(&results) {
+        Ok(merged) => {
+            let payload = Payload::Result(merged.into());
+            (Fetched { payload, node, settled: false }, mark)
+        }
+        // A node answered a part with logs from elsewhere, or not with logs at all.
+        Err(_) => (Fetched::failed(Failure::ours(Kind::Malformed)), mark),
+    }
+}
