@@ -1,6 +1,6 @@
 //! What must hold for any bytes at all, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/main.rs` for as long as one likes, and by the tests below for a second in
+//! Called by `fuzz/src/jsonrpc.rs` for as long as one likes, and by the tests below for a second in
 //! every check. Not part of the crate's interface.
 
 use crate::answer::{self, Answers, Outcome};
@@ -127,7 +127,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 /// Mutates the seeds for as long as `go_on` says, with a generator started from `seed`; returns how
 /// many inputs were tried. Equal seeds try equal inputs.
-pub fn mutate(seed: u64, mut go_on: impl FnMut(u64) -> bool) -> u64 {
+///
+/// An input that breaks a promise is printed before the panic goes on.
+pub fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     let corpus = seeds();
     let mut dice = Dice(seed | 1);
     let mut tried = 0;
@@ -136,7 +138,13 @@ pub fn mutate(seed: u64, mut go_on: impl FnMut(u64) -> bool) -> u64 {
         for _ in 0..=dice.below(6) {
             dice.edit(&mut input, &corpus);
         }
-        jsonrpc(&input);
+        if let Err(panic) = std::panic::catch_unwind(|| jsonrpc(&input)) {
+            eprintln!(
+                "broken by {:?} (input {tried} of seed {seed})",
+                input.escape_ascii().to_string()
+            );
+            std::panic::resume_unwind(panic);
+        }
         tried += 1;
     }
     tried

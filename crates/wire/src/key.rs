@@ -254,11 +254,16 @@ fn write_text(out: &mut Vec<u8>, text: Text<'_>, hex: bool) {
     }
 }
 
-/// `0x` and hexadecimal digits only. No early exit, so that the loop runs on vectors.
+/// `0x` and hexadecimal digits only. No early exit and no branch, so that the loop runs on
+/// vectors.
 fn is_hex_text(text: &[u8]) -> bool {
-    text.strip_prefix(b"0x").is_some_and(|digits| {
-        digits.iter().fold(true, |all, digit| all & digit.is_ascii_hexdigit())
-    })
+    let Some(digits) = text.strip_prefix(b"0x") else { return false };
+    let strangers = digits.iter().fold(0u8, |strangers, byte| {
+        let digit = byte.wrapping_sub(b'0') < 10;
+        let letter = (byte | 0x20).wrapping_sub(b'a') < 6;
+        strangers | u8::from(!(digit | letter))
+    });
+    strangers == 0
 }
 
 /// The members of an object by rising decoded name.
