@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::machine;
-use super::server::{LOAD_CORE, Server, pinned};
+use super::server::{LOAD_CORE, SERVER_CORE, Server, pinned};
 
 /// What wrk sends.
 #[derive(Debug, Clone)]
@@ -96,8 +96,13 @@ impl Summary {
 pub(crate) struct Turn {
     /// CPU time of the whole process group.
     pub(crate) cpu: Duration,
+    /// Time that others spent on the server's core meanwhile, as a share of the turn.
+    pub(crate) disturbance: f64,
     pub(crate) summary: Summary,
 }
+
+/// Others on the server's core take cache and turns from it: above this share a turn says little.
+const DISTURBANCE_MAX: f64 = 0.1;
 
 impl Turn {
     /// CPU microseconds per request.
@@ -115,6 +120,11 @@ impl Turn {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
+    /// Whether others used the server's core so much that the turn should be taken again.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.disturbance > DISTURBANCE_MAX
+    }
+
     /// Why this turn is not to be believed, if so.
     pub(crate) fn doubt(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
@@ -127,6 +137,10 @@ impl Turn {
         if self.summary.requests == 0 {
             found.push("no request was answered".to_owned());
         }
+        if self.is_disturbed() {
+            let share = self.disturbance * 100.0;
+            found.push(format!("others used {share:.0} % of the core; bench on a quiet machine"));
+        }
         (!found.is_empty()).then(|| found.join(", "))
     }
 }
@@ -137,10 +151,12 @@ impl Turn {
 /// # Errors
 /// If wrk does not run to its end or the server's processes are gone.
 pub(crate) fn turn(server: &Server, load: &Load, connections: usize, seconds: u64) -> Result<Turn> {
-    let before = machine::cpu_time(server.group())?;
+    let (core, before) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
     let summary = run(server.address, load, connections, seconds)?;
     let cpu = machine::cpu_time(server.group())?.saturating_sub(before);
-    Ok(Turn { cpu, summary })
+    let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
+    let disturbance = others / summary.duration.as_secs_f64();
+    Ok(Turn { cpu, disturbance, summary })
 }
 
 /// Runs wrk and returns its summary.

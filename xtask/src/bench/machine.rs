@@ -52,6 +52,31 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
+/// Time that a core has spent on anything, in seconds since the machine started (`/proc/stat`, in
+/// ticks of 10 ms; kernel Documentation/filesystems/proc.rst, section 1.7). What the host took from
+/// a virtual machine counts too: it disturbs as much.
+///
+/// # Errors
+/// If there is no such core.
+pub(crate) fn core_seconds(core: &str) -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    busy_ticks(&text, core)
+        .map(|ticks| ticks as f64 / TICKS)
+        .with_context(|| format!("no core {core}"))
+}
+
+/// USER_HZ: fixed in the kernel's interface to programs.
+const TICKS: f64 = 100.0;
+
+/// All columns but idle and iowait (the fourth and fifth), and guest time (from the ninth on),
+/// which user time holds already.
+fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
+    let name = format!("cpu{core} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
+    let columns = line.split_whitespace().take(8).enumerate();
+    columns.filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
+}
+
 /// Resident memory of all processes of the group, in bytes (`VmRSS`; pages shared by two
 /// processes count twice).
 ///

@@ -3,7 +3,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{cpu_time, group, group_of, resident_bytes, resident_kibibytes};
+use super::{
+    busy_ticks, core_seconds, cpu_time, group, group_of, resident_bytes, resident_kibibytes,
+};
 
 #[test]
 fn the_group_is_read_past_a_name_with_parentheses() {
@@ -15,6 +17,14 @@ fn the_group_is_read_past_a_name_with_parentheses() {
 fn resident_memory_is_the_number_of_its_line() {
     assert_eq!(resident_kibibytes("VmPeak:\t 9 kB\nVmRSS:\t  512 kB\n"), Some(512));
     assert_eq!(resident_kibibytes("VmPeak:\t 9 kB\n"), None);
+}
+
+#[test]
+fn a_core_is_busy_with_all_but_waiting() {
+    let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 800 900 8 16 32 64 128\n";
+    assert_eq!(busy_ticks(stat, "0"), Some(63));
+    assert_eq!(busy_ticks(stat, "1"), None);
+    assert!(core_seconds("0").unwrap() > 0.0);
 }
 
 #[test]
