@@ -1,0 +1,435 @@
+//! A table of equal entries: every metric of the gateway, in the order of `/metrics` and of
+//! `docs/metrics.md`.
+//!
+//! To add one, add an entry; nothing else lists them.
+
+use super::Kind::{Counter, Gauge, Histogram, Info};
+use super::{Metric, Scrape, Series};
+use crate::front::answer::Mark;
+use crate::see::status::NodeState;
+
+const NODE: &[&str] = &["chain", "node"];
+const METHOD: &[&str] = &["chain", "method"];
+
+/// Every metric.
+pub(super) const METRICS: &[Metric] = &[
+    Metric {
+        name: "weir_build",
+        kind: Info,
+        unit: "",
+        labels: &["version"],
+        help: "Which build serves.",
+        samples: |scrape, series| series.info(&[scrape.status.version]),
+    },
+    Metric {
+        name: "weir_uptime_seconds",
+        kind: Gauge,
+        unit: "seconds",
+        labels: &[],
+        help: "Time since the start.",
+        samples: |scrape, series| series.gauge_real(&[], scrape.status.uptime_seconds),
+    },
+    Metric {
+        name: "weir_connections_open",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Client connections that are open.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.connections_open),
+    },
+    Metric {
+        name: "weir_connections_accepted",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Client connections that were accepted.",
+        samples: |scrape, series| series.count(&[], scrape.tally.connections_accepted),
+    },
+    Metric {
+        name: "weir_connections_refused",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Client connections closed at once, because the most that are allowed were open.",
+        samples: |scrape, series| series.count(&[], scrape.tally.connections_refused),
+    },
+    Metric {
+        name: "weir_requests",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "HTTP requests whose body was looked at; a batch is one.",
+        samples: |scrape, series| series.count(&[], scrape.tally.requests),
+    },
+    Metric {
+        name: "weir_requests_refused",
+        kind: Counter,
+        unit: "",
+        labels: &["status"],
+        help: "HTTP requests refused as a whole; statuses that are not listed count as 500.",
+        samples: |scrape, series| {
+            let mut refused = scrape.tally.refused.iter();
+            refused.try_for_each(|(status, count)| series.count(&[&status.to_string()], *count))
+        },
+    },
+    Metric {
+        name: "weir_batches",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "HTTP requests that were batches.",
+        samples: |scrape, series| series.count(&[], scrape.tally.batches),
+    },
+    Metric {
+        name: "weir_notifications",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Calls that asked for no answer.",
+        samples: |scrape, series| series.count(&[], scrape.tally.notifications),
+    },
+    Metric {
+        name: "weir_calls_refused",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Calls and bodies refused for their form, with a JSON-RPC error.",
+        samples: |scrape, series| series.count(&[], scrape.tally.calls_refused),
+    },
+    Metric {
+        name: "weir_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["chain", "method", "cache"],
+        help: "Calls answered, each of a batch by itself, by how the cache took part.",
+        samples: |scrape, series| {
+            scrape.methods().try_for_each(|(chain, method, tally)| {
+                let mut marks = Mark::ALL.iter();
+                marks.try_for_each(|mark| {
+                    series.count(&[chain, method, mark.as_str()], tally.answered[mark.index()])
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_call_errors",
+        kind: Counter,
+        unit: "",
+        labels: METHOD,
+        help: "Calls answered with a JSON-RPC error of a node.",
+        samples: |scrape, series| {
+            let mut methods = scrape.methods();
+            methods.try_for_each(|(chain, name, tally)| series.count(&[chain, name], tally.errors))
+        },
+    },
+    Metric {
+        name: "weir_call_failures",
+        kind: Counter,
+        unit: "",
+        labels: METHOD,
+        help: "Calls that no node answered.",
+        samples: |scrape, series| {
+            let mut methods = scrape.methods();
+            methods.try_for_each(|(chain, name, tally)| series.count(&[chain, name], tally.failed))
+        },
+    },
+    Metric {
+        name: "weir_call_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: METHOD,
+        help: "Time from the decoded call to its answer, hits included.",
+        samples: |scrape, series| {
+            let mut methods = scrape.methods();
+            methods
+                .try_for_each(|(chain, name, tally)| series.spread(&[chain, name], &tally.latency))
+        },
+    },
+    Metric {
+        name: "weir_retries",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Further attempts after one that failed.",
+        samples: |scrape, series| series.count(&[], scrape.tally.retries),
+    },
+    Metric {
+        name: "weir_hedges",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Second nodes asked before the first had answered.",
+        samples: |scrape, series| series.count(&[], scrape.tally.hedges),
+    },
+    Metric {
+        name: "weir_hedges_won",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Second nodes that answered first.",
+        samples: |scrape, series| series.count(&[], scrape.tally.hedges_won),
+    },
+    Metric {
+        name: "weir_flights",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Calls to nodes under way that equal calls may join; brought up to date each second.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.flights),
+    },
+    Metric {
+        name: "weir_cache_enabled",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "1 if answers are kept.",
+        samples: |scrape, series| series.gauge(&[], u64::from(scrape.status.cache.enabled)),
+    },
+    Metric {
+        name: "weir_cache_entries",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Answers held in memory.",
+        samples: |scrape, series| series.gauge(&[], scrape.status.cache.entries),
+    },
+    Metric {
+        name: "weir_cache_bytes",
+        kind: Gauge,
+        unit: "bytes",
+        labels: &[],
+        help: "Bytes held by the cache, keys and bookkeeping included.",
+        samples: |scrape, series| series.gauge(&[], scrape.status.cache.bytes),
+    },
+    Metric {
+        name: "weir_cache_max_bytes",
+        kind: Gauge,
+        unit: "bytes",
+        labels: &[],
+        help: "Bytes that the cache may hold.",
+        samples: |scrape, series| series.gauge(&[], scrape.status.cache.bytes_max),
+    },
+    Metric {
+        name: "weir_cache_fills",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Answers put into the cache.",
+        samples: |scrape, series| series.count(&[], scrape.tally.fills),
+    },
+    Metric {
+        name: "weir_cache_fills_refused",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Answers that could be kept by their method but were not: too large, or outdated by a \
+               reorg or a new head while they came.",
+        samples: |scrape, series| series.count(&[], scrape.tally.fills_refused),
+    },
+    Metric {
+        name: "weir_chain_head",
+        kind: Gauge,
+        unit: "",
+        labels: &["chain"],
+        help: "Height of the served head; missing while there is none.",
+        samples: |scrape, series| {
+            each_chain(scrape, series, |chain| chain.head.as_ref().map(|head| head.number as f64))
+        },
+    },
+    Metric {
+        name: "weir_chain_head_age_seconds",
+        kind: Gauge,
+        unit: "seconds",
+        labels: &["chain"],
+        help: "Time since the served head last changed; missing while there is none.",
+        samples: |scrape, series| each_chain(scrape, series, |chain| chain.head_age_seconds),
+    },
+    Metric {
+        name: "weir_chain_finalized",
+        kind: Gauge,
+        unit: "",
+        labels: &["chain"],
+        help: "Height that no reorg may undo; missing while it is unknown.",
+        samples: |scrape, series| {
+            each_chain(scrape, series, |chain| chain.finalized.map(|number| number as f64))
+        },
+    },
+    Metric {
+        name: "weir_chain_reorgs",
+        kind: Counter,
+        unit: "",
+        labels: &["chain"],
+        help: "Reorgs of the served chain.",
+        samples: |scrape, series| {
+            let mut chains = scrape.status.chains.iter();
+            chains.try_for_each(|chain| series.count(&[&chain.name], chain.reorgs))
+        },
+    },
+    Metric {
+        name: "weir_chain_reorg_depth_max_blocks",
+        kind: Gauge,
+        unit: "blocks",
+        labels: &["chain"],
+        help: "Blocks dropped by the deepest reorg since the start.",
+        samples: |scrape, series| {
+            each_chain(scrape, series, |chain| Some(chain.reorg_depth_max as f64))
+        },
+    },
+    Metric {
+        name: "weir_group_candidates",
+        kind: Gauge,
+        unit: "",
+        labels: &["chain", "group"],
+        help: "Nodes of the group that may be chosen now.",
+        samples: |scrape, series| {
+            let chains = &scrape.status.chains;
+            let mut groups = chains
+                .iter()
+                .flat_map(|chain| chain.groups.iter().map(|group| (&chain.name, group)));
+            groups.try_for_each(|(chain, group)| {
+                series.gauge(&[chain, &group.name], group.candidates.len() as u64)
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_state",
+        kind: Gauge,
+        unit: "",
+        labels: &["chain", "node", "state"],
+        help: "1 for the state that the node is in, 0 for the others.",
+        samples: |scrape, series| {
+            scrape.nodes().try_for_each(|(chain, node)| {
+                NodeState::ALL.iter().try_for_each(|state| {
+                    let is = u64::from(node.state == *state);
+                    series.gauge(&[chain, &node.name, state.as_str()], is)
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_head",
+        kind: Gauge,
+        unit: "",
+        labels: NODE,
+        help: "Height of the node's own head; missing while it was never seen.",
+        samples: |scrape, series| {
+            let mut nodes =
+                scrape.nodes().filter_map(|(chain, node)| Some((chain, node, node.head?)));
+            nodes.try_for_each(|(chain, node, head)| series.gauge(&[chain, &node.name], head))
+        },
+    },
+    Metric {
+        name: "weir_node_lag_blocks",
+        kind: Gauge,
+        unit: "blocks",
+        labels: NODE,
+        help: "Blocks that the node is behind the served head; missing while its head was never seen.",
+        samples: |scrape, series| {
+            let mut nodes =
+                scrape.nodes().filter_map(|(chain, node)| Some((chain, node, node.lag?)));
+            nodes.try_for_each(|(chain, node, lag)| series.gauge(&[chain, &node.name], lag))
+        },
+    },
+    Metric {
+        name: "weir_node_at_head",
+        kind: Gauge,
+        unit: "",
+        labels: NODE,
+        help: "1 if the node is fit for reads at the head.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| {
+                series.gauge(&[chain, &node.name], u64::from(node.at_head))
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_in_flight",
+        kind: Gauge,
+        unit: "",
+        labels: NODE,
+        help: "Attempts at the node under way.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.gauge(&[chain, &node.name], node.in_flight))
+        },
+    },
+    Metric {
+        name: "weir_node_attempts",
+        kind: Counter,
+        unit: "",
+        labels: &["chain", "node", "outcome"],
+        help: "Attempts at the node that ended.",
+        samples: |scrape, series| {
+            scrape.nodes().try_for_each(|(chain, node)| {
+                let ok = node.attempts.saturating_sub(node.failed + node.rate_limited);
+                let outcomes =
+                    [("ok", ok), ("failed", node.failed), ("rate_limited", node.rate_limited)];
+                outcomes.into_iter().try_for_each(|(outcome, count)| {
+                    series.count(&[chain, &node.name, outcome], count)
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_attempt_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: NODE,
+        help: "Time from an attempt's start, with the wait for a connection, to its end.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| {
+                let tally = &scrape.tally.nodes[node.index];
+                series.spread(&[chain, &node.name], &tally.latency)
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_connects",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "Connections to the node that were begun for calls.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.connects))
+        },
+    },
+    Metric {
+        name: "weir_node_ejections",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "How often the node was taken out.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.ejections))
+        },
+    },
+    Metric {
+        name: "weir_node_readmissions",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "How often the node was taken back.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes
+                .try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.readmissions))
+        },
+    },
+];
+
+/// One gauge per chain that has this value.
+fn each_chain(
+    scrape: &Scrape,
+    series: &mut Series<'_>,
+    value: impl Fn(&crate::see::status::ChainStatus) -> Option<f64>,
+) -> std::fmt::Result {
+    let mut chains = scrape.status.chains.iter();
+    chains.try_for_each(|chain| match value(chain) {
+        Some(value) => series.gauge_real(&[&chain.name], value),
+        None => Ok(()),
+    })
+}

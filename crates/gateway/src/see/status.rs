@@ -1,0 +1,479 @@
+//! The gateway's state in one value: what `/status` prints as JSON and the page draws.
+//!
+//! It reads snapshots and counters and changes nothing. Of a node it knows name, host and port;
+//! the rest of its URL may hold a key and never comes here. All counts are since the start.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::tally::{MethodTally, NodeTally, Spread, Tally};
+use crate::config::{Balance, HashKey};
+use crate::front::answer::Mark;
+use crate::rules::health;
+use crate::shared::{ChainShared, Shared};
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+/// Methods shown per chain, those with the most calls; `/metrics` has all.
+const METHODS_MAX: usize = 20;
+
+/// The label of methods that the chain's table does not know.
+pub(crate) const OTHER: &str = "other";
+
+/// The whole gateway at one instant.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Time since the start.
+    pub uptime_seconds: f64,
+    /// In the order of the configuration.
+    pub chains: Vec<ChainStatus>,
+    /// The cache in memory.
+    pub cache: CacheStatus,
+    /// Sums over all chains.
+    pub totals: Totals,
+}
+
+/// One chain.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChainStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// Which method table applies.
+    pub family: &'static str,
+    /// The served head; none while no node vouches for one.
+    pub head: Option<HeadStatus>,
+    /// Time since the served head last changed.
+    pub head_age_seconds: Option<f64>,
+    /// The height that no reorg may undo.
+    pub finalized: Option<u64>,
+    /// Reorgs of the served chain.
+    pub reorgs: u64,
+    /// Blocks dropped by the deepest of them.
+    pub reorg_depth_max: u64,
+    /// Counts branch changes seen on any node.
+    pub generation: u64,
+    /// In the order of the configuration.
+    pub nodes: Vec<NodeStatus>,
+    /// In the order of the configuration.
+    pub groups: Vec<GroupStatus>,
+    /// The methods with the most calls, most first; at most 20, none without calls.
+    pub methods: Vec<MethodStatus>,
+}
+
+/// A block as a head.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeadStatus {
+    /// Height.
+    pub number: u64,
+    /// Hash, `0x` and 64 digits.
+    pub hash: String,
+}
+
+/// Whether a node may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// Yes.
+    Healthy,
+    /// It is behind the others, and called only if nobody is at the head.
+    Lagging,
+    /// It was out; one call decides whether it comes back.
+    Probing,
+    /// It asked for a rest.
+    Paused,
+    /// It failed, and is out for a while.
+    Ejected,
+    /// It serves another chain than it should, and is never called.
+    Foreign,
+}
+
+impl NodeState {
+    /// All states.
+    pub const ALL: [NodeState; 6] = [
+        NodeState::Healthy,
+        NodeState::Lagging,
+        NodeState::Probing,
+        NodeState::Paused,
+        NodeState::Ejected,
+        NodeState::Foreign,
+    ];
+
+    /// The word in JSON, metrics and on the page.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Healthy => "healthy",
+            NodeState::Lagging => "lagging",
+            NodeState::Probing => "probing",
+            NodeState::Paused => "paused",
+            NodeState::Ejected => "ejected",
+            NodeState::Foreign => "foreign",
+        }
+    }
+}
+
+/// One node.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeStatus {
+    /// Its place in the configuration.
+    #[serde(skip)]
+    pub(crate) index: usize,
+    /// As in the configuration.
+    pub name: String,
+    /// Host and port; parts of the host that look like a key are masked.
+    pub place: String,
+    /// Whether it may be called.
+    pub state: NodeState,
+    /// Time until the state ends by itself: until the probe of an ejected node, until the end of a
+    /// paused node's rest.
+    pub state_ends_seconds: Option<f64>,
+    /// Its own head; none if it was never seen.
+    pub head: Option<u64>,
+    /// Blocks that it is behind the served head; none if its head was never seen.
+    pub lag: Option<u64>,
+    /// Fit for reads at the head.
+    pub at_head: bool,
+    /// It holds the served chain's block at the lower of the two heads.
+    pub consistent: bool,
+    /// Share of calls relative to other nodes.
+    pub weight: u32,
+    /// Used only while no other node of the group can be used.
+    pub backup: bool,
+    /// Attempts under way.
+    pub in_flight: u64,
+    /// Attempts that ended.
+    pub attempts: u64,
+    /// Of those, the ones that the node failed.
+    pub failed: u64,
+    /// Of those, the ones that were refused because the node limits its rate.
+    pub rate_limited: u64,
+    /// Connections that were begun.
+    pub connects: u64,
+    /// How often it was taken out.
+    pub ejections: u64,
+    /// How often it was taken back.
+    pub readmissions: u64,
+    /// Median duration of attempts, from the buckets of `/metrics`.
+    pub latency_p50_ms: Option<f64>,
+    /// The duration that one attempt of a hundred is over.
+    pub latency_p99_ms: Option<f64>,
+}
+
+/// One group.
+#[derive(Debug, Clone, Serialize)]
+pub struct GroupStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// How one of its nodes is chosen.
+    pub balance: String,
+    /// Names of the nodes that may be chosen now.
+    pub candidates: Vec<String>,
+}
+
+/// One method of one chain.
+#[derive(Debug, Clone, Serialize)]
+pub struct MethodStatus {
+    /// Its name; `other` for all that the chain's table does not know.
+    pub name: String,
+    /// Calls answered.
+    pub calls: u64,
+    /// Of those, answered from memory or without asking a node.
+    pub hit: u64,
+    /// Of those, answered by a node, with an answer that could be kept.
+    pub miss: u64,
+    /// Of those, answered by a call to a node that another client had begun.
+    pub join: u64,
+    /// Of those, answered by a node, with an answer that may not be kept.
+    pub bypass: u64,
+    /// Answers that are a node's JSON-RPC error.
+    pub errors: u64,
+    /// Calls that no node answered.
+    pub failed: u64,
+    /// Median time from the decoded call to its answer, from the buckets of `/metrics`.
+    pub latency_p50_ms: Option<f64>,
+    /// The time that one call of a hundred is over.
+    pub latency_p99_ms: Option<f64>,
+}
+
+/// The cache in memory.
+#[derive(Debug, Clone, Serialize)]
+pub struct CacheStatus {
+    /// Whether answers are kept.
+    pub enabled: bool,
+    /// Answers held.
+    pub entries: u64,
+    /// Bytes held, keys and bookkeeping included.
+    pub bytes: u64,
+    /// Bytes that may be held.
+    pub bytes_max: u64,
+    /// Calls answered from memory or without asking a node.
+    pub hits: u64,
+    /// Calls answered by a node, with an answer that could be kept.
+    pub misses: u64,
+    /// Calls answered by a call that another client had begun.
+    pub joins: u64,
+    /// Calls whose answer may not be kept.
+    pub bypasses: u64,
+    /// Hits as a share of hits, misses and joins; none before the first of them.
+    pub hit_ratio: Option<f64>,
+}
+
+/// Sums over all chains and threads.
+#[derive(Debug, Clone, Serialize)]
+pub struct Totals {
+    /// Client connections that are open.
+    pub connections_open: u64,
+    /// Client connections that were accepted.
+    pub connections_accepted: u64,
+    /// Client connections closed at once, because the most that are allowed were open.
+    pub connections_refused: u64,
+    /// HTTP requests with a body that was looked at.
+    pub requests: u64,
+    /// Of those, batches.
+    pub batches: u64,
+    /// Calls answered, each of a batch by itself.
+    pub calls: u64,
+    /// Calls refused for their form.
+    pub calls_refused: u64,
+    /// Calls that asked for no answer.
+    pub notifications: u64,
+    /// HTTP requests refused as a whole, by status.
+    pub refused: Vec<Refused>,
+    /// Answers that are a node's JSON-RPC error.
+    pub errors: u64,
+    /// Calls that no node answered.
+    pub failed: u64,
+    /// Further attempts after one that failed.
+    pub retries: u64,
+    /// Second nodes asked before the first had answered.
+    pub hedges: u64,
+    /// Of those, the ones that answered first.
+    pub hedges_won: u64,
+    /// Attempts at nodes under way.
+    pub in_flight: u64,
+    /// Calls to nodes under way that equal calls may join.
+    pub flights: u64,
+}
+
+/// HTTP requests refused with one status.
+#[derive(Debug, Clone, Serialize)]
+pub struct Refused {
+    /// The HTTP status.
+    pub status: u16,
+    /// How many.
+    pub requests: u64,
+}
+
+impl Status {
+    /// The state now.
+    pub(crate) fn of(shared: &Shared) -> Status {
+        Status::with(shared, &Tally::of(&shared.counters))
+    }
+
+    /// The state now, with counters that were added up before.
+    pub(crate) fn with(shared: &Shared, tally: &Tally) -> Status {
+        let chains = shared
+            .chains
+            .iter()
+            .enumerate()
+            .map(|(index, chain)| chain_status(shared, tally, index, chain))
+            .collect();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: seconds(shared.now()),
+            chains,
+            cache: cache_status(shared, tally),
+            totals: totals(tally),
+        }
+    }
+
+    /// Why the gateway should get no traffic, as far as the nodes go: chains without a head or
+    /// without a node that may be called. Empty when all is well.
+    pub(crate) fn unready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for chain in &self.chains {
+            let usable =
+                |node: &NodeStatus| matches!(node.state, NodeState::Healthy | NodeState::Lagging);
+            if !chain.nodes.iter().any(usable) {
+                reasons.push(format!("chain {}: no node can be used", chain.name));
+            }
+            if chain.head.is_none() {
+                reasons.push(format!("chain {}: no head was seen", chain.name));
+            }
+        }
+        reasons
+    }
+}
+
+/// The name of the method at this place of a chain's table.
+pub(crate) fn method_names(chain: &ChainShared) -> impl Iterator<Item = &'static str> {
+    chain.family.methods().map(|method| method.name).chain(std::iter::once(OTHER))
+}
+
+/// The hash as it is written in JSON-RPC.
+fn hex(hash: &[u8; 32]) -> String {
+    let digits = hash.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]));
+    "0x".chars().chain(digits).collect()
+}
+
+/// Rounded to milliseconds: more digits would only make the JSON harder to read.
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
+/// Rounded to microseconds.
+fn quantile_ms(spread: &Spread, share: f64) -> Option<f64> {
+    spread.quantile_ms(share).map(|ms| (ms * 1000.0).round() / 1000.0)
+}
+
+fn chain_status(shared: &Shared, tally: &Tally, index: usize, chain: &ChainShared) -> ChainStatus {
+    let config = &shared.config.chains[index];
+    let view = chain.view.load();
+    let now = shared.now();
+    ChainStatus {
+        name: chain.name.to_string(),
+        family: chain.family.name().as_str(),
+        head: view.head.map(|head| HeadStatus { number: head.number, hash: hex(&head.hash) }),
+        head_age_seconds: view.head.map(|_| seconds(now.saturating_sub(chain.head_since()))),
+        finalized: view.finalized,
+        reorgs: chain.reorgs.load(std::sync::atomic::Ordering::Relaxed),
+        reorg_depth_max: chain.reorg_depth_max.load(std::sync::atomic::Ordering::Relaxed),
+        generation: view.generation,
+        nodes: config
+            .nodes
+            .iter()
+            .map(|&node| node_status(shared, &tally.nodes[node], node, now))
+            .collect(),
+        groups: config.groups.iter().map(|&group| group_status(shared, group)).collect(),
+        methods: method_statuses(chain, &tally.methods[index]),
+    }
+}
+
+fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) -> NodeStatus {
+    let node = &shared.nodes[index];
+    let view = shared.chains[node.config.chain].view.load();
+    let seen = view.nodes.get(node.place).copied().unwrap_or_default();
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let (state, until) = if node.foreign.load(relaxed) {
+        (NodeState::Foreign, None)
+    } else {
+        state_of(node.health.lock().state(now))
+    };
+    NodeStatus {
+        index,
+        name: node.config.name.to_string(),
+        place: node.config.url.place(),
+        state,
+        state_ends_seconds: until.map(|until| seconds(until.saturating_sub(now))),
+        head: seen.head,
+        lag: seen.head.map(|_| seen.lag),
+        at_head: seen.at_head,
+        consistent: seen.consistent,
+        weight: node.config.weight,
+        backup: node.config.backup,
+        in_flight: tally.in_flight,
+        attempts: tally.attempts,
+        failed: tally.failed,
+        rate_limited: tally.rate_limited,
+        connects: tally.connects,
+        ejections: node.ejections.load(relaxed),
+        readmissions: node.readmissions.load(relaxed),
+        latency_p50_ms: quantile_ms(&tally.latency, 0.5),
+        latency_p99_ms: quantile_ms(&tally.latency, 0.99),
+    }
+}
+
+fn state_of(state: health::NodeState) -> (NodeState, Option<Duration>) {
+    match state {
+        health::NodeState::Healthy => (NodeState::Healthy, None),
+        health::NodeState::Lagging => (NodeState::Lagging, None),
+        health::NodeState::Probing => (NodeState::Probing, None),
+        health::NodeState::Paused { until } => (NodeState::Paused, Some(until)),
+        health::NodeState::Ejected { until } => (NodeState::Ejected, Some(until)),
+    }
+}
+
+fn group_status(shared: &Shared, index: usize) -> GroupStatus {
+    let config = &shared.config.groups[index];
+    let candidates = shared.groups[index].candidates.load();
+    let name = |place: &u16| {
+        let node = config.nodes[usize::from(*place)];
+        shared.config.nodes[node].name.to_string()
+    };
+    GroupStatus {
+        name: config.name.to_string(),
+        balance: match &config.balance {
+            Balance::LeastLoaded => "least_loaded".to_owned(),
+            Balance::Weighted => "weighted".to_owned(),
+            Balance::Hash { key, .. } => match key {
+                HashKey::Call => "hash of the call".to_owned(),
+                HashKey::Client => "hash of the client".to_owned(),
+                HashKey::Header(name) => format!("hash of header {name}"),
+            },
+        },
+        candidates: candidates.places.iter().map(name).collect(),
+    }
+}
+
+fn method_statuses(chain: &ChainShared, tallies: &[MethodTally]) -> Vec<MethodStatus> {
+    let mut called: Vec<_> =
+        method_names(chain).zip(tallies).filter(|(_, tally)| tally.calls() > 0).collect();
+    called.sort_by_key(|(_, tally)| std::cmp::Reverse(tally.calls()));
+    called.truncate(METHODS_MAX);
+    let status = |(name, tally): (&str, &MethodTally)| MethodStatus {
+        name: name.to_owned(),
+        calls: tally.calls(),
+        hit: tally.answered[Mark::Hit.index()],
+        miss: tally.answered[Mark::Miss.index()],
+        join: tally.answered[Mark::Join.index()],
+        bypass: tally.answered[Mark::Bypass.index()],
+        errors: tally.errors,
+        failed: tally.failed,
+        latency_p50_ms: quantile_ms(&tally.latency, 0.5),
+        latency_p99_ms: quantile_ms(&tally.latency, 0.99),
+    };
+    called.into_iter().map(status).collect()
+}
+
+fn cache_status(shared: &Shared, tally: &Tally) -> CacheStatus {
+    let [hits, misses, joins, bypasses] =
+        [Mark::Hit, Mark::Miss, Mark::Join, Mark::Bypass].map(|mark| tally.answered(mark));
+    let judged = hits + misses + joins;
+    CacheStatus {
+        enabled: shared.cache.is_some(),
+        entries: shared.cache.as_ref().map_or(0, |cache| cache.len() as u64),
+        bytes: shared.cache.as_ref().map_or(0, |cache| cache.bytes()),
+        bytes_max: shared.config.cache.bytes_max as u64,
+        hits,
+        misses,
+        joins,
+        bypasses,
+        hit_ratio: (judged > 0).then(|| hits as f64 / judged as f64),
+    }
+}
+
+fn totals(tally: &Tally) -> Totals {
+    let refused = |&(status, requests): &(u16, u64)| Refused { status, requests };
+    Totals {
+        connections_open: tally.connections_open,
+        connections_accepted: tally.connections_accepted,
+        connections_refused: tally.connections_refused,
+        requests: tally.requests,
+        batches: tally.batches,
+        calls: tally.calls(),
+        calls_refused: tally.calls_refused,
+        notifications: tally.notifications,
+        refused: tally.refused.iter().map(refused).collect(),
+        errors: tally.methods.iter().flatten().map(|method| method.errors).sum(),
+        failed: tally.methods.iter().flatten().map(|method| method.failed).sum(),
+        retries: tally.retries,
+        hedges: tally.hedges,
+        hedges_won: tally.hedges_won,
+        in_flight: tally.nodes.iter().map(|node| node.in_flight).sum(),
+        flights: tally.flights,
+    }
+}

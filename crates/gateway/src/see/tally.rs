@@ -1,0 +1,182 @@
+//! The counters of all threads added up.
+//!
+//! Numbers are read one after the other while threads go on counting, so sums of different numbers
+//! may differ by the calls of that instant; each number by itself never falls. What they mean is
+//! said in `counters.rs`, what is shown of them in `status.rs` and `metrics.rs`.
+
+use std::sync::Arc;
+
+use super::counters::{Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts};
+use crate::front::answer::Mark;
+
+#[cfg(test)]
+mod tests;
+
+/// Everything that was counted since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// By chain, then by method; the last one is every unknown method.
+    pub(crate) methods: Vec<Vec<MethodTally>>,
+    /// By node.
+    pub(crate) nodes: Vec<NodeTally>,
+    pub(crate) connections_accepted: u64,
+    pub(crate) connections_open: u64,
+    pub(crate) connections_refused: u64,
+    pub(crate) requests: u64,
+    pub(crate) batches: u64,
+    /// By HTTP status.
+    pub(crate) refused: Vec<(u16, u64)>,
+    pub(crate) calls_refused: u64,
+    pub(crate) notifications: u64,
+    pub(crate) retries: u64,
+    pub(crate) hedges: u64,
+    pub(crate) hedges_won: u64,
+    pub(crate) fills: u64,
+    pub(crate) fills_refused: u64,
+    pub(crate) flights: u64,
+}
+
+/// What happened to the calls of one method.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct MethodTally {
+    /// By [`Mark`].
+    pub(crate) answered: [u64; Mark::ALL.len()],
+    pub(crate) errors: u64,
+    pub(crate) failed: u64,
+    pub(crate) latency: Spread,
+}
+
+/// What happened to the attempts at one node.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct NodeTally {
+    pub(crate) attempts: u64,
+    pub(crate) failed: u64,
+    pub(crate) rate_limited: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) connects: u64,
+    pub(crate) latency: Spread,
+}
+
+/// How latencies are spread over the buckets of [`LATENCY_BOUNDS`] and one beyond.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Spread {
+    pub(crate) buckets: [u64; LATENCY_BOUNDS.len() + 1],
+    pub(crate) sum_micros: u64,
+}
+
+impl Tally {
+    /// Adds up these threads.
+    pub(crate) fn of(threads: &[Arc<Counters>]) -> Tally {
+        // Closed before opened: a connection that comes and goes in between is then counted as open,
+        // and never as minus one.
+        let closed: u64 = threads.iter().map(|thread| thread.connections_closed.get()).sum();
+        let mut tally = Tally::default();
+        threads.iter().for_each(|thread| tally.add(thread));
+        tally.connections_open = tally.connections_accepted.saturating_sub(closed);
+        tally
+    }
+
+    /// Calls answered with this mark, over all chains and methods.
+    pub(crate) fn answered(&self, mark: Mark) -> u64 {
+        self.methods.iter().flatten().map(|method| method.answered[mark.index()]).sum()
+    }
+
+    /// Calls answered, over all chains and methods.
+    pub(crate) fn calls(&self) -> u64 {
+        self.methods.iter().flatten().map(MethodTally::calls).sum()
+    }
+
+    fn add(&mut self, thread: &Counters) {
+        self.methods.resize_with(thread.methods.len(), Vec::new);
+        for (sums, counts) in self.methods.iter_mut().zip(&thread.methods) {
+            sums.resize_with(counts.len(), MethodTally::default);
+            sums.iter_mut().zip(counts).for_each(|(sum, counts)| sum.add(counts));
+        }
+        self.nodes.resize_with(thread.nodes.len(), NodeTally::default);
+        self.nodes.iter_mut().zip(&thread.nodes).for_each(|(sum, counts)| sum.add(counts));
+        self.refused.resize(thread.refusals().count(), (0, 0));
+        for (sum, (status, count)) in self.refused.iter_mut().zip(thread.refusals()) {
+            *sum = (status, sum.1 + count);
+        }
+        let sums: [(&mut u64, &Count); 12] = [
+            (&mut self.connections_accepted, &thread.connections_opened),
+            (&mut self.connections_refused, &thread.connections_refused),
+            (&mut self.requests, &thread.requests),
+            (&mut self.batches, &thread.batches),
+            (&mut self.calls_refused, &thread.calls_refused),
+            (&mut self.notifications, &thread.notifications),
+            (&mut self.retries, &thread.retries),
+            (&mut self.hedges, &thread.hedges),
+            (&mut self.hedges_won, &thread.hedges_won),
+            (&mut self.fills, &thread.fills),
+            (&mut self.fills_refused, &thread.fills_refused),
+            (&mut self.flights, &thread.flights),
+        ];
+        for (sum, count) in sums {
+            *sum += count.get();
+        }
+    }
+}
+
+impl MethodTally {
+    /// Calls answered, whatever with.
+    pub(crate) fn calls(&self) -> u64 {
+        self.answered.iter().sum()
+    }
+
+    fn add(&mut self, counts: &MethodCounts) {
+        for (sum, count) in self.answered.iter_mut().zip(&counts.answered) {
+            *sum += count.get();
+        }
+        self.errors += counts.errors.get();
+        self.failed += counts.failed.get();
+        self.latency.add(&counts.latency);
+    }
+}
+
+impl NodeTally {
+    fn add(&mut self, counts: &NodeCounts) {
+        self.attempts += counts.attempts.get();
+        self.failed += counts.failed.get();
+        self.rate_limited += counts.rate_limited.get();
+        self.in_flight += counts.in_flight.get();
+        self.connects += counts.connects.get();
+        self.latency.add(&counts.latency);
+    }
+}
+
+impl Spread {
+    /// How many latencies there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The latency below which this share (0 to 1) lies, in milliseconds, taken as evenly spread
+    /// within its bucket, as Prometheus' `histogram_quantile` does. None without latencies; the
+    /// last bound where it lies beyond it.
+    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let rank = share * count as f64;
+        let mut below = 0u64;
+        let mut lower = 0.0;
+        for (bucket, upper) in self.buckets.iter().zip(LATENCY_BOUNDS) {
+            if *bucket > 0 && (below + bucket) as f64 >= rank {
+                let within = (rank - below as f64) / *bucket as f64;
+                return Some((lower + (upper - lower) * within) * 1000.0);
+            }
+            below += bucket;
+            lower = upper;
+        }
+        Some(lower * 1000.0)
+    }
+
+    fn add(&mut self, latencies: &Latencies) {
+        for (sum, bucket) in self.buckets.iter_mut().zip(&latencies.buckets) {
+            *sum += bucket.get();
+        }
+        self.sum_micros += latencies.sum_micros.get();
+    }
+}
