@@ -3,7 +3,7 @@
 //!
 //! | request | body | does |
 //! | --- | --- | --- |
-//! | `GET /state` | - | tells `{name, up, head, world_head, finalized, tally, settings}` |
+//! | `GET /state` | - | tells `{name, up, head, world_head, finalized, pool, tally, settings}` |
 //! | `POST /faults` | settings | merges the members given into the settings (RFC 7396: `null` resets a member) |
 //! | `POST /lag` | `{"blocks": N}` | stands N blocks behind |
 //! | `POST /freeze` | - | sees no newer block |
@@ -162,6 +162,7 @@ fn state(listening: &Listening) -> Value {
         "head": head,
         "world_head": node.world().map(|world| world.height_at(now)),
         "finalized": node.world().zip(head).map(|(world, head)| world.finalized(head)),
+        "pool": node.world().map(|world| world.pool_len()),
         "tally": node.tally(),
         "settings": &*node.settings(),
     })

@@ -37,6 +37,8 @@ pub mod admin;
 
 pub mod replay;
 
+pub mod oracle;
+
 pub mod seed;
 
 mod bech32;

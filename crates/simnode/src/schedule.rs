@@ -254,4 +254,4 @@ fn repeat(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
 }
 
 /// Names the stream of reorg depths.
-const DRAW_REORG: u64 = 0x7265_6f72_67;
+const DRAW_REORG: u64 = 6;

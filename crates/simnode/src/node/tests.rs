@@ -1,1 +1,276 @@
-//! Placeholder
+//! Goal: settings do what they say. Method: requests given to `Node::serve` in virtual time, so that
+//! waits are measured exactly and nothing sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use super::settings::{
+    Capacity, ErrorKind, Fault, FaultRule, Latency, Over, Rate, Settings, SettingsFault,
+};
+use super::{Node, Served};
+use crate::schedule::WorldOptions;
+use crate::world::World;
+
+fn node() -> Arc<Node> {
+    let options = WorldOptions { height_start: 20, ..WorldOptions::default() };
+    Node::new("a", Arc::new(World::new(options).unwrap()))
+}
+
+async fn send(node: &Node, body: &str) -> String {
+    match node.serve(body.as_bytes()).await {
+        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn ask(node: &Node, method: &str) -> Value {
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": [] });
+    serde_json::from_str(&send(node, &call.to_string()).await).unwrap()
+}
+
+async fn milliseconds(work: impl Future) -> u128 {
+    let start = Instant::now();
+    work.await;
+    // Timers of tokio are rounded up to the next millisecond.
+    (Instant::now() - start).as_millis()
+}
+
+#[tokio::test(start_paused = true)]
+async fn envelopes_are_as_geth_writes_them() {
+    let node = node();
+    let call = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_chainId"}}"#);
+    for id in ["1", "-0.50e3", "\"a\\u0062\"", "null", "123456789012345678901234567890"] {
+        let answer = send(&node, &call(id)).await;
+        assert_eq!(answer, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x67932"}}"#));
+    }
+    let notification = r#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;
+    assert_eq!(send(&node, notification).await, "");
+    let batch = format!("[{},1,{notification},{}]", call("7"), call("7"));
+    assert_eq!(
+        send(&node, &batch).await,
+        r#"[{"jsonrpc":"2.0","id":7,"result":"0x67932"},{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}},{"jsonrpc":"2.0","id":7,"result":"0x67932"}]"#
+    );
+    assert_eq!(send(&node, &format!("[{notification}]")).await, "");
+    let refused = send(&node, "{").await;
+    assert!(refused.contains("-32700"), "{refused}");
+    let many = format!("[{}]", vec![call("1"); 1_001].join(","));
+    let refused = send(&node, &many).await;
+    assert!(refused.contains("-32600") && refused.len() < 200, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn views_differ_by_lag_delay_freeze_and_lie() {
+    let node = node();
+    let head = async || ask(&node, "eth_blockNumber").await["result"].clone();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(head().await, "0x1e");
+    node.set(|settings| settings.lag_blocks = 4).unwrap();
+    assert_eq!(head().await, "0x1a");
+    node.set(|settings| {
+        *settings = Settings { delay: Duration::from_millis(1_500), ..Settings::default() };
+    })
+    .unwrap();
+    assert_eq!(head().await, "0x1c");
+    node.set(|settings| *settings = Settings::default()).unwrap();
+    node.freeze();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(head().await, "0x1e");
+    node.thaw();
+    assert_eq!(head().await, "0x28");
+    node.set(|settings| settings.ahead_blocks = 16).unwrap();
+    assert_eq!(head().await, "0x38");
+}
+
+#[tokio::test(start_paused = true)]
+async fn latency_is_waited_for_by_method() {
+    let node = node();
+    node.set(|settings| {
+        settings.latency = Latency::Constant { ms: 10.0 };
+        let slow = Latency::Constant { ms: 70.0 };
+        settings.method_latency.insert("eth_gasPrice".to_owned(), slow);
+    })
+    .unwrap();
+    assert_eq!(milliseconds(ask(&node, "eth_chainId")).await, 10);
+    assert_eq!(milliseconds(ask(&node, "eth_gasPrice")).await, 70);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_make_a_queue_and_refuse_above_it() {
+    let node = node();
+    let service = Duration::from_millis(100);
+    node.set(|settings| {
+        settings.capacity = Some(Capacity { slots: 2, service, queue_max: 2 });
+    })
+    .unwrap();
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                let start = Instant::now();
+                let answer = ask(&node, "eth_chainId").await;
+                (answer["error"]["code"].clone(), (Instant::now() - start).as_millis())
+            })
+        })
+        .collect();
+    let mut seen = Vec::new();
+    for task in tasks {
+        seen.push(task.await.unwrap());
+    }
+    let null = Value::Null;
+    assert_eq!(
+        seen,
+        [
+            (null.clone(), 100),
+            (null.clone(), 100),
+            (null.clone(), 200),
+            (null, 200),
+            (json!(-32005), 0)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_queues_refuses_or_hangs() {
+    let node = node();
+    let with = |over: Over| {
+        let rate = Rate { per_second: 10.0, burst: 2.0, over };
+        node.set(|settings| {
+            settings.rates.insert("eth_chainId".to_owned(), rate);
+        })
+        .unwrap();
+    };
+    with(Over::Queue);
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        waits.push(milliseconds(ask(&node, "eth_chainId")).await);
+    }
+    assert_eq!(waits, [0, 0, 100, 100]);
+    assert_eq!(milliseconds(ask(&node, "net_version")).await, 0, "another method is free");
+
+    with(Over::Error { code: -32005 });
+    let mut codes = Vec::new();
+    for _ in 0..3 {
+        codes.push(ask(&node, "eth_chainId").await["error"]["code"].clone());
+    }
+    assert_eq!(codes, [Value::Null, Value::Null, json!(-32005)]);
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert!(ask(&node, "eth_chainId").await["result"].is_string(), "refilled");
+
+    with(Over::TooManyRequests { retry_after_s: 7 });
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    node.serve(call).await;
+    node.serve(call).await;
+    let refused = node.serve(call).await;
+    let Served::Whole { status, retry_after_s, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!((status, retry_after_s), (429, Some(7)));
+
+    with(Over::Hang);
+    node.serve(call).await;
+    node.serve(call).await;
+    let hung = timeout(Duration::from_secs(3_600), node.serve(call)).await;
+    assert!(hung.is_err(), "{hung:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_fault_spoils_in_its_way() {
+    let node = node();
+    let call = r#"{"jsonrpc":"2.0","id":5,"method":"eth_chainId"}"#;
+    let spoilt = async |fault: Fault| {
+        node.set(|settings| settings.faults = vec![FaultRule::always(fault)]).unwrap();
+        node.serve(call.as_bytes()).await
+    };
+    let text = |served: Served| match served {
+        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(spoilt(Fault::Close).await, Served::Close);
+    assert_eq!(spoilt(Fault::Reset).await, Served::Reset);
+    assert!(matches!(spoilt(Fault::Truncate).await, Served::Truncated(_)));
+    let slow = spoilt(Fault::SlowBody { bytes_per_second: 9 }).await;
+    assert!(matches!(slow, Served::Slow { bytes_per_second: 9, .. }));
+    assert!(text(spoilt(Fault::Html).await).starts_with("<!DOCTYPE html>"));
+    assert!(text(spoilt(Fault::WrongId).await).contains("\"id\":987654321,"));
+    assert_eq!(text(spoilt(Fault::DuplicateId).await).matches("\"id\":5").count(), 2);
+    let both = text(spoilt(Fault::ResultAndError).await);
+    assert!(both.contains("\"result\"") && both.contains("\"error\""));
+    let neither = text(spoilt(Fault::NeitherResultNorError).await);
+    assert_eq!(neither, r#"{"jsonrpc":"2.0","id":5}"#);
+    serde_json::from_str::<Value>(&text(spoilt(Fault::NotJson).await)).unwrap_err();
+    let busy = spoilt(Fault::TooManyRequests { retry_after_s: 3 }).await;
+    assert!(matches!(busy, Served::Whole { status: 429, retry_after_s: Some(3), .. }));
+    let unavailable = spoilt(Fault::Unavailable).await;
+    assert!(matches!(unavailable, Served::Whole { status: 503, .. }));
+    let error = text(spoilt(Fault::Error { error: ErrorKind::HeaderNotFound }).await);
+    assert!(error.contains("\"message\":\"header not found\""), "{error}");
+    let hung = timeout(Duration::from_secs(60), spoilt(Fault::Hang)).await;
+    assert!(hung.is_err());
+    assert_eq!(node.tally().faults, 14);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_rules_mind_method_times_and_share() {
+    let node = node();
+    let method = Some("eth_chainId".to_owned());
+    let rule = FaultRule { method, times: Some(2), ..FaultRule::always(Fault::NotJson) };
+    node.set(|settings| settings.faults = vec![rule]).unwrap();
+    assert!(ask(&node, "net_version").await["result"].is_string());
+    let call = r#"[{"jsonrpc":"2.0","id":5,"method":"eth_chainId"}]"#;
+    let mut spoilt = 0;
+    for _ in 0..5 {
+        spoilt += u32::from(serde_json::from_str::<Value>(&send(&node, call).await).is_err());
+    }
+    assert_eq!(spoilt, 2);
+    let rule = FaultRule { share: 0.25, ..FaultRule::always(Fault::NotJson) };
+    node.set(|settings| settings.faults = vec![rule]).unwrap();
+    let mut spoilt = 0;
+    for _ in 0..1_000 {
+        spoilt += u32::from(serde_json::from_str::<Value>(&send(&node, call).await).is_err());
+    }
+    assert!((200..300).contains(&spoilt), "{spoilt} of 1000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_may_be_missing() {
+    let node = node();
+    node.set(|settings| {
+        settings.unsupported.insert("eth_chainId".to_owned());
+    })
+    .unwrap();
+    assert_eq!(ask(&node, "eth_chainId").await["error"]["code"], -32601);
+}
+
+#[tokio::test(start_paused = true)]
+async fn impossible_settings_are_refused_and_nothing_changes() {
+    let node = node();
+    let refused = node.set(|settings| {
+        settings.lag_blocks = 9;
+        let rule = FaultRule { share: 1.5, ..FaultRule::always(Fault::Close) };
+        settings.faults = vec![rule];
+    });
+    assert_eq!(refused, Err(SettingsFault::Share(1.5)));
+    assert_eq!(*node.settings(), Settings::default());
+    let refused = node.set(|settings| {
+        settings.latency = Latency::Uniform { low_ms: 2.0, high_ms: 1.0 };
+    });
+    assert!(matches!(refused, Err(SettingsFault::Latency(_))));
+    let service = Duration::ZERO;
+    let refused =
+        node.set(|settings| settings.capacity = Some(Capacity { slots: 0, service, queue_max: 1 }));
+    assert_eq!(refused, Err(SettingsFault::Slots));
+}
+
+#[test]
+fn settings_round_trip_as_json() {
+    let mut settings = Settings { delay: Duration::from_micros(1_500), ..Settings::default() };
+    settings.faults.push(FaultRule::always(Fault::Error { error: ErrorKind::MissingTrieNode }));
+    settings.latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.5 };
+    settings.capacity =
+        Some(Capacity { slots: 1, service: Duration::from_millis(5), queue_max: 10 });
+    let text = serde_json::to_string(&settings).unwrap();
+    assert!(text.contains("\"delay_ms\":1.5"), "{text}");
+    assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+    serde_json::from_str::<Settings>("{\"lagg\":1}").unwrap_err();
+}

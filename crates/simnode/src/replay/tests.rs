@@ -1,1 +1,160 @@
-//! Placeholder
+//! Goal: recorded answers come back byte for byte under the caller's id. Method: every recorded
+//! exchange of the repository's fixtures, sent to a replaying node.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use alloy_primitives::B256;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{FixedHead, Members, Recording, RecordingFault, key};
+use crate::node::{Node, Served};
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
+}
+
+const HEAD: FixedHead = FixedHead {
+    chain_id: 1,
+    number: 22_431_090,
+    hash: B256::repeat_byte(2),
+    parent: B256::repeat_byte(1),
+    finalized: 22_431_000,
+};
+
+async fn send(node: &Node, request: &str) -> String {
+    match node.serve(request.as_bytes()).await {
+        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Compares an answer with the recorded one: result or error, each as raw text.
+fn check_one(request: &RawValue, recorded: &RawValue, answer: &RawValue, at: &Path) -> bool {
+    let members = |raw: &'_ RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
+    let Ok(call) = serde_json::from_str::<Members<'_>>(request.get()) else { return false };
+    let recorded_members: Members<'_> = serde_json::from_str(recorded.get()).unwrap();
+    let answered: Members<'_> = serde_json::from_str(answer.get()).unwrap();
+    assert_eq!(answered["id"].get(), call["id"].get(), "{}", at.display());
+    let text = |all: &Members<'_>, name: &str| all.get(name).map(|raw| raw.get().to_owned());
+    if !call.contains_key("method") || text(&recorded_members, "result").is_none() {
+        // Refused by the decoder, recorded as an error, or recorded without an answer.
+        let due = &members(recorded)["error"]["code"];
+        if !due.is_null() {
+            assert_eq!(&members(answer)["error"]["code"], due, "{}", at.display());
+        }
+        return !due.is_null();
+    }
+    let same = text(&answered, "result") == text(&recorded_members, "result");
+    assert!(same, "{}: {} differs", at.display(), request.get());
+    true
+}
+
+async fn replay(recording: Recording) -> usize {
+    let recording = Arc::new(recording);
+    let node = Node::replaying("r", Arc::clone(&recording));
+    let mut compared = 0;
+    for exchanged in recording.exchanges() {
+        let answer = send(&node, &exchanged.request).await;
+        if exchanged.request.starts_with('[') {
+            let list = |text: &str| -> Vec<Box<RawValue>> { serde_json::from_str(text).unwrap() };
+            let answers = list(&answer);
+            let requests = list(&exchanged.request);
+            let recorded = list(&exchanged.response);
+            assert_eq!(answers.len(), recorded.len());
+            for at in 0..answers.len() {
+                let same = check_one(&requests[at], &recorded[at], &answers[at], &exchanged.file);
+                compared += usize::from(same);
+            }
+        } else {
+            let raw = |text: &str| serde_json::from_str::<Box<RawValue>>(text).unwrap();
+            let (request, recorded) = (raw(&exchanged.request), raw(&exchanged.response));
+            let same = check_one(&request, &recorded, &raw(&answer), &exchanged.file);
+            compared += usize::from(same);
+        }
+    }
+    compared
+}
+
+#[tokio::test]
+async fn recorded_mainnet_requests_come_back_as_recorded() {
+    let mut recording = Recording::new(Some(HEAD));
+    let count = recording.add_pairs_folder(&fixture("mainnet/erigon-rpc-tests")).unwrap();
+    assert!(count >= 160, "{count} exchanges");
+    assert_eq!(recording.conflicts(), 0);
+    let compared = replay(recording).await;
+    assert!(compared >= 130, "only {compared} compared");
+}
+
+#[tokio::test]
+async fn recorded_harmony_samples_come_back_as_recorded() {
+    let mut recording = Recording::new(None);
+    let count = recording.add_pairs(&fixture("harmony/docs-samples.json")).unwrap();
+    assert_eq!(count, 73);
+    let conflicts = recording.conflicts();
+    assert_eq!(conflicts, 0);
+    assert!(replay(recording).await >= 70);
+}
+
+#[tokio::test]
+async fn blocks_and_receipts_are_answers() {
+    let mut recording = Recording::new(Some(HEAD));
+    let (number, hash) =
+        recording.add_block(&fixture("mainnet/nimbus-blocks/block_0x17a2d23.json")).unwrap();
+    assert_eq!(number, 24_784_163);
+    let receipts = recording.add_receipts(&fixture("mainnet/helios/receipts.json")).unwrap();
+    assert_eq!(receipts, 202);
+    let node = Node::replaying("r", Arc::new(recording));
+    let ask = async |method: &str, params: String| {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{params}}}"#);
+        send(&node, &call).await
+    };
+    let block = std::fs::read_to_string(fixture("mainnet/nimbus-blocks/block_0x17a2d23.json"));
+    let block = block.unwrap();
+    let due = format!(r#"{{"jsonrpc":"2.0","id":"x","result":{}}}"#, block.trim());
+    assert!(ask("eth_getBlockByNumber", format!("[\"{number:#x}\", true]")).await == due);
+    assert!(ask("eth_getBlockByHash", format!("[ \"{hash}\",true ]")).await == due);
+    let all = ask("eth_getBlockReceipts", "[\"0x14e8d38\"]".to_owned()).await;
+    assert!(all.len() > 500_000);
+    let unknown = ask("eth_getBlockReceipts", "[\"0x1\"]".to_owned()).await;
+    assert!(unknown.contains("-32601"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_fixed_head_answers_polls() {
+    let node = Node::replaying("r", Arc::new(Recording::new(Some(HEAD))));
+    let result = async |method: &str, params: &str| -> Value {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        serde_json::from_str::<Value>(&send(&node, &call).await).unwrap()["result"].clone()
+    };
+    assert_eq!(result("eth_blockNumber", "[]").await, "0x1564572");
+    assert_eq!(result("hmyv2_blockNumber", "[]").await, 22_431_090);
+    let latest = result("eth_getBlockByNumber", "[\"latest\",false]").await;
+    assert_eq!(latest["hash"], HEAD.hash.to_string());
+    let mut block = latest;
+    for number in (22_431_000..22_431_090).rev() {
+        let params = format!("[\"{number:#x}\",false]");
+        let parent = result("eth_getBlockByNumber", &params).await;
+        assert_eq!(block["parentHash"], parent["hash"]);
+        block = parent;
+    }
+    assert_eq!(result("eth_getBlockByNumber", "[\"finalized\",false]").await, block);
+    assert_eq!(result("eth_getBlockByNumber", "[\"0x1\",false]").await, Value::Null);
+    assert_eq!(result("hmyv2_latestHeader", "[]").await["blockNumber"], 22_431_090);
+}
+
+#[test]
+fn keys_ignore_white_space_outside_strings_only() {
+    assert_eq!(key("m", b" [ 1 ,\n\"a b\\\" c\" ] "), key("m", b"[1,\"a b\\\" c\"]"));
+    assert_ne!(key("m", b"[\"a b\"]"), key("m", b"[\"ab\"]"));
+    assert_ne!(key("m", b"[\"\\\\\" ]"), key("m", b"[\"\\\\ \"]"));
+}
+
+#[test]
+fn an_empty_folder_is_refused() {
+    let fault = Recording::new(None).add_pairs_folder(&fixture("mainnet/nothing")).unwrap_err();
+    assert!(matches!(fault, RecordingFault::Unreadable { .. }));
+    let fault = Recording::new(None).add_pairs(&fixture("mainnet/helios/block.json")).unwrap_err();
+    assert!(matches!(fault, RecordingFault::Malformed { .. }), "{fault}");
+}

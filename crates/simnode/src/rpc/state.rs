@@ -12,7 +12,7 @@ use super::{Answer, Call, RpcError, data, fixed, quantity};
 use crate::world::ledger::Place;
 
 /// A call whose input starts with these four bytes reverts.
-pub const SELECTOR_REVERTS: &str = "0xdeadbeef";
+pub(super) const SELECTOR_REVERTS: &str = "0xdeadbeef";
 /// What a reverting call returns: `Error("no")`, as Solidity encodes it.
 const REVERT_DATA: &str = "\"0x08c379a0000000000000000000000000000000000000000000000000000000000000002000000000000000000000000000000000000000000000000000000000000000026e6f000000000000000000000000000000000000000000000000000000000000\"";
 /// The runtime code of every contract, followed by the contract's own address: an ERC-20-like

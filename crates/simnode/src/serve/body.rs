@@ -30,6 +30,7 @@ enum Pace {
     /// A piece of so many bytes after each pause.
     Slow {
         piece: usize,
+        gap: Duration,
         pause: Pin<Box<Sleep>>,
     },
 }
@@ -49,8 +50,8 @@ impl ServedBody {
         let per_piece = f64::from(bytes_per_second) * PIECE_INTERVAL.as_secs_f64();
         let piece = (per_piece as usize).max(1);
         // Below one byte per interval the pause grows instead.
-        let pause = Duration::from_secs_f64(piece as f64 / f64::from(bytes_per_second.max(1)));
-        Self { rest: body, pace: Pace::Slow { piece, pause: Box::pin(sleep(pause)) } }
+        let gap = Duration::from_secs_f64(piece as f64 / f64::from(bytes_per_second.max(1)));
+        Self { rest: body, pace: Pace::Slow { piece, gap, pause: Box::pin(sleep(gap)) } }
     }
 }
 
@@ -76,11 +77,10 @@ impl Body for ServedBody {
                 Poll::Ready(Some(Err(io::Error::other("cut on purpose"))))
             }
             Pace::Slow { .. } if rest.is_empty() => Poll::Ready(None),
-            Pace::Slow { piece, pause } => {
-                let wait = pause.deadline().into_std();
+            Pace::Slow { piece, gap, pause } => {
                 ready!(pause.as_mut().poll(context));
                 let length = (*piece).min(rest.len());
-                let next = tokio::time::Instant::from_std(wait) + PIECE_INTERVAL;
+                let next = pause.deadline() + *gap;
                 pause.as_mut().reset(next);
                 Poll::Ready(Some(Ok(Frame::data(rest.split_to(length)))))
             }

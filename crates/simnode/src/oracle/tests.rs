@@ -1,0 +1,273 @@
+//! Goal: the oracle passes what honest nodes say and catches every planted fault. Method: answers of
+//! chosen views, unchanged or spoilt, judged at chosen instants of a paused clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Answered, Exchange, Oracle, OracleOptions, Verdict};
+use crate::rpc::{self, Reply, Sight};
+use crate::schedule::{Reorg, WorldOptions};
+use crate::world::World;
+
+const BLOCK: Duration = Duration::from_secs(1);
+
+struct Court {
+    world: Arc<World>,
+    oracle: Oracle,
+}
+
+impl Court {
+    fn new() -> Self {
+        let reorgs = vec![Reorg { at_height: 30, depth: 3 }];
+        let options =
+            WorldOptions { height_start: 20, finality_depth: 8, reorgs, ..WorldOptions::default() };
+        let world = Arc::new(World::starting(options, Instant::now()).unwrap());
+        let options = OracleOptions { staleness: BLOCK / 2, lag_blocks_max: 1, behind_blocks: 0 };
+        Self { oracle: Oracle::new(Arc::clone(&world), options), world }
+    }
+
+    /// What a node with this head says.
+    fn said(&self, head: u64, method: &str, params: &Value) -> Vec<u8> {
+        let params = params.to_string();
+        let sight = Sight::honest(head);
+        match rpc::answer(&self.world, &sight, method, Some(params.as_bytes())) {
+            Reply::Result(result) => result.to_vec(),
+            Reply::Error(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// Judges an answer that came at once, in the middle of the time of a head.
+    fn judge(&self, head: u64, method: &str, params: &Value, result: &[u8]) -> Verdict {
+        self.judge_answer(head, method, params, Answered::Result(result), 0)
+    }
+
+    fn judge_answer(
+        &self,
+        head: u64,
+        method: &str,
+        params: &Value,
+        answer: Answered<'_>,
+        client: u64,
+    ) -> Verdict {
+        let params = params.to_string();
+        let sent = self.world.instant_of(head) + BLOCK * 3 / 4;
+        let params = Some(params.as_bytes());
+        self.oracle.judge(&Exchange { method, params, answer, sent, received: sent, client })
+    }
+}
+
+/// A call of every kind that reads the chain at or near head 40.
+fn calls(court: &Court) -> Vec<(&'static str, Value)> {
+    let account = court.world.cast().accounts[1].to_string();
+    let block = court.world.block_at(40, 38).unwrap();
+    let hash = block.hash.to_string();
+    let transaction = block.transactions[0].hash().to_string();
+    vec![
+        ("eth_blockNumber", json!([])),
+        ("eth_getBlockByNumber", json!(["latest", true])),
+        ("eth_getBlockByNumber", json!(["finalized", false])),
+        ("eth_getBlockByHash", json!([hash, false])),
+        ("eth_getTransactionByHash", json!([transaction])),
+        ("eth_getTransactionReceipt", json!([transaction])),
+        ("eth_getBlockReceipts", json!(["0x26"])),
+        ("eth_getBalance", json!([account, "latest"])),
+        ("eth_getTransactionCount", json!([account, "0x26"])),
+        ("eth_call", json!([{ "to": account, "data": "0x01" }, "latest"])),
+        ("eth_getLogs", json!([{ "fromBlock": "0x1a", "toBlock": "0x26" }])),
+        ("eth_gasPrice", json!([])),
+        ("eth_feeHistory", json!(["0x3", "latest", [50]])),
+        ("hmyv2_getBlockByNumber", json!([38, { "fullTx": true }])),
+        ("hmyv2_latestHeader", json!([])),
+    ]
+}
+
+#[test]
+fn what_honest_nodes_say_is_right() {
+    let court = Court::new();
+    for (method, params) in calls(&court) {
+        for head in [40, 39] {
+            let result = court.said(head, method, &params);
+            // One client per answer, because heads must not fall for one.
+            let answer = Answered::Result(&result);
+            let verdict = court.judge_answer(40, method, &params, answer, head);
+            assert_eq!(verdict, Verdict::Right, "{method} {params} at {head}");
+        }
+    }
+}
+
+#[test]
+fn any_changed_byte_is_caught() {
+    let court = Court::new();
+    for (method, params) in calls(&court) {
+        let result = court.said(40, method, &params);
+        for at in [result.len() / 3, result.len() / 2, result.len() - 2] {
+            let mut spoilt = result.clone();
+            spoilt[at] = b'!';
+            let verdict = court.judge(40, method, &params, &spoilt);
+            assert_ne!(verdict, Verdict::Right, "{method} {params} byte {at}");
+        }
+        let verdict = court.judge(40, method, &params, b"null");
+        assert_ne!(verdict, Verdict::Right, "{method} {params} null");
+    }
+}
+
+#[test]
+fn an_old_head_is_stale() {
+    let court = Court::new();
+    for (method, params) in
+        [("eth_blockNumber", json!([])), ("eth_getBlockByNumber", json!(["latest", false]))]
+    {
+        let old = court.said(36, method, &params);
+        // The window at head 40 goes down to 39.
+        assert_eq!(court.judge(40, method, &params, &old), Verdict::Stale { by: 3 });
+    }
+    let account = json!([court.world.cast().accounts[0].to_string(), "latest"]);
+    let old = court.said(35, "eth_getBalance", &account);
+    let verdict = court.judge(40, "eth_getBalance", &account, &old);
+    assert!(matches!(verdict, Verdict::Stale { .. }), "{verdict:?}");
+}
+
+#[test]
+fn the_staleness_is_a_time() {
+    let court = Court::new();
+    let params = Some(&b"[]"[..]);
+    let answer = Answered::Result(b"\"0x26\"");
+    let judged = |after: Duration| {
+        let sent = court.world.instant_of(40) + after;
+        let method = "eth_blockNumber";
+        let received = sent + Duration::from_millis(1);
+        let client = after.as_millis() as u64;
+        court.oracle.judge(&Exchange { method, params, answer, sent, received, client })
+    };
+    // Head 38 is one block behind head 39, which was the head half a second before.
+    assert_eq!(judged(BLOCK / 4), Verdict::Right);
+    assert_eq!(judged(BLOCK * 3 / 4), Verdict::Stale { by: 1 });
+}
+
+#[test]
+fn an_answer_of_a_dropped_branch_is_stale_after_the_reorg() {
+    let court = Court::new();
+    let params = json!(["0x1d", false]);
+    let dropped = court.said(30, "eth_getBlockByNumber", &params);
+    assert_eq!(court.judge(30, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
+    assert_eq!(court.judge(31, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
+    let verdict = court.judge(33, "eth_getBlockByNumber", &params, &dropped);
+    assert!(matches!(verdict, Verdict::Stale { by: 2 }), "{verdict:?}");
+}
+
+#[test]
+fn logs_of_two_branches_are_mixed() {
+    let court = Court::new();
+    let logs = |head: u64, from: u64, to: u64| {
+        let filter = json!([{ "fromBlock": format!("{from:#x}"), "toBlock": format!("{to:#x}") }]);
+        let raw = court.said(head, "eth_getLogs", &filter);
+        String::from_utf8(raw).unwrap().trim_matches(['[', ']']).to_owned()
+    };
+    let range = json!([{ "fromBlock": "0x19", "toBlock": "0x1e" }]);
+    // The first half as the old branch had it, the second as the new one has.
+    let mixed = format!("[{},{}]", logs(30, 25, 28), logs(31, 29, 30));
+    let verdict = court.judge(31, "eth_getLogs", &range, mixed.as_bytes());
+    assert!(matches!(verdict, Verdict::Mixed(_)), "{verdict:?}");
+    let missing = format!("[{},{}]", logs(31, 25, 27), logs(31, 29, 30));
+    let verdict = court.judge(31, "eth_getLogs", &range, missing.as_bytes());
+    assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
+    let honest = format!("[{},{}]", logs(31, 25, 28), logs(31, 29, 30));
+    assert_eq!(court.judge(31, "eth_getLogs", &range, honest.as_bytes()), Verdict::Right);
+}
+
+#[test]
+fn a_block_with_another_branchs_transactions_is_mixed() {
+    let court = Court::new();
+    let read = |head: u64, full: bool| -> Value {
+        let params = json!(["0x1d", full]);
+        serde_json::from_slice(&court.said(head, "eth_getBlockByNumber", &params)).unwrap()
+    };
+    for full in [false, true] {
+        let mut block = read(31, full);
+        block["transactions"] = read(30, full)["transactions"].clone();
+        let params = json!(["0x1d", full]);
+        let verdict =
+            court.judge(31, "eth_getBlockByNumber", &params, block.to_string().as_bytes());
+        assert!(matches!(verdict, Verdict::Mixed(_)), "{full}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_made_up_header_is_wrong() {
+    let court = Court::new();
+    let sight = Sight { ahead: 50, ..Sight::honest(40) };
+    let params = json!(["latest", false]);
+    let raw = params.to_string();
+    let reply = rpc::answer(&court.world, &sight, "eth_getBlockByNumber", Some(raw.as_bytes()));
+    let Reply::Result(lie) = reply else { panic!("{reply:?}") };
+    let verdict = court.judge(40, "eth_getBlockByNumber", &params, &lie);
+    let Verdict::Wrong(why) = verdict else { panic!("{verdict:?}") };
+    assert!(why.starts_with("no chain holds block"), "{why}");
+    let verdict = court.judge(40, "eth_blockNumber", &json!([]), b"\"0x5a\"");
+    assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
+}
+
+#[test]
+fn heads_of_one_client_must_not_fall() {
+    let court = Court::new();
+    let judge = |head: u64, said: u64, client: u64| {
+        let result = format!("\"{said:#x}\"");
+        let answer = Answered::Result(result.as_bytes());
+        court.judge_answer(head, "eth_blockNumber", &json!([]), answer, client)
+    };
+    assert_eq!(judge(35, 35, 1), Verdict::Right);
+    assert_eq!(judge(36, 35, 1), Verdict::Right, "the same again");
+    assert_eq!(judge(36, 36, 2), Verdict::Right);
+    assert_eq!(judge(37, 37, 1), Verdict::Right);
+    assert_eq!(judge(37, 36, 1), Verdict::Backward { from: 37, to: 36 });
+    assert_eq!(judge(37, 36, 2), Verdict::Right, "another client saw no more");
+    let block = court.said(37, "eth_getBlockByNumber", &json!(["latest", false]));
+    let answer = Answered::Result(&block);
+    let params = json!(["latest", false]);
+    court.judge_answer(38, "eth_blockNumber", &json!([]), Answered::Result(b"\"0x26\""), 2);
+    let verdict = court.judge_answer(38, "eth_getBlockByNumber", &params, answer, 2);
+    assert_eq!(verdict, Verdict::Backward { from: 38, to: 37 });
+}
+
+#[test]
+fn calls_that_overlap_may_answer_in_any_order() {
+    let court = Court::new();
+    let params = Some(&b"[]"[..]);
+    let judge = |said: &str, sent: Instant, received: Instant| {
+        let answer = Answered::Result(said.as_bytes());
+        let method = "eth_blockNumber";
+        court.oracle.judge(&Exchange { method, params, answer, sent, received, client: 1 })
+    };
+    let (start, end) = (court.world.instant_of(40), court.world.instant_of(41));
+    assert_eq!(judge("\"0x29\"", start, end), Verdict::Right);
+    assert_eq!(judge("\"0x28\"", start, end), Verdict::Right, "sent before the other arrived");
+    assert_eq!(judge("\"0x28\"", end, end), Verdict::Backward { from: 41, to: 40 });
+}
+
+#[test]
+fn errors_are_right_where_they_are_due() {
+    let court = Court::new();
+    let error = |code| Answered::Error { code };
+    let reversed = json!([{ "fromBlock": "0x5", "toBlock": "0x4" }]);
+    let judge =
+        |method: &str, params: &Value, answer| court.judge_answer(40, method, params, answer, 0);
+    assert_eq!(judge("eth_getLogs", &reversed, error(-32602)), Verdict::Right);
+    let verdict = judge("eth_getLogs", &reversed, Answered::Result(b"[]"));
+    assert_eq!(verdict, Verdict::Wrong("a result where an honest view has an error".to_owned()));
+    let balance = json!([court.world.cast().accounts[0].to_string(), "0x5"]);
+    assert_eq!(judge("eth_getBalance", &balance, error(-32000)), Verdict::Failed { code: -32000 });
+    assert_eq!(judge("eth_nothing", &json!([]), error(-32601)), Verdict::Right);
+}
+
+#[test]
+fn sent_transactions_are_judged_by_their_hash() {
+    let court = Court::new();
+    let raw = json!(["0x1234"]);
+    let due = format!("\"{:#x}\"", alloy_primitives::keccak256([0x12, 0x34]));
+    let judge = |result: &str| court.judge(40, "eth_sendRawTransaction", &raw, result.as_bytes());
+    assert_eq!(judge(&due), Verdict::Right);
+    assert!(matches!(judge("\"0x00\""), Verdict::Wrong(_)));
+}
