@@ -20,7 +20,7 @@ mod tests;
 mod view;
 
 use branch::Branch;
-use elect::{Elected, elect, witnesses};
+use elect::{Elected, Witnesses, elect, witnesses};
 use node::{Linked, NodeChain, asks_of};
 use view::ReorgLog;
 
@@ -348,7 +348,7 @@ impl HeadTracker {
             Some(_) => self.set_head(self.floor),
             None => self.set_head(None),
         }
-        self.settle_finalized(&witnesses, polled, &mut step.events);
+        self.settle_finalized(&witnesses.nodes, polled, &mut step.events);
         let views = self.node_views(&mut step.events);
         step.changed =
             before != (self.head_seq, self.generation, self.finalized) || views != self.views;
@@ -357,38 +357,37 @@ impl HeadTracker {
 
     /// Whether the elected head may be served: it extends the present one, or there is evidence that
     /// the present one is gone.
-    fn allowed(&mut self, elected: &Elected, witnesses: &[usize], polled: bool) -> bool {
+    fn allowed(&mut self, elected: &Elected, witnesses: &Witnesses, polled: bool) -> bool {
         let Some(floor) = self.floor else {
             return true;
         };
         let winner = &self.nodes[elected.node];
+        // Of three and more that all differ, one alone proves nothing: the others are on their way.
+        let alone = witnesses.live >= 3 && elected.support < 2;
         let apart = winner.branch.bottom() > floor.number;
-        if winner.holds(floor.number, floor.hash) || apart {
-            self.rollback_polls = 0;
-            return true;
-        }
-        let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
-        let held = witnesses.iter().any(|&node| self.nodes[node].holds(floor.number, floor.hash));
+        let above = elected.head.number >= floor.number;
+        let extends = above && (winner.holds(floor.number, floor.hash) || apart);
+        let held =
+            witnesses.nodes.iter().any(|&node| self.nodes[node].holds(floor.number, floor.hash));
         let depth = self
             .canonical
             .fork(&winner.branch, elected.head.number.min(floor.number))
             .map(|fork| floor.number - fork);
         // A lower head on the same branch is no reorg: a node that held the served head went silent.
-        let evident = if behind {
-            false
-        } else {
-            elected.support >= 2 || depth.is_some_and(|depth| depth <= self.settings.rollback_max)
-        };
-        if evident && !(held && elected.support < 2) {
+        let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
+        let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
+        let backed = elected.own_head && elected.support >= 2;
+        let replaced = !behind && elected.own_head && (backed || (shallow && !held));
+        if !alone && (extends || replaced) {
             self.rollback_polls = 0;
             return true;
         }
-        if held {
+        if held || alone {
             self.rollback_polls = 0;
             return false;
         }
         self.rollback_polls += u32::from(polled);
-        let wanted = self.settings.rollback_polls * witnesses.len() as u32;
+        let wanted = self.settings.rollback_polls * witnesses.nodes.len() as u32;
         let persisted = self.rollback_polls >= wanted;
         if persisted {
             self.rollback_polls = 0;

@@ -3,6 +3,8 @@
 
 use super::*;
 
+mod sim;
+
 /// A block's hash in a test chain: the branch's letter and the height.
 fn hash(branch: u8, number: u64) -> Hash {
     let mut hash = [branch; 32];

@@ -1,0 +1,254 @@
+//! Goal: with at most one faulty node of three, the served head is always a true one, goes back only
+//! for a true reorg, and marks cover whatever was read from any node. Method: seeded runs of a chain
+//! that grows and reorganises under nodes which follow it late, freeze, lie, or fork for themselves.
+
+use super::*;
+
+const NODES: usize = 3;
+const STEPS: usize = 400;
+const SEEDS: u64 = 150;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    Frozen,
+    LyingNumber,
+    OwnFork,
+    Silent,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A value that a client read from a node about a height, and what must be known to judge it.
+struct Read {
+    node: usize,
+    at_poll: u64,
+    generation: u64,
+    number: u64,
+    hash: Hash,
+}
+
+struct Sim {
+    random: Random,
+    tracker: HeadTracker,
+    now: Duration,
+    truth: Vec<Hash>,
+    ever: std::collections::HashSet<Hash>,
+    chains: Vec<Vec<Hash>>,
+    polls: Vec<u64>,
+    faulty: usize,
+    flaw: Flaw,
+    reads: Vec<Read>,
+    forks: u64,
+    served: Option<Head>,
+    checked: u64,
+    reorgs: u64,
+}
+
+impl Sim {
+    fn new(seed: u64) -> Self {
+        let truth: Vec<Hash> = (0..50).map(|number| hash(b'a', number)).collect();
+        let settings = HeadSettings {
+            window: 64,
+            finality: Finality::FromNodes,
+            lag_max: 2,
+            jump_max: 16,
+            rollback_max: 4,
+            rollback_polls: 3,
+            missed_max: 3,
+            block_time: Duration::from_millis(500),
+        };
+        Self {
+            random: Random(seed),
+            tracker: HeadTracker::new(settings, NODES),
+            now: Duration::from_secs(1),
+            ever: truth.iter().copied().collect(),
+            chains: vec![truth.clone(); NODES],
+            truth,
+            polls: vec![0; NODES],
+            faulty: 0,
+            flaw: Flaw::None,
+            reads: Vec::new(),
+            forks: 0,
+            served: None,
+            checked: 0,
+            reorgs: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += Duration::from_millis(100);
+        match self.random.below(12) {
+            0 | 1 => self.grow(0),
+            2 if self.random.below(4) == 0 => {
+                let depth = 1 + self.random.below(5);
+                self.grow(depth);
+            }
+            3 if self.random.below(12) == 0 => self.change_flaw(),
+            4 | 5 => self.read(),
+            _ => {
+                let node = self.random.below(NODES as u64) as usize;
+                self.follow(node);
+                self.poll(node);
+            }
+        }
+        self.judge();
+    }
+
+    /// The true chain drops `depth` blocks and gets one more than it dropped.
+    fn grow(&mut self, depth: u64) {
+        self.truth.truncate(self.truth.len() - depth as usize);
+        self.reorgs += u64::from(depth > 0);
+        self.forks += u64::from(depth > 0);
+        for _ in 0..=depth {
+            let block = hash(self.forks as u8, self.truth.len() as u64);
+            self.truth.push(block);
+            self.ever.insert(block);
+        }
+    }
+
+    /// The former faulty node recovers first: never are two at fault.
+    fn change_flaw(&mut self) {
+        self.flaw = Flaw::None;
+        self.chains[self.faulty] = self.truth.clone();
+        self.poll(self.faulty);
+        self.faulty = self.random.below(NODES as u64) as usize;
+        let flaws = [Flaw::None, Flaw::Frozen, Flaw::LyingNumber, Flaw::OwnFork, Flaw::Silent];
+        self.flaw = flaws[self.random.below(5) as usize];
+    }
+
+    fn flaw_of(&self, node: usize) -> Flaw {
+        if node == self.faulty { self.flaw } else { Flaw::None }
+    }
+
+    /// The node takes over what it has missed, if its flaw lets it.
+    fn follow(&mut self, node: usize) {
+        match self.flaw_of(node) {
+            Flaw::Frozen => {}
+            Flaw::OwnFork => {
+                let number = self.chains[node].len() as u64;
+                self.chains[node].push(hash(200 + node as u8, number));
+            }
+            Flaw::None | Flaw::LyingNumber | Flaw::Silent => {
+                if self.random.below(4) > 0 {
+                    self.chains[node] = self.truth.clone();
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, node: usize) {
+        self.polls[node] += 1;
+        if self.flaw_of(node) == Flaw::Silent {
+            self.tracker.missed(node, self.now);
+            return;
+        }
+        let chain = self.chains[node].clone();
+        let top = chain.len() - 1;
+        let lie = if self.flaw_of(node) == Flaw::LyingNumber { 1000 } else { 0 };
+        let seen = HeadSeen {
+            number: top as u64 + lie,
+            hash: chain[top],
+            parent: chain[top - 1],
+            finalized: None,
+        };
+        let mut asks = self.tracker.observe(node, self.now, seen).asks;
+        for _ in 0..1000 {
+            let Some(ask) = asks.pop() else { break };
+            let at = ask.number as usize;
+            if at > 0 && at < chain.len() {
+                let step =
+                    self.tracker.header(node, self.now, ask.number, chain[at], chain[at - 1]);
+                asks.extend(step.asks);
+            }
+        }
+    }
+
+    /// A client reads something that does not name its block from a node the view allows.
+    fn read(&mut self) {
+        let view = self.tracker.view();
+        let node = self.random.below(NODES as u64) as usize;
+        let Some(head) = view.head.filter(|_| view.nodes[node].consistent) else { return };
+        let number = head.number - self.random.below(6);
+        let Some(&hash) = self.chains[node].get(number as usize) else { return };
+        if view.nodes[node].head.is_some_and(|own| own >= number) {
+            let at_poll = self.polls[node];
+            let generation = view.generation;
+            self.reads.push(Read { node, at_poll, generation, number, hash });
+        }
+    }
+
+    fn judge(&mut self) {
+        let view = self.tracker.view();
+        if let Some(head) = view.head {
+            assert!(self.ever.contains(&head.hash), "served a block that was never true: {head:?}");
+            if let Some(former) = self.served.filter(|former| head.number < former.number) {
+                let still = self.truth.get(former.number as usize) == Some(&former.hash);
+                assert!(!still, "the head went back from {former:?} to {head:?} without a reorg");
+            }
+            self.served = Some(head);
+        }
+        for read in &self.reads {
+            // Between a node's change and its next poll nobody can know of it.
+            let polled_since = self.polls[read.node] > read.at_poll;
+            let silent = self.flaw_of(read.node) == Flaw::Silent;
+            if polled_since && !silent && view.valid_since(read.generation, read.number) {
+                if let Some(served) = view.canonical(read.number) {
+                    assert_eq!(
+                        served, read.hash,
+                        "a read of block {} passes for true",
+                        read.number
+                    );
+                    self.checked += 1;
+                }
+            }
+        }
+        if self.reads.len() > 200 {
+            self.reads.drain(..100);
+        }
+    }
+
+    /// All nodes become honest and are polled: the head must be the true one.
+    fn settle(&mut self) {
+        self.flaw = Flaw::None;
+        for _ in 0..30 {
+            self.now += Duration::from_millis(500);
+            for node in 0..NODES {
+                self.chains[node] = self.truth.clone();
+                self.poll(node);
+            }
+            self.judge();
+        }
+        let view = self.tracker.view();
+        assert_eq!(view.head.map(|head| head.hash), self.truth.last().copied());
+        assert!(view.nodes.iter().all(|node| node.at_head && node.consistent), "{:?}", view.nodes);
+    }
+}
+
+#[test]
+fn one_faulty_node_of_three_never_shows() {
+    let (mut checked, mut reorgs) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut sim = Sim::new(seed);
+        for node in 0..NODES {
+            sim.poll(node);
+        }
+        for step in 0..STEPS {
+            let run = std::panic::AssertUnwindSafe(|| sim.step());
+            assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, step {step}");
+        }
+        let run = std::panic::AssertUnwindSafe(|| sim.settle());
+        assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, settling");
+        checked += sim.checked;
+        reorgs += sim.reorgs;
+    }
+    assert!(checked > 10_000 && reorgs > 200, "{checked} reads judged, {reorgs} reorgs");
+}
