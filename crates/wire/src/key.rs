@@ -1,7 +1,7 @@
 //! When two calls are the same: a canonical encoding of chain, method and parameters.
 //!
 //! The encoding is injective: equal bytes mean that the specification gives both calls the same
-//! meaning. Every value starts with a tag byte and is counted or closed by [`END`], so no value is a
+//! meaning. Every value starts with a tag byte and is counted or closed by an end tag, so no value is a
 //! prefix of another. Erased are only: whitespace, escapes, the order of an object's members, the
 //! case of hexadecimal digits where the method table says that a parameter is hexadecimal, absent
 //! against empty parameters, the written forms of one block, a left-out block with a fixed default,

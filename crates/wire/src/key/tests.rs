@@ -111,6 +111,23 @@ fn calls_that_differ_have_their_own_keys() {
         ("eth_getLogs", "[{}]"),
         ("eth_getLogs", r#"[{"fromBlock":"0x1"}]"#),
         ("eth_getLogs", r#"[{"toBlock":"0x1"}]"#),
+        // Where a value ends is part of the key.
+        ("web3_clientVersion", "[[1],2]"),
+        ("web3_clientVersion", "[[1,2]]"),
+        ("web3_clientVersion", "[1,2]"),
+        ("web3_clientVersion", "[12]"),
+        ("web3_clientVersion", r#"[{"a":1,"b":2}]"#),
+        ("web3_clientVersion", r#"[{"a":1},"b",2]"#),
+        ("web3_clientVersion", r#"[{"a":{"b":2}}]"#),
+        ("web3_clientVersion", r#"[{"a":{},"b":2}]"#),
+        ("web3_clientVersion", r#"["ab","c"]"#),
+        ("web3_clientVersion", r#"["a","bc"]"#),
+        ("web3_clientVersion", r#"["as\u0001b"]"#),
+        ("web3_clientVersion", r#"["a","b"]"#),
+        ("web3_clientVersion", r#"["asb"]"#),
+        ("web3_clientVersion", "[1,null]"),
+        ("web3_clientVersion", r#"[{"ana":1}]"#),
+        ("eth_getLogs", r#"[{"topics":["0xa"],"x":["0xb"]}]"#),
         // Outside hexadecimal parameters, case counts.
         ("eth_simulateV1", r#"["0xAB"]"#),
         ("eth_simulateV1", r#"["0xab"]"#),
@@ -456,15 +473,20 @@ fn calls() -> impl Strategy<Value = (&'static str, Tree)> {
 
 /// A call and another that differs from it in one place or none.
 fn pairs() -> impl Strategy<Value = ((&'static str, Tree), (&'static str, Tree))> {
-    (calls(), calls(), trees(), 0..5u8, any::<prop::sample::Index>()).prop_map(
+    (calls(), calls(), trees(), 0..6u8, any::<prop::sample::Index>()).prop_map(
         |(a, b, value, kind, place)| {
             let near = match (kind, &a.1) {
                 (0, _) => b,
-                (1..=3, Tree::List(list)) if !list.is_empty() => {
+                (1..=4, Tree::List(list)) if !list.is_empty() => {
                     let mut list = list.clone();
                     let at = place.index(list.len());
                     match (kind, &mut list[at]) {
                         (1, Tree::List(inside)) => inside.reverse(),
+                        // The same values, grouped otherwise.
+                        (4, Tree::List(inside)) => {
+                            let out = inside.pop();
+                            list.splice(at + 1..at + 1, out);
+                        }
                         (1, Tree::Object(inside)) => {
                             inside.insert("topics".into(), value);
                         }
