@@ -2,8 +2,7 @@
 //!
 //! Three questions in the order in which `path` asks them: [`decide`] before the cache is looked
 //! at, [`usable`] on a hit, [`admit`] when an answer came. Facts about methods are in `wire`, the
-//! state of the chain in `heads`; bytes, ages and memory are the cache's business. Numbers in
-//! comments are those of the gateway's correctness rules in `docs/`.
+//! state of the chain in `heads`; bytes, ages and memory are the cache's business.
 
 use wire::block::{BlockRef, NamedBlock, Tag};
 use wire::method::{AnswerBlock, Bound, Method};
@@ -199,9 +198,9 @@ pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Ca
 fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching) -> Caching {
     match *block {
         BlockRef::Number(number) => at_number(method, number, view, never),
-        // Fixed by the hash whether canonical or not (26).
+        // Fixed by the hash whether canonical or not.
         BlockRef::Hash(_) => Caching { rule: CacheRule::AtHash, ..never },
-        // With requireCanonical a reorg turns the answer into an error (26).
+        // With requireCanonical a reorg turns the answer into an error.
         BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
             Some(number) => at_number(method, number, view, never),
             None => never,
@@ -220,7 +219,7 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             }
             _ => at_head(view, never),
         },
-        // Safe moves only with the head. Earliest moves where nodes drop history (18).
+        // Safe moves only with the head. Earliest moves where nodes drop history.
         BlockRef::Tag(Tag::Safe | Tag::Earliest) => at_head(view, never),
         BlockRef::Tag(Tag::Pending) => never,
     }
@@ -228,12 +227,12 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
 
 fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
     let Some(head) = view.head else {
-        // All nodes are silent: what is final can still be served (40).
+        // All nodes are silent: what is final can still be served.
         let finalized = view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         return if finalized { Caching { rule, ..never } } else { never };
     };
-    // A future block is passed on, to any node, and not kept (29).
+    // A future block is passed on, to any node, and not kept.
     let Some(below) = head.number.checked_sub(number) else {
         return never;
     };
@@ -278,7 +277,7 @@ pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit
     }
 }
 
-/// A constant, or a function of a hash. A null only says that this node has not got it yet (21).
+/// A constant, or a function of a hash. A null only says that this node has not got it yet.
 fn free(rule: CacheRule, kind: AnswerKind) -> Result<Binding, Refused> {
     match kind {
         AnswerKind::Value => Ok(Binding::Free),
@@ -296,7 +295,7 @@ fn at_number_admitted(
 ) -> Result<Binding, Refused> {
     if answer.kind == AnswerKind::Null {
         // The block itself exists, so a node that does not have it is behind or pruned. Other
-        // nulls (no such index in the block) live until the next head at most (21).
+        // nulls (no such index in the block) live until the next head at most.
         return match answer.answer_block {
             AnswerBlock::Block => Err(Refused::Null),
             _ => at_head_admitted(caching, view),
@@ -341,7 +340,7 @@ fn at_transaction_admitted(
     bound(first.number, Some(first.hash), caching, view)
 }
 
-/// Bound to a block of the served chain, unless that changed while the call was under way (32).
+/// Bound to a block of the served chain, unless that changed while the call was under way.
 fn bound(
     number: u64,
     hash: Option<Hash>,
@@ -373,7 +372,7 @@ pub fn usable(kept: &Kept, view: &ChainView) -> bool {
         Binding::Block { number, hash } => {
             let within = match view.head {
                 Some(head) => number <= head.number,
-                // No node vouches for a head: only what is final is served (40).
+                // No node vouches for a head: only what is final is served.
                 None => view.is_finalized(number),
             };
             within && view.valid_since(kept.generation, number) && agrees(view, number, hash)
@@ -381,7 +380,7 @@ pub fn usable(kept: &Kept, view: &ChainView) -> bool {
     }
 }
 
-/// A second look beside the marks: the served chain's hash, where both are known (17).
+/// A second look beside the marks: the served chain's hash, where both are known.
 fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
         (Some(kept), Some(served)) => kept == served,

@@ -464,11 +464,10 @@ impl HeadTracker {
                 return NodeView { head: chain.head, live, ..NodeView::default() };
             };
             let lower = own.min(served.number);
-            let consistent = match self.canonical.get(lower) {
-                Some(hash) => chain.branch.get(lower) == Some(hash),
-                // Below the window nothing tells against it; it lags too far to be at the head.
-                None => true,
-            };
+            // Below the window nobody can tell, so a node that far behind counts as elsewhere.
+            let hash = self.canonical.get(lower);
+            let consistent =
+                hash.is_some() && chain.branch.get(lower) == hash && chain.is_explained();
             let lag = served.number - lower;
             let lagging = lag > self.settings.lag_max;
             if live && lagging && self.views[node].lag <= self.settings.lag_max {

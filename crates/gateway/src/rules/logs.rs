@@ -60,7 +60,7 @@ pub fn plan_filter(
 ) -> LogsPlan {
     let bounded = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
-        // Both kinds of bounds are an error that the node words better (27).
+        // Both kinds of bounds are an error that the node words better.
         Some(_) if bounded => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}

@@ -35,6 +35,8 @@ pub(super) struct NodeChain {
     /// Polls missed in a row.
     pub(super) missed: u32,
     pub(super) claim: Option<Claim>,
+    /// Polls in a row that began with blocks still unlinked, or ended so.
+    unlinked_polls: u32,
     /// The height asked for to deepen a young branch.
     fill: Option<u64>,
     walk: Option<Walk>,
@@ -86,6 +88,12 @@ impl NodeChain {
         self.branch.get(self.head?)
     }
 
+    /// Whether its last poll fits what is known of it. While a claim is doubted, or a walk has not
+    /// ended by the poll after, nobody knows which branch it is on.
+    pub(super) fn is_explained(&self) -> bool {
+        self.claim.is_none() && self.unlinked_polls < 2
+    }
+
     /// Takes a head that was judged plausible. May ask for headers.
     pub(super) fn link(&mut self, now: Duration, seen: &HeadSeen, window: usize) -> Linked {
         let number = seen.number;
@@ -108,6 +116,7 @@ impl NodeChain {
             }
             _ => self.walk = Some(Walk::new(seen, self.walk.take())),
         }
+        self.unlinked_polls = self.unlinked_polls.saturating_add(1);
         Linked::No
     }
 
@@ -244,6 +253,7 @@ impl NodeChain {
             self.moved = now;
         }
         self.head = Some(number);
+        self.unlinked_polls = 0;
     }
 }
 

@@ -371,6 +371,22 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
 }
 
 #[test]
+fn a_node_that_cannot_explain_its_head_is_not_read_from() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 100).poll(1, A, 100);
+    assert!(net.node(1).consistent);
+    for number in [105, 106] {
+        let mut seen = fork(b'x', 90).seen(number);
+        seen.parent = hash(b'y', number);
+        net.now += Duration::from_secs(1);
+        net.tracker.observe(1, net.now, seen);
+    }
+    assert!(!net.node(1).consistent && !net.node(1).at_head);
+    net.head(Some((A, 100))).poll(1, A, 101);
+    assert!(net.node(1).consistent);
+}
+
+#[test]
 fn without_any_witness_there_is_no_head() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);

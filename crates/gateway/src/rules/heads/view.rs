@@ -38,7 +38,8 @@ pub struct NodeView {
     pub lag: u64,
     /// Its polls are answered.
     pub live: bool,
-    /// It holds the served chain's block at the lower of the two heads.
+    /// It holds the served chain's block at the lower of the two heads, and its last polls fit what
+    /// is known of it. Only such a node may be read from.
     pub consistent: bool,
     /// Live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,
