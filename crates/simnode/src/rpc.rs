@@ -108,7 +108,8 @@ pub(crate) type Answer = Result<Bytes, RpcError>;
 /// What a node answers to a call. `params` is the raw JSON of the member, if there was one.
 #[must_use]
 pub fn answer(world: &World, sight: &Sight, method: &str, params: Option<&[u8]>) -> Reply {
-    let outcome = Arguments::read(params).and_then(|arguments| {
+    let decimal = method.starts_with("hmy");
+    let outcome = Arguments::read(params, decimal).and_then(|arguments| {
         let call = Call { world, sight, method, arguments };
         call.run()
     });

@@ -65,8 +65,7 @@ async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<
     for _ in 0..count {
         tokio::time::advance(Duration::from_millis(rng.random_range(0..24))).await;
         let (method, params) = call(world, &mut rng);
-        let body =
-            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
         let Served::Whole { body, .. } = node.serve(body.as_bytes()).await else {
             panic!("no fault was asked for");

@@ -13,6 +13,8 @@ const ARGUMENTS_MAX: usize = 8;
 /// A call's arguments by position.
 pub(super) struct Arguments<'a> {
     values: Vec<&'a RawValue>,
+    /// Whether blocks may be given as decimal numbers, as on Harmony.
+    decimal: bool,
 }
 
 /// Which block a call is about.
@@ -30,9 +32,9 @@ pub(super) enum BlockArgument {
 }
 
 impl<'a> Arguments<'a> {
-    pub(super) fn read(params: Option<&'a [u8]>) -> Result<Self, RpcError> {
+    pub(super) fn read(params: Option<&'a [u8]>, decimal: bool) -> Result<Self, RpcError> {
         let Some(params) = params.filter(|raw| *raw != b"null") else {
-            return Ok(Self { values: Vec::new() });
+            return Ok(Self { values: Vec::new(), decimal });
         };
         let values: Vec<&RawValue> = serde_json::from_slice(params)
             .map_err(|_| RpcError::new(INVALID_PARAMS, "non-array args"))?;
@@ -40,7 +42,7 @@ impl<'a> Arguments<'a> {
             let message = format!("too many arguments, want at most {ARGUMENTS_MAX}");
             return Err(RpcError::new(INVALID_PARAMS, message));
         }
-        Ok(Self { values })
+        Ok(Self { values, decimal })
     }
 
     /// The raw JSON of an argument; none if it is absent or null.
@@ -93,7 +95,7 @@ impl<'a> Arguments<'a> {
 
     /// A block by number or tag.
     pub(super) fn number(&self, at: usize) -> Result<BlockArgument, RpcError> {
-        read_block(self.required(at)?, false).ok_or_else(|| {
+        read_block(self.required(at)?, false, self.decimal).ok_or_else(|| {
             invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
         })
     }
@@ -104,7 +106,7 @@ impl<'a> Arguments<'a> {
         if raw.starts_with('{') {
             return read_block_object(raw, at);
         }
-        read_block(raw, true).ok_or_else(|| {
+        read_block(raw, true, self.decimal).ok_or_else(|| {
             invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumberOrHash")
         })
     }
@@ -125,12 +127,13 @@ fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
     }
 }
 
-/// A block number or tag in any form that `eth_`, `hmy_` or `hmyv2_` methods take: hexadecimal or
-/// decimal text, a JSON number, a tag, -1 for latest. `pending` is read as latest: the node builds
-/// no blocks of its own, so its pending block is its newest.
-pub(super) fn read_block(raw: &str, hashes: bool) -> Option<BlockArgument> {
+/// A block number or tag: hexadecimal text, a tag, a hash where `hashes` are taken; where `decimal`
+/// numbers are taken also decimal text, a JSON number, and -1 for latest. `pending` is read as
+/// latest: the node builds no blocks of its own, so its pending block is its newest.
+pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<BlockArgument> {
     let Ok(text) = text(raw, 0) else {
         return match raw {
+            _ if !decimal => None,
             "-1" | "-2" => Some(BlockArgument::Latest),
             _ => raw.parse().ok().map(BlockArgument::Number),
         };
@@ -142,6 +145,9 @@ pub(super) fn read_block(raw: &str, hashes: bool) -> Option<BlockArgument> {
         "earliest" => Some(BlockArgument::Number(0)),
         other => match hex::read_quantity(other) {
             Some(number) => Some(BlockArgument::Number(number)),
+            None if decimal && !other.starts_with("0x") => {
+                other.parse().ok().map(BlockArgument::Number)
+            }
             None if hashes => {
                 hex::read_hash(other).map(|hash| BlockArgument::Hash { hash, strict: false })
             }
@@ -177,7 +183,7 @@ fn read_block_object(raw: &str, at: usize) -> Result<BlockArgument, RpcError> {
             let why = "cannot specify both BlockHash and BlockNumber, choose one or the other";
             Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: {why}")))
         }
-        (Some(number), None) => read_block(number.get(), false)
+        (Some(number), None) => read_block(number.get(), false, false)
             .ok_or_else(|| invalid(at, "cannot unmarshal blockNumber of type rpc.BlockNumber")),
         (None, Some(hash)) => hex::read_hash(&hash)
             .map(|hash| BlockArgument::Hash { hash, strict: object.require_canonical })

@@ -118,7 +118,7 @@ impl Call<'_> {
             return Err(RpcError::new(INVALID_PARAMS, "pending logs are not supported"));
         }
         let head = self.sight.head;
-        match read_block(raw, false) {
+        match read_block(raw, false, false) {
             Some(BlockArgument::Number(number)) => Ok(number),
             Some(BlockArgument::Safe) => Ok(self.world.safe(head)),
             Some(BlockArgument::Finalized) => Ok(self.world.finalized(head)),

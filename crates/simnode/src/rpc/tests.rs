@@ -272,6 +272,10 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
     assert_eq!(raw("hmyv2_getBalanceByBlockNumber", json!([one, 40])), balance.to_string());
     assert_eq!(raw("hmyv2_getBlockSigners", json!([40])), "[]", "newest block");
     assert_ne!(raw("hmyv2_getBlockSigners", json!([39])), "[]");
+    let signers = raw("hmyv2_getBlockSigners", json!([12]));
+    for form in [json!("12"), json!("0xc")] {
+        assert_eq!(raw("hmyv2_getBlockSigners", json!([form])), signers);
+    }
     for (method, params) in [
         ("getBlockByNumber", json!([40, { "fullTx": true, "withSigners": true }])),
         ("getBlocks", json!([38, 60, { "fullTx": false }])),
@@ -333,6 +337,8 @@ fn bad_calls_are_refused_as_geth_does() {
     );
     assert_eq!(code(&ask(&world, "eth_getBalance", json!(["0x12", "latest"]))), -32602);
     assert_eq!(code(&ask(&world, "eth_getBlockByNumber", json!(["latesst", false]))), -32602);
+    assert_eq!(code(&ask(&world, "eth_getBlockByNumber", json!([5, false]))), -32602);
+    assert_eq!(code(&ask(&world, "eth_getBlockByNumber", json!(["5", false]))), -32602);
     assert_eq!(code(&ask(&world, "eth_getBlockByNumber", json!({ "a": 1 }))), -32602);
     let unknown = ask(&world, "eth_nothing", json!([]));
     assert_eq!(
