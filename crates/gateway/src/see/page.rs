@@ -122,7 +122,7 @@ fn calls_tile(out: &mut String, status: &Status, history: &History) {
         now.map_or_else(|| "–".to_owned(), real),
     );
     let label = format!(
-        "Calls per second over the last two minutes: now {}, highest {}. The filled part was \
+        "Calls per second over the last two minutes: now {}, highest {}. The green part was \
          answered without asking a node.",
         real(now.unwrap_or_default()),
         real(top),
@@ -130,7 +130,7 @@ fn calls_tile(out: &mut String, status: &Status, history: &History) {
     plot(out, &Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
     let _ = writeln!(
         out,
-        "<p class=\"small soft\">highest {}, {} calls in all; filled: without asking a node</p>\
+        "<p class=\"small soft\">highest {}; {} calls in all; green: without asking a node</p>\
          </section>",
         real(top),
         whole(status.totals.calls),
@@ -219,12 +219,10 @@ fn clients_tile(out: &mut String, status: &Status) {
     facts_list(
         out,
         &[
-            (
-                "requests, of these batches",
-                format!("{}, {}", whole(totals.requests), whole(totals.batches)),
-            ),
+            ("requests", whole(totals.requests)),
+            ("of these batches", whole(totals.batches)),
             ("requests refused", refused),
-            ("calls refused for their form", whole(totals.calls_refused)),
+            ("malformed calls", whole(totals.calls_refused)),
             ("connections refused", whole(totals.connections_refused)),
         ],
     );
@@ -282,7 +280,7 @@ fn nodes_table(out: &mut String, chain: &ChainStatus, history: &History) {
          <th scope=\"col\" class=\"left\">state</th><th scope=\"col\">head</th>\
          <th scope=\"col\">behind</th><th scope=\"col\">under way</th>\
          <th scope=\"col\">attempts</th><th scope=\"col\">failed</th>\
-         <th scope=\"col\">limited</th><th scope=\"col\">out</th>\
+         <th scope=\"col\">rate limited</th><th scope=\"col\">taken out</th>\
          <th scope=\"col\">p50</th><th scope=\"col\">p99</th>\
          <th scope=\"col\" class=\"left\">mean latency, 2 min</th></tr></thead>\n<tbody>\n",
     );

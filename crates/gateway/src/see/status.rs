@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::tally::{MethodTally, NodeTally, Spread, Tally};
 use crate::config::{Balance, HashKey};
 use crate::front::answer::Mark;
+use crate::rules::heads::NodeView;
 use crate::rules::health;
 use crate::shared::{ChainShared, Shared};
 
@@ -79,7 +80,7 @@ pub struct HeadStatus {
 pub enum NodeState {
     /// Yes.
     Healthy,
-    /// It is behind the others, and called only if nobody is at the head.
+    /// It is behind the others, on another branch, or silent: not asked what needs the head.
     Lagging,
     /// It was out; one call decides whether it comes back.
     Probing,
@@ -361,7 +362,7 @@ fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) 
     let (state, until) = if node.foreign.load(relaxed) {
         (NodeState::Foreign, None)
     } else {
-        state_of(node.health.lock().state(now))
+        state_of(node.health.lock().state(now), seen)
     };
     NodeStatus {
         index,
@@ -387,8 +388,11 @@ fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) 
     }
 }
 
-fn state_of(state: health::NodeState) -> (NodeState, Option<Duration>) {
+fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Duration>) {
     match state {
+        health::NodeState::Healthy if seen.head.is_some() && !seen.at_head => {
+            (NodeState::Lagging, None)
+        }
         health::NodeState::Healthy => (NodeState::Healthy, None),
         health::NodeState::Lagging => (NodeState::Lagging, None),
         health::NodeState::Probing => (NodeState::Probing, None),

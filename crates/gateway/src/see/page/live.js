@@ -1,12 +1,16 @@
 // Keeps the page up to date without the flicker of a reload; without scripts a meta tag reloads it.
 const live = document.getElementById("live");
+const wide = () => [...document.querySelectorAll(".scroll")];
 async function renew() {
-  if (!document.hidden) {
+  // A page that nobody sees, or of which somebody is copying a part, stays as it is.
+  if (!document.hidden && getSelection().isCollapsed) {
     try {
       const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(5000) });
       if (!answer.ok) throw new Error(answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const places = wide().map((table) => table.scrollLeft);
       document.querySelector("main").replaceWith(fresh.querySelector("main"));
+      wide().forEach((table, at) => { table.scrollLeft = places[at] ?? 0; });
       document.body.classList.remove("silent");
       live.textContent = "live, every 2 s";
     } catch {

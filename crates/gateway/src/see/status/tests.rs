@@ -140,6 +140,19 @@ fn chains_and_nodes_are_shown_as_they_are() {
 }
 
 #[test]
+fn a_healthy_node_behind_the_others_is_called_lagging() {
+    let shared = fresh();
+    let mut view = ChainView::default();
+    let seen = NodeView { head: Some(9), live: true, consistent: true, ..NodeView::default() };
+    view.nodes = vec![NodeView { at_head: true, ..seen }, NodeView { lag: 40, ..seen }];
+    shared.chains[0].publish(view, Duration::ZERO);
+    let status = Status::of(&shared);
+    let states: Vec<_> = status.chains[0].nodes.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Healthy, NodeState::Lagging]);
+    assert_eq!(status.chains[1].nodes[0].state, NodeState::Healthy, "nothing is known of it yet");
+}
+
+#[test]
 fn readiness_names_what_is_missing() {
     let reasons = Status::of(&fresh()).unready();
     assert_eq!(reasons, ["chain main: no head was seen", "chain side: no head was seen"]);
