@@ -16,7 +16,7 @@ fn a_leak_shows_and_a_filling_cache_does_not() {
 }
 
 #[test]
-fn errors_too_few_samples_and_repeated_calls_are_doubts() {
+fn errors_too_few_samples_and_no_answers_are_doubts() {
     let summary = |requests, error| Summary {
         requests,
         bytes: 1,
@@ -26,5 +26,5 @@ fn errors_too_few_samples_and_repeated_calls_are_doubts() {
     assert!(doubts(&summary(1, 0), 100).is_empty());
     assert_eq!(doubts(&summary(1, 1), 100).len(), 1);
     assert_eq!(doubts(&summary(1, 0), 3).len(), 1);
-    assert_eq!(doubts(&summary(100_000_000, 0), 100).len(), 1);
+    assert_eq!(doubts(&summary(0, 0), 100).len(), 1);
 }
