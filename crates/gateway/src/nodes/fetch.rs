@@ -30,7 +30,8 @@ const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     worker.budget.borrow_mut().deposit(worker.shared.now());
     let group = &worker.shared.config.groups[ask.group];
-    let mut course = Course { tried: Vec::new(), held: Vec::new(), attempts: 0, fresh_tried: false };
+    let mut course =
+        Course { tried: Vec::new(), held: Vec::new(), attempts: 0, fresh_tried: false };
     let mut fresh_on = None;
     let mut best: Option<Attempt> = None;
     loop {
@@ -239,7 +240,8 @@ async fn hedged(
         () = tokio::time::sleep(delay) => {}
     }
     let other = choose(worker, ask, &course.tried);
-    let (Ok(other), true) = (other, worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take()))
+    let (Ok(other), true) =
+        (other, worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take()))
     else {
         return first.await;
     };
@@ -280,7 +282,11 @@ enum NotNow {
 }
 
 /// Chooses a node, waiting a little for one to reach the block asked for.
-async fn choose_soon(worker: &Rc<Worker>, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, Failure> {
+async fn choose_soon(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    tried: &[usize],
+) -> Result<usize, Failure> {
     let give_up = ask.deadline.min(Instant::now() + NODE_WAIT_MAX);
     loop {
         match choose(worker, ask, tried) {
@@ -317,9 +323,8 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
         min_head == 0
             || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
     };
-    let knows = |node: usize| {
-        !shared.nodes[node].unsupported.lock().contains(shared.now(), &ask.name)
-    };
+    let knows =
+        |node: usize| !shared.nodes[node].unsupported.lock().contains(shared.now(), &ask.name);
     let fits = |node: usize| !tried.contains(&node) && reached(node) && knows(node);
     if ask.method.is_some_and(|method| method.sticky) && tried.is_empty() {
         let at = ask.balance_key as usize % candidates.places.len().max(1);
@@ -332,7 +337,8 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
     if let Some(node) = balancer.pick(worker, group, &candidates.places, ask.balance_key, fits) {
         return Ok(node);
     }
-    let native = |node: &usize| !shared.nodes[*node].foreign.load(std::sync::atomic::Ordering::Relaxed);
+    let native =
+        |node: &usize| !shared.nodes[*node].foreign.load(std::sync::atomic::Ordering::Relaxed);
     let mut left = group.nodes.iter().copied().filter(native).filter(|node| !tried.contains(node));
     let callable = |node: &usize| {
         let state = shared.node_state(*node, &view);

@@ -59,7 +59,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: Stream) -> Connection {
-        Connection { stream, watchdog: Watchdog::default(), used: false, idle_since: Instant::now() }
+        Connection {
+            stream,
+            watchdog: Watchdog::default(),
+            used: false,
+            idle_since: Instant::now(),
+        }
     }
 
     /// Whether nothing was heard from the node since the last answer. An idle connection on which
@@ -103,10 +108,11 @@ impl Connection {
     ) -> Result<HttpAnswer, ExchangeFaultKind> {
         let mut reader = Reader::new(body_bytes_max);
         loop {
-            let filled =
-                wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| reader.feed(bytes))
-                    .await
-                    .map_err(from_io)?;
+            let filled = wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
+                reader.feed(bytes)
+            })
+            .await
+            .map_err(from_io)?;
             match filled {
                 Filled::Bytes(step) => {
                     progress.answered = true;
@@ -389,7 +395,9 @@ fn answer_head(
             let length = text.parse().map_err(|_| ExchangeFaultKind::Malformed)?;
             match framing {
                 Framing::Chunked => {}
-                Framing::Fixed(before) if before != length => return Err(ExchangeFaultKind::Malformed),
+                Framing::Fixed(before) if before != length => {
+                    return Err(ExchangeFaultKind::Malformed);
+                }
                 _ => framing = Framing::Fixed(length),
             }
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
@@ -409,8 +417,10 @@ fn answer_head(
                 head.keep_alive = true;
             }
         } else if header.name.eq_ignore_ascii_case("retry-after") {
-            head.retry_after =
-                std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()).map(Duration::from_secs);
+            head.retry_after = std::str::from_utf8(value)
+                .ok()
+                .and_then(|v| v.parse().ok())
+                .map(Duration::from_secs);
         }
     }
     if matches!(status, 204 | 304) {

@@ -90,7 +90,8 @@ async fn exchange(
         Some(connection) => connection,
         None => {
             worker.counters.nodes[node].connects.add(1);
-            let dialled = tokio::time::timeout_at(deadline, state.dial.connect(&state.config)).await;
+            let dialled =
+                tokio::time::timeout_at(deadline, state.dial.connect(&state.config)).await;
             match dialled {
                 Ok(Ok(stream)) => Connection::new(stream),
                 Ok(Err(error)) => {
@@ -176,8 +177,7 @@ fn read(node: usize, ask: &Ask<'_>, id: u64, http: HttpAnswer) -> Attempt {
         Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
         Outcome::Error { raw, code, message, .. } => {
             let broadcast = ask.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
-            let heard =
-                Heard::Error { status, retry_after, code: *code, message, broadcast };
+            let heard = Heard::Error { status, retry_after, code: *code, message, broadcast };
             (heard, Payload::Error(body.slice_ref(raw)))
         }
     };

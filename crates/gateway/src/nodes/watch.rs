@@ -17,6 +17,7 @@ use wire::json::walk;
 use wire::method::FamilyName;
 use wire::quantity;
 
+use crate::config;
 use crate::nodes::http1::Connection;
 use crate::rules::heads::{
     Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
@@ -42,7 +43,7 @@ pub(crate) fn start(shared: &Arc<Shared>) {
         let watched = Rc::new(Watched {
             shared: Arc::clone(shared),
             chain: index,
-            tracker: RefCell::new(None),
+            tracker: RefCell::new(Watched::new_tracker(chain)),
             id: Cell::new(chain.id),
             random: Cell::new(index as u64),
         });
@@ -56,8 +57,7 @@ pub(crate) fn start(shared: &Arc<Shared>) {
 struct Watched {
     shared: Arc<Shared>,
     chain: usize,
-    /// None until the first node has answered: only then is known where finality comes from.
-    tracker: RefCell<Option<HeadTracker>>,
+    tracker: RefCell<HeadTracker>,
     /// The chain id that all nodes must have: as configured, else the first one heard.
     id: Cell<Option<u64>>,
     random: Cell<u64>,
@@ -142,11 +142,7 @@ impl Watched {
         if self.shared.nodes[node].foreign.load(Ordering::Relaxed) {
             return;
         }
-        let step = {
-            let mut tracker = self.tracker.borrow_mut();
-            let tracker = tracker.get_or_insert_with(|| self.new_tracker(seen.finalized.is_some()));
-            tracker.observe(self.place(node), now, seen)
-        };
+        let step = self.tracker.borrow_mut().observe(self.place(node), now, seen);
         let mut asks = self.apply(step);
         let mut asked = 0;
         while let Some(Ask { number, .. }) = asks.pop() {
@@ -156,10 +152,8 @@ impl Watched {
             }
             let Ok((hash, parent)) = line.header(family, number).await else { return };
             let now = self.shared.now();
-            let step = match self.tracker.borrow_mut().as_mut() {
-                Some(tracker) => tracker.header(self.place(node), now, number, hash, parent),
-                None => return,
-            };
+            let place = self.place(node);
+            let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
             asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == self.place(node)));
         }
     }
@@ -174,21 +168,15 @@ impl Watched {
                 health.poll_failed(now, random)
             }
         });
-        let step = self
-            .tracker
-            .borrow_mut()
-            .as_mut()
-            .map(|tracker| tracker.missed(self.place(node), now))
-            .unwrap_or_default();
+        let step = self.tracker.borrow_mut().missed(self.place(node), now);
         self.apply(step);
     }
 
-    fn new_tracker(&self, names_finalized: bool) -> HeadTracker {
-        let chain = &self.shared.config.chains[self.chain];
-        let finality = if names_finalized {
-            Finality::FromNodes
-        } else {
-            Finality::Depth(chain.finality_depth)
+    fn new_tracker(chain: &config::Chain) -> HeadTracker {
+        let depth = chain.finality_depth;
+        let finality = match chain.family {
+            FamilyName::Ethereum => Finality::FromNodesOr(depth),
+            FamilyName::Harmony | FamilyName::Bitcoin => Finality::Depth(depth),
         };
         let settings = HeadSettings {
             window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),
@@ -392,8 +380,7 @@ impl Line {
 /// Number, hash and parent's hash of a raw header.
 fn header(family: FamilyName, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
     if family == FamilyName::Bitcoin {
-        let [number, hash, parent] =
-            walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
+        let [number, hash, parent] = walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
         let digits = |raw: &[u8]| {
             let text = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
             wire::block::hash_of_digits(text)
