@@ -324,11 +324,21 @@ pub struct Hedge {
     pub share_max: f64,
 }
 
+/// Reads a duration as it is written in a file, `250ms` or `10s`: for arguments that take one.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn read_duration(text: &str) -> Result<Duration, &'static str> {
+    kind::duration(text)
+}
+
 /// What the command line says over the file; `None` leaves the file's value or the default.
 #[derive(Clone, Debug)]
 pub struct Overrides {
     /// In place of `server.listen`.
     pub listen: Option<SocketAddr>,
+    /// In place of `server.admin`; `Some(None)` turns it off.
+    pub admin: Option<Option<SocketAddr>>,
     /// In place of `server.threads`; at least 1.
     pub threads: Option<usize>,
     /// Turns cache and coalescing off, so that every call reaches a node.
@@ -384,7 +394,7 @@ impl Config {
         let mut report = Report::of_arguments();
         let written = file::of_upstreams(upstreams, &mut report);
         let config = checked::check(&written, Path::new(""), report)?;
-        Ok(config.overridden(&Overrides { listen, threads, no_cache }))
+        Ok(config.overridden(&Overrides { listen, admin: None, threads, no_cache }))
     }
 
     /// The same configuration with what the command line says put over it.
@@ -392,6 +402,9 @@ impl Config {
     pub fn overridden(mut self, overrides: &Overrides) -> Config {
         if let Some(listen) = overrides.listen {
             self.listen = listen;
+        }
+        if let Some(admin) = overrides.admin {
+            self.admin = admin;
         }
         if let Some(threads) = overrides.threads {
             self.threads = threads.max(1);

@@ -1,2 +1,72 @@
-//! The weir binary.
-fn main() {}
+//! The weir binary: arguments, and one file per command. It is the only crate that knows the
+//! others; what a command does is theirs.
+//!
+//! Exit codes, the same for every command: 0 done, 1 failed while running, 2 a faulty
+//! configuration or faulty arguments.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod check;
+mod explain;
+mod node;
+mod pages;
+mod serve;
+mod source;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Serving threads allocate and free small buffers for every call; this is cheaper at it than the
+/// system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code for a faulty configuration or faulty arguments; clap ends with the same.
+const FAULTY: u8 = 2;
+
+/// A gateway for JSON-RPC nodes, and what it takes to try it out.
+///
+/// One URL in front of one or many blockchain nodes: balanced, cached without ever being stale,
+/// and unharmed by a dead node.
+#[derive(Parser)]
+#[command(name = "weir", bin_name = "weir", version, max_term_width = 100, after_long_help = AFTER_HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  failed while running: an address is taken, a file cannot be written
+  2  faulty configuration or arguments
+
+Start here:
+  weir node                                      a simulated node on port 8545
+  weir serve --upstream http://127.0.0.1:8545    a gateway in front of it";
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Node(node::Node),
+    #[command(hide = true)]
+    GenerateDocs(pages::GenerateDocs),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let ended = match arguments.command {
+        Command::Serve(serve) => serve.run(),
+        Command::Check(check) => check.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Node(node) => node.run(),
+        Command::GenerateDocs(pages) => pages.run(),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("weir: {error:#}");
+        ExitCode::FAILURE
+    })
+}

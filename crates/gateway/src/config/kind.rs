@@ -293,7 +293,8 @@ impl fmt::Display for ShownBytes {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, &'static str> {
+/// Reads a duration.
+pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     const WHAT: &str = "not a duration: a whole number and a unit";
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

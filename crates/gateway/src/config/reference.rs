@@ -46,7 +46,7 @@ url = \"http://127.0.0.1:8545\"
   default, and `${file:PATH}` stands for the content of a file without its last line end. `$${`
   stands for `${`. Relative names begin at the folder of the configuration file.
 - URLs of nodes and values of headers are secrets: no log, page, metric or message shows them.
-- `--listen`, `--threads` and `--no-cache` of `weir serve` go before the file.
+- `--listen`, `--admin`, `--threads` and `--no-cache` of `weir serve` go before the file.
 
 More files to start from are in `examples/`.
 ";

@@ -1,0 +1,340 @@
+//! `weir explain`: what the gateway would do with a call, without doing it.
+//!
+//! It asks the same tables and rules as the serving path (`wire`, `gateway::rules`), under a made-up
+//! head. The wording is `explain/words.rs`. No node is asked, so it cannot say which node is well.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use gateway::config::{Config, Group};
+use gateway::rules::cacheable::{self, CacheRule};
+use gateway::rules::heads::{ChainView, Head};
+use gateway::rules::route::{ChainRoutes, Router};
+use wire::block::{BlockRef, NotABlock, block_ref};
+use wire::call::{Body, Call, Limits, Refusal, decode};
+use wire::filter::LogFilter;
+use wire::key::{KeyParts, Resolved, write_key};
+use wire::method::{Bound, Method, family};
+
+use crate::FAULTY;
+use crate::source::{self, Source};
+
+mod words;
+
+/// Say what would be done with a call
+///
+/// Which chain and group it belongs to, which nodes are asked in which order, whether its answer is
+/// kept and what it is bound to, under which key, whether it may be repeated, and what it costs. The
+/// same tables and rules decide when the gateway runs; only no node is asked, so tags such as latest
+/// stand for a made-up head.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'
+  weir explain examples/harmony.toml '{\"method\":\"hmyv2_blockNumber\"}' --path /harmony
+  weir explain '{\"method\":\"eth_gasPrice\"}' --upstream http://127.0.0.1:8545
+  weir explain examples/backup.toml '[{\"method\":\"eth_chainId\"},{\"method\":\"eth_sendRawTransaction\"}]'
+
+Exit codes: 0 explained; 2 faulty configuration, or the text is not a call.")]
+pub(crate) struct Explain {
+    /// Configuration file and call, or only the call with --upstream
+    #[arg(value_names = ["GATEWAY.TOML", "CALL"], num_args = 1..=2, required = true)]
+    words: Vec<String>,
+
+    /// URL of a node, in place of a file; may stand several times
+    #[arg(long, value_name = "URL")]
+    upstream: Vec<String>,
+
+    /// Path of the URL that the call is sent to
+    #[arg(long, default_value = "/")]
+    path: String,
+
+    /// Height that latest stands for; what is final follows from the chain's finality_depth
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    head: u64,
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let (source, text) = match (self.words.as_slice(), self.upstream.is_empty()) {
+            ([file, call], true) => (Source::of_file(file), call),
+            ([call], false) => (Source::of_upstreams(&self.upstream), call),
+            ([_], true) => return Ok(refused("a configuration file or --upstream is needed")),
+            _ => return Ok(refused("either a configuration file or --upstream, not both")),
+        };
+        let config = match source.read() {
+            Ok(config) => config,
+            Err(faults) => {
+                eprint!("{faults}");
+                return Ok(ExitCode::from(FAULTY));
+            }
+        };
+        let text = read_call(text, &config.front.limits)?;
+        let routes = Routes::new(&config)?;
+        let Some(chain) = routes.router.chain(&self.path) else {
+            return Ok(refused(&format!("no chain is at the path {}", self.path)));
+        };
+        let case =
+            Case { config: &config, routes: &routes, chain, view: view(&config, chain, self.head) };
+        match decode(&text, &config.front.limits) {
+            Err(refusal) => Ok(refused(&words::refusal(&refusal))),
+            Ok(Body::Single(item)) => Ok(case.print(&[item])),
+            Ok(Body::Batch(items)) => Ok(case.print(&items)),
+        }
+    }
+}
+
+fn refused(message: &str) -> ExitCode {
+    eprintln!("weir explain: {message}");
+    ExitCode::from(FAULTY)
+}
+
+/// The call's text; `-` takes it from standard input.
+fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
+    if text != "-" {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let mut body = Vec::new();
+    // One byte more than allowed, so that too long a body is refused as such.
+    let bytes_max = limits.body_bytes_max as u64 + 1;
+    let mut input = std::io::stdin().take(bytes_max);
+    input.read_to_end(&mut body).context("cannot read standard input")?;
+    Ok(body)
+}
+
+/// The routes of a configuration, compiled as for serving.
+struct Routes {
+    router: Router,
+}
+
+impl Routes {
+    fn new(config: &Config) -> Result<Routes> {
+        let paths: Vec<Vec<&str>> = config
+            .chains
+            .iter()
+            .map(|chain| chain.paths.iter().map(|path| &**path).collect())
+            .collect();
+        let methods: Vec<Vec<(&str, usize)>> = config
+            .chains
+            .iter()
+            .map(|chain| {
+                let patterns = |group: &usize| {
+                    let group = *group;
+                    config.groups[group].methods.iter().map(move |method| (&**method, group))
+                };
+                chain.groups.iter().flat_map(patterns).collect()
+            })
+            .collect();
+        let chains: Vec<ChainRoutes<'_>> = config
+            .chains
+            .iter()
+            .zip(paths.iter().zip(&methods))
+            .map(|(chain, (paths, methods))| {
+                let rest = *chain.groups.last().expect("each chain has a group");
+                ChainRoutes { paths, methods, rest }
+            })
+            .collect();
+        let default = config.chains.iter().position(|chain| chain.default);
+        Ok(Routes { router: Router::new(&chains, default)? })
+    }
+}
+
+/// What is assumed of the chain: a head, and what is final at the chain's usual distance.
+fn view(config: &Config, chain: usize, head: u64) -> ChainView {
+    let mut view = ChainView::default();
+    view.head = Some(Head { number: head, hash: [0; 32] });
+    view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
+    view.finalized_by_nodes = true;
+    view
+}
+
+/// Under which circumstances calls are explained.
+struct Case<'a> {
+    config: &'a Config,
+    routes: &'a Routes,
+    chain: usize,
+    view: ChainView,
+}
+
+impl Case<'_> {
+    /// Prints what becomes of each call; a call that is refused makes the exit code 2.
+    fn print(&self, items: &[Result<Call<'_>, Refusal<'_>>]) -> ExitCode {
+        let mut refused = false;
+        for (at, item) in items.iter().enumerate() {
+            if items.len() > 1 {
+                println!("{}call {} of {}", if at > 0 { "\n" } else { "" }, at + 1, items.len());
+            }
+            match item {
+                Ok(call) => print!("{}", self.explained(call)),
+                Err(refusal) => {
+                    refused = true;
+                    println!("refused   {}", words::refusal(refusal));
+                }
+            }
+        }
+        if refused { ExitCode::from(FAULTY) } else { ExitCode::SUCCESS }
+    }
+
+    fn explained(&self, call: &Call<'_>) -> String {
+        let chain = &self.config.chains[self.chain];
+        let group = &self.config.groups[self.routes.router.group(self.chain, &call.method)];
+        let method = family(chain.family).method(&call.method);
+        let mut lines = Lines::default();
+        let known = if method.is_some() { "" } else { ", unknown to it" };
+        lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
+        lines.add("chain", &chain.name);
+        lines.add("group", &words::group(group));
+        for line in nodes(self.config, group) {
+            lines.add("nodes", &line);
+        }
+        match method {
+            None => {
+                lines.add("cached", words::UNKNOWN);
+                lines.add("repeated", words::UNKNOWN_REPEAT);
+            }
+            Some(method) => self.decided(call, method, group, &mut lines),
+        }
+        lines.add("deadline", &words::deadline(group));
+        lines.text
+    }
+
+    fn decided(&self, call: &Call<'_>, method: &'static Method, group: &Group, lines: &mut Lines) {
+        if method.bound == Bound::Logs {
+            let filter = LogFilter::read(&call.params);
+            lines.add("cached", &words::logs(filter.as_ref(), &self.config.cache, &self.view));
+        } else {
+            self.planned(call, method, lines);
+        }
+        lines.add("repeated", words::repeat(method.repeat, group));
+        lines.add("weight", &method.weight.to_string());
+    }
+
+    fn planned(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
+        let block = block_ref(method, &call.params).map(|found| found.map(|(block, _)| block));
+        if let Some(at) = method.block {
+            lines.add("block", &words::block(at, block, &self.view));
+        }
+        let plan = self.plan(method, block);
+        if plan.from_view {
+            lines.add("answer", "the gateway itself gives the number of the head");
+        } else if let Some(number) = plan.resolved {
+            lines.add("sent", &format!("with the number {number} in place of the tag"));
+        }
+        if plan.head_min > 0 && !plan.from_view {
+            lines.add("asked", &format!("only nodes whose head is at {} or above", plan.head_min));
+        }
+        lines.add("cached", &words::cached(&plan, method, block, &self.config.cache, &self.view));
+        lines.add("joined", words::joined(plan.join, method.coalesce, &self.config.cache));
+        if plan.bond != Bond::Nothing || plan.join {
+            self.key(call, method, &plan, lines);
+        }
+    }
+
+    /// What the gateway's rules say, as far as cache and coalescing are turned on.
+    fn plan(&self, method: &'static Method, block: Result<Option<BlockRef>, NotABlock>) -> Plan {
+        let caching = cacheable::decide(method, block.ok().flatten().as_ref(), &self.view);
+        let bond = match caching.rule {
+            CacheRule::Never | CacheRule::Logs => Bond::Nothing,
+            CacheRule::Constant => Bond::Chain,
+            CacheRule::AtHash => Bond::Hash,
+            CacheRule::AtNumber { number, .. } => Bond::Number(number),
+            CacheRule::AtTransaction => Bond::Transaction,
+            CacheRule::AtHead => Bond::Head,
+        };
+        let cache = &self.config.cache;
+        Plan {
+            bond: if cache.enabled { bond } else { Bond::Nothing },
+            resolved: caching.resolved.filter(|_| cache.enabled),
+            head_min: caching.min_head,
+            from_view: caching.from_view && cache.enabled,
+            join: method.coalesce && cache.coalesce && block.is_ok(),
+        }
+    }
+
+    fn key(&self, call: &Call<'_>, method: &'static Method, plan: &Plan, lines: &mut Lines) {
+        let chain = &self.config.chains[self.chain];
+        let block = plan.resolved.map(Resolved::Number);
+        let parts = KeyParts { chain: &chain.name, method, params: &call.params, block };
+        let mut key = Vec::new();
+        match write_key(&mut key, &parts) {
+            Ok(()) => {
+                lines.add("key", &words::key(&parts));
+                lines.add("key", &words::hex(&key));
+            }
+            Err(why) => lines.add("key", &format!("none, so neither cached nor joined: {why}")),
+        }
+    }
+}
+
+/// What is to be done with a call before a node is asked.
+struct Plan {
+    bond: Bond,
+    /// The number to put in place of the tag that the call names.
+    resolved: Option<u64>,
+    /// The height that a node must have reached.
+    head_min: u64,
+    /// The answer is the head's number, which the gateway knows.
+    from_view: bool,
+    /// Whether equal calls under way share one answer.
+    join: bool,
+}
+
+/// What a kept answer is bound to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bond {
+    /// Nothing that can be checked, so it is not kept.
+    Nothing,
+    /// The chain itself.
+    Chain,
+    /// The hash that the call names.
+    Hash,
+    /// The block at this height.
+    Number(u64),
+    /// The block that the answer names.
+    Transaction,
+    /// The head of the moment.
+    Head,
+}
+
+/// The nodes of a group in the order in which they come into question.
+fn nodes(config: &Config, group: &Group) -> Vec<String> {
+    let (mut primary, mut backup) = (Vec::new(), Vec::new());
+    for node in &group.nodes {
+        let node = &config.nodes[*node];
+        let tier = if node.backup { &mut backup } else { &mut primary };
+        tier.push(source::described_node(node));
+    }
+    let balance = source::described_balance(group);
+    let primary_count = primary.len();
+    let mut lines = vec![match primary_count + backup.len() {
+        1 => "one".to_owned(),
+        _ => format!("chosen: {balance}"),
+    }];
+    let numbered = primary.into_iter().chain(backup).enumerate();
+    lines.extend(numbered.map(|(at, node)| format!("{}. {node}", at + 1)));
+    if primary_count > 0 && group.nodes.len() > primary_count {
+        lines.push("backups only while no other one can be used".to_owned());
+    }
+    lines.push(
+        "health, head and load of the moment decide; this is the order of the file".to_owned(),
+    );
+    lines
+}
+
+/// Lines with a heading in the first column; a heading is not repeated.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    heading: &'static str,
+}
+
+impl Lines {
+    fn add(&mut self, heading: &'static str, text: &str) {
+        let shown = if self.heading == heading { "" } else { heading };
+        self.heading = heading;
+        let _ = writeln!(self.text, "{shown:<9} {text}");
+    }
+}

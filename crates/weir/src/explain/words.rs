@@ -1,0 +1,183 @@
+//! The words in which `weir explain` puts what the tables and rules have decided.
+
+use gateway::config::{Cache, Group};
+use gateway::rules::heads::ChainView;
+use wire::block::{BlockRef, NotABlock, Tag};
+use wire::call::{Params, Refusal};
+use wire::filter::LogFilter;
+use wire::key::{KeyParts, Resolved};
+use wire::method::{BlockParam, Bound, Method, Repeat};
+
+use super::{Bond, Plan};
+
+pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
+pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
+
+/// Longest parameters that are printed beside a key.
+const PARAMS_SHOWN_BYTES_MAX: usize = 300;
+
+/// Longest key that is printed in full.
+const KEY_SHOWN_BYTES_MAX: usize = 200;
+
+pub(super) fn refusal(refusal: &Refusal<'_>) -> String {
+    format!("the gateway answers {}: {}", refusal.code.0, refusal.message)
+}
+
+pub(super) fn group(group: &Group) -> String {
+    format!("{}, which serves {}", group.name, group.methods.join(" "))
+}
+
+pub(super) fn deadline(group: &Group) -> String {
+    let (whole, attempt) = (group.deadline, group.attempt_deadline);
+    format!("{whole:?} for the whole call, {attempt:?} for each attempt")
+}
+
+pub(super) fn repeat(repeat: Repeat, group: &Group) -> &'static str {
+    match repeat {
+        _ if group.retries_max == 0 => "no: the group allows no further attempt",
+        Repeat::Safe => "yes: asking twice changes nothing",
+        Repeat::Broadcast => {
+            "yes: the chain takes a signed transaction once, and \"already known\" counts as success"
+        }
+        Repeat::Never => UNKNOWN_REPEAT,
+    }
+}
+
+/// Which block the call names.
+pub(super) fn block(
+    at: BlockParam,
+    block: Result<Option<BlockRef>, NotABlock>,
+    view: &ChainView,
+) -> String {
+    let place = at.at + 1;
+    match block {
+        Err(why) => format!("parameter {place} names none: {why}"),
+        Ok(None) => format!("parameter {place} is left out, and no default is fixed for it"),
+        Ok(Some(BlockRef::Number(number))) => {
+            let state = match view.head {
+                _ if view.is_finalized(number) => "final",
+                Some(head) if number > head.number => "above the head",
+                _ => "not final yet",
+            };
+            format!("parameter {place} is the number {number}, {state}")
+        }
+        Ok(Some(BlockRef::Hash(_))) => format!("parameter {place} is a hash"),
+        Ok(Some(BlockRef::CanonicalHash(_))) => {
+            format!("parameter {place} is a hash that must be in the chain")
+        }
+        Ok(Some(BlockRef::Tag(tag))) => format!("parameter {place} is {}", tag.as_str()),
+    }
+}
+
+/// Whether the answer is kept, and what it is bound to.
+pub(super) fn cached(
+    plan: &Plan,
+    method: &Method,
+    block: Result<Option<BlockRef>, NotABlock>,
+    cache: &Cache,
+    view: &ChainView,
+) -> String {
+    if plan.from_view {
+        return "not needed".to_owned();
+    }
+    match plan.bond {
+        Bond::Chain => "yes, for ever: it is the same on this chain always".to_owned(),
+        Bond::Number(number) if view.is_finalized(number) => {
+            format!("yes, for ever: bound to block {number}, which is final")
+        }
+        Bond::Number(number) => {
+            format!("yes, while block {number} stays in the chain; for ever once it is final")
+        }
+        Bond::Hash => "yes, for ever: it follows from the hash alone".to_owned(),
+        Bond::Transaction => {
+            "yes, while the block that the answer names stays in the chain".to_owned()
+        }
+        Bond::Head => format!("yes, until the next head, at most {:?}", cache.head_age_max),
+        Bond::Nothing if !cache.enabled => "no: the cache is off".to_owned(),
+        Bond::Nothing => format!("no: {}", why_not(method, block, view)),
+    }
+}
+
+fn why_not(
+    method: &Method,
+    block: Result<Option<BlockRef>, NotABlock>,
+    view: &ChainView,
+) -> &'static str {
+    match (method.bound, block) {
+        (Bound::Mempool, _) => "it is about the node's waiting transactions",
+        (Bound::Never, _) if method.write => "it changes something",
+        (Bound::Never, _) if method.sticky => "it belongs to one node's own state",
+        (Bound::Never, _) => "nothing is known that would tell when its answer ends",
+        (_, Err(_)) => "the block that it names cannot be read; the node may know better",
+        (_, Ok(None)) => "it names no block",
+        (_, Ok(Some(BlockRef::CanonicalHash(_)))) => "whether a hash is in the chain can change",
+        (_, Ok(Some(BlockRef::Tag(Tag::Pending)))) => "the pending block changes all the time",
+        (_, Ok(Some(BlockRef::Tag(_)))) => "what the tag stands for is not known",
+        (_, Ok(Some(BlockRef::Number(number)))) => match view.head {
+            Some(head) if number > head.number => "the block is above every known head",
+            _ => "so close to the head the answer is not complete yet",
+        },
+        (_, Ok(Some(BlockRef::Hash(_)))) => "nothing is known that would tell when its answer ends",
+    }
+}
+
+/// What becomes of a log filter.
+pub(super) fn logs(
+    filter: Result<&LogFilter<'_>, &NotABlock>,
+    cache: &Cache,
+    view: &ChainView,
+) -> String {
+    let filter = match filter {
+        Err(why) => return format!("no: the filter is passed on as it is ({why})"),
+        Ok(_) if !cache.enabled => return "no: the cache is off".to_owned(),
+        Ok(filter) => filter,
+    };
+    let bound = |block: Option<BlockRef>| match block {
+        None => "latest".to_owned(),
+        Some(BlockRef::Number(number)) => number.to_string(),
+        Some(BlockRef::Tag(tag)) => tag.as_str().to_owned(),
+        Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => "a hash".to_owned(),
+    };
+    let finalized = view.finalized.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    format!(
+        "in parts: of {} to {}, what is final (here up to {finalized}) is cut at multiples of {} \
+         blocks into at most {} parts, each kept for ever; the rest while its blocks stay in the chain",
+        bound(filter.from),
+        bound(filter.to),
+        cache.logs_chunk_blocks,
+        cache.logs_parts_max,
+    )
+}
+
+pub(super) fn joined(join: bool, coalesce: bool, cache: &Cache) -> &'static str {
+    match (join, coalesce) {
+        (true, _) => "yes: equal calls under way at the same time share one answer",
+        (false, true) if !cache.coalesce => "no: coalescing is off",
+        (false, _) => "no: every call reaches a node by itself",
+    }
+}
+
+/// A key in words.
+pub(super) fn key(parts: &KeyParts<'_>) -> String {
+    let params = match parts.params {
+        Params::Absent | Params::Null => "[]".to_owned(),
+        Params::Array(raw) | Params::Object(raw) => {
+            let shown = &raw[..raw.len().min(PARAMS_SHOWN_BYTES_MAX)];
+            let cut = if shown.len() < raw.len() { "…" } else { "" };
+            format!("{}{cut}", String::from_utf8_lossy(shown))
+        }
+    };
+    let block = match parts.block {
+        Some(Resolved::Number(number)) => format!(", its block as {number}"),
+        _ => String::new(),
+    };
+    format!("{} {} {params}{block}", parts.chain, parts.method.name)
+}
+
+/// A key's bytes.
+pub(super) fn hex(key: &[u8]) -> String {
+    let shown = &key[..key.len().min(KEY_SHOWN_BYTES_MAX)];
+    let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+    let cut = if shown.len() < key.len() { "…" } else { "" };
+    format!("{digits}{cut} ({} bytes)", key.len())
+}

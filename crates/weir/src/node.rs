@@ -1,0 +1,273 @@
+//! `weir node`: the simulated node on its own, for trying things out with nothing else installed.
+//!
+//! The chain and the node are the crate `simnode`; this turns arguments into its options.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use gateway::config::read_duration;
+use simnode::admin::Admin;
+use simnode::node::settings::{Capacity, Latency, Settings};
+use simnode::replay::{FixedHead, Recording, RecordingFault};
+use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
+use simnode::serve::Listening;
+use simnode::{NodeOptions, StartFault};
+
+use crate::FAULTY;
+use crate::stop::StopSignals;
+
+/// Calls that may wait for one of the slots of --capacity; further ones are refused.
+const QUEUE_MAX: u32 = 10_000;
+
+/// Run a simulated node
+///
+/// A deterministic chain with true hashes, roots and receipts, served as eth_, net_, web3_ and
+/// hmyv2_ calls. The same seed gives the same chain. It can lag, be slow, have a limited capacity
+/// and reorganise; more ways to fail can be switched on while it runs over the admin port. With
+/// --replay it gives recorded answers instead.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir node
+  weir node --block-time 200ms --txs 100..200 --latency 2ms..20ms --capacity 8:1ms
+  weir node --reorg 1010:3 --reorg 1050:5 --lag 1 --listen 127.0.0.1:8546
+  weir node --admin 127.0.0.1:8547
+  weir node --replay testdata/mainnet --head 25000000
+
+With an admin port:
+  curl -s http://127.0.0.1:8547/state
+  curl -s http://127.0.0.1:8547/faults -d '{\"faults\":[{\"fault\":{\"kind\":\"html\"},\"share\":0.1}]}'
+  curl -s -X POST http://127.0.0.1:8547/freeze
+
+Exit codes: 0 stopped by a signal; 1 an address is taken; 2 faulty arguments.")]
+pub(crate) struct Node {
+    /// Where it answers calls; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8545")]
+    listen: SocketAddr,
+
+    /// Where its state can be seen and faults be switched on; it has no password
+    #[arg(long, value_name = "IP:PORT")]
+    admin: Option<SocketAddr>,
+
+    /// Seed of every value of the chain
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Chain id [default: 424242; with --replay 1]
+    #[arg(long, value_name = "N")]
+    chain_id: Option<u64>,
+
+    /// Height of the head at the start, or for ever with --replay
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    head: u64,
+
+    /// Time between blocks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = read_duration)]
+    block_time: Duration,
+
+    /// Transactions of a block
+    #[arg(long, value_name = "MIN..MAX", default_value = "4..12", value_parser = range)]
+    txs: (u64, u64),
+
+    /// Blocks that the finalized block is behind the head
+    #[arg(long, value_name = "BLOCKS", default_value_t = 64)]
+    finality_depth: u64,
+
+    /// Replace the last DEPTH blocks when AT was the head; may stand several times, in rising order
+    #[arg(long, value_name = "AT:DEPTH", value_parser = pair)]
+    reorg: Vec<(u64, u64)>,
+
+    /// Replace 1 to DEPTH blocks after every BLOCKS blocks
+    #[arg(long, value_name = "BLOCKS:DEPTH", value_parser = pair)]
+    reorg_every: Option<(u64, u64)>,
+
+    /// Blocks that the node stands behind the chain's head
+    #[arg(long, value_name = "BLOCKS", default_value_t = 0)]
+    lag: u64,
+
+    /// Time that each call takes: one duration, or two for any time between them
+    #[arg(long, value_name = "DURATION[..DURATION]", value_parser = latency)]
+    latency: Option<Latency>,
+
+    /// Calls worked on at once, and how long each takes; further calls wait
+    #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
+    capacity: Option<Capacity>,
+
+    /// File of recorded requests and responses, or folder of such files; may stand several times
+    #[arg(long, value_name = "PATH")]
+    replay: Vec<PathBuf>,
+}
+
+impl Node {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut stop = StopSignals::new()?;
+            let started =
+                if self.replay.is_empty() { self.world().await } else { self.recording().await };
+            let (_listening, _admin) = match started {
+                Ok(started) => started,
+                Err(Fault::Argument(message)) => {
+                    eprintln!("weir node: {message}");
+                    return Ok(ExitCode::from(FAULTY));
+                }
+                Err(Fault::Start(error)) => return Err(error.into()),
+            };
+            stop.next().await;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    /// A node on a simulated chain.
+    async fn world(&self) -> Result<Started, Fault> {
+        let chain_id = self.chain_id.unwrap_or(WorldOptions::default().chain_id);
+        let reorg = |&(at_height, depth): &(u64, u64)| Reorg { at_height, depth };
+        let world = WorldOptions {
+            seed: self.seed,
+            chain_id,
+            height_start: self.head,
+            block_time: self.block_time,
+            finality_depth: self.finality_depth,
+            transactions_min: self.txs.0,
+            transactions_max: self.txs.1,
+            reorgs: self.reorg.iter().map(reorg).collect(),
+            reorg_every: self
+                .reorg_every
+                .map(|(blocks, depth_max)| ReorgEvery { blocks, depth_max }),
+            ..WorldOptions::default()
+        };
+        let options = NodeOptions {
+            name: "node".to_owned(),
+            world,
+            settings: self.settings(),
+            listen: self.listen,
+            admin: self.admin,
+        };
+        let running = simnode::serve(options).await?;
+        let (head, block_time, seed) = (self.head, self.block_time, self.seed);
+        let what = format!(
+            "a simulated chain: id {chain_id}, head {head}, a block every {block_time:?}, seed {seed}"
+        );
+        announce(&what, &running.listening, running.admin.as_ref());
+        Ok((running.listening, running.admin))
+    }
+
+    /// A node that gives recorded answers.
+    async fn recording(&self) -> Result<Started, Fault> {
+        let mut recording = Recording::new(Some(FixedHead {
+            chain_id: self.chain_id.unwrap_or(1),
+            number: self.head,
+            // Nothing recorded names it, so any hash will do; it never changes.
+            hash: [0xfe; 32].into(),
+            parent: [0xfd; 32].into(),
+            finalized: self.head,
+        }));
+        for path in &self.replay {
+            match path.is_dir() {
+                true => recording.add_pairs_folder(path)?,
+                false => recording.add_pairs(path)?,
+            };
+        }
+        let what = format!("{} recorded answers, head {} for ever", recording.len(), self.head);
+        let node = simnode::node::Node::replaying("node", Arc::new(recording));
+        node.set(|settings| *settings = self.settings()).map_err(StartFault::from)?;
+        let of = |addr| move |source| StartFault::Listen { addr, source };
+        let listening = Arc::new(node.listen(self.listen).map_err(of(self.listen))?);
+        let admin = match self.admin {
+            None => None,
+            Some(addr) => {
+                Some(Admin::listen(addr, Arc::clone(&listening)).await.map_err(of(addr))?)
+            }
+        };
+        announce(&what, &listening, admin.as_ref());
+        Ok((listening, admin))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            lag_blocks: self.lag,
+            latency: self.latency.unwrap_or_default(),
+            capacity: self.capacity,
+            ..Settings::default()
+        }
+    }
+}
+
+/// What has to be held for the node to serve.
+type Started = (Arc<Listening>, Option<Admin>);
+
+/// Why the node does not start.
+enum Fault {
+    /// The arguments ask for something that cannot be.
+    Argument(String),
+    /// The system refuses.
+    Start(StartFault),
+}
+
+impl From<StartFault> for Fault {
+    fn from(fault: StartFault) -> Fault {
+        match fault {
+            StartFault::Listen { .. } => Fault::Start(fault),
+            StartFault::World(_) | StartFault::Settings(_) => Fault::Argument(fault.to_string()),
+        }
+    }
+}
+
+impl From<RecordingFault> for Fault {
+    fn from(fault: RecordingFault) -> Fault {
+        Fault::Argument(fault.to_string())
+    }
+}
+
+fn announce(what: &str, listening: &Listening, admin: Option<&Admin>) {
+    let address = listening.addr();
+    let mut text = format!("{what}\nweir node listens on http://{address}\n");
+    if let Some(admin) = admin {
+        let _ = writeln!(text, "admin on http://{} (GET /state, POST /faults)", admin.addr());
+    }
+    let _ = write!(
+        text,
+        "try:\n  curl -s http://{address} -H 'content-type: application/json' \\\n    \
+         -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_blockNumber\",\"params\":[]}}'\n  \
+         weir serve --upstream http://{address}\n"
+    );
+    // Whoever started it may not read what it prints; that is no reason to stop.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number"))
+}
+
+fn pair(text: &str) -> Result<(u64, u64), String> {
+    let (left, right) = text.split_once(':').ok_or("two numbers with : between them are needed")?;
+    Ok((number(left)?, number(right)?))
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    Ok((number(low)?, number(high)?))
+}
+
+fn latency(text: &str) -> Result<Latency, String> {
+    let ms = |text: &str| Ok::<_, String>(read_duration(text)?.as_secs_f64() * 1000.0);
+    match text.split_once("..") {
+        None => Ok(Latency::Constant { ms: ms(text)? }),
+        Some((low, high)) => Ok(Latency::Uniform { low_ms: ms(low)?, high_ms: ms(high)? }),
+    }
+}
+
+fn capacity(text: &str) -> Result<Capacity, String> {
+    let (slots, service) =
+        text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
+    let slots = slots.parse().map_err(|_| format!("{slots:?} is not a number of slots"))?;
+    Ok(Capacity { slots, service: read_duration(service)?, queue_max: QUEUE_MAX })
+}

@@ -1,0 +1,79 @@
+//! `weir generate-docs`, hidden: prints the pages of `docs/` that follow from tables and types.
+//!
+//! `cargo xtask generate` calls it. It lives here because only the binary knows all the tables.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory};
+
+use crate::Arguments;
+
+/// Write the generated pages of the documentation
+#[derive(Args)]
+pub(crate) struct GenerateDocs {
+    /// Folder of the pages
+    #[arg(long, value_name = "FOLDER")]
+    dir: PathBuf,
+
+    /// Write nothing; fail if a page differs from what would be written
+    #[arg(long)]
+    check: bool,
+}
+
+/// A page: file name, and the function that prints the text.
+type Page = (&'static str, fn() -> String);
+
+/// All pages.
+const PAGES: &[Page] = &[("config.md", gateway::config::reference::markdown), ("cli.md", cli)];
+
+impl GenerateDocs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut stale = 0;
+        for (name, text) in PAGES {
+            let file = self.dir.join(name);
+            let text = text();
+            if std::fs::read_to_string(&file).is_ok_and(|written| written == text) {
+                continue;
+            }
+            if self.check {
+                stale += 1;
+                eprintln!("{} is stale: run cargo xtask generate", file.display());
+                continue;
+            }
+            std::fs::write(&file, text)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            println!("wrote {}", file.display());
+        }
+        Ok(if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Width of the help texts in the page: what a terminal of usual width shows.
+const WIDTH: usize = 100;
+
+/// The text of `docs/cli.md`: every visible command's `--help`.
+fn cli() -> String {
+    let mut program = Arguments::command().term_width(WIDTH);
+    program.build();
+    let mut text = String::from(
+        "# Commands\n\n<!-- Printed by `cargo xtask generate` from the types in crates/weir/src. \
+         Do not edit. -->\n\nEach command tells this with `--help`.\n",
+    );
+    push_help(&mut text, "weir", &mut program.clone());
+    for command in program.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+        if command.get_name() == "help" {
+            continue;
+        }
+        let heading = format!("weir {}", command.get_name());
+        push_help(&mut text, &heading, command);
+    }
+    text
+}
+
+fn push_help(text: &mut String, heading: &str, command: &mut clap::Command) {
+    let help = command.render_long_help().to_string();
+    let lines: Vec<_> = help.lines().map(str::trim_end).collect();
+    text.push_str(&format!("\n## `{heading}`\n\n```text\n{}\n```\n", lines.join("\n").trim_end()));
+}

@@ -1,0 +1,96 @@
+//! Where a command takes its gateway configuration from: a file, or URLs on the command line.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gateway::config::fault::Faults;
+use gateway::config::{Balance, Config, Group, HashKey, Node};
+
+/// A file, or URLs in its place.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Source {
+    /// Configuration file (docs/config.md lists all keys)
+    #[arg(value_name = "GATEWAY.TOML")]
+    file: Option<PathBuf>,
+
+    /// URL of a node, in place of a file; may stand several times
+    #[arg(long, value_name = "URL")]
+    upstream: Vec<String>,
+}
+
+impl Source {
+    pub(crate) fn of_file(file: &str) -> Source {
+        Source { file: Some(file.into()), upstream: Vec::new() }
+    }
+
+    pub(crate) fn of_upstreams(upstreams: &[String]) -> Source {
+        Source { file: None, upstream: upstreams.to_vec() }
+    }
+
+    /// The configuration, checked.
+    pub(crate) fn read(&self) -> Result<Config, Faults> {
+        match &self.file {
+            Some(file) => read_file(file),
+            None => Config::from_upstreams(&self.upstream, None, None, false),
+        }
+    }
+}
+
+/// The configuration in a file, checked.
+pub(crate) fn read_file(file: &Path) -> Result<Config, Faults> {
+    Config::from_file(file)
+}
+
+/// What a configuration says, in a few lines: chains with their paths, nodes and groups.
+pub(crate) fn summary(config: &Config) -> String {
+    let mut text = String::new();
+    for chain in &config.chains {
+        let id = chain.id.map_or_else(String::new, |id| format!(", id {id}"));
+        let paths = chain.paths.join(" ");
+        let other = if chain.default { " and every other path" } else { "" };
+        let family = chain.family.as_str();
+        let _ = writeln!(text, "chain {} ({family}{id}) at {paths}{other}", chain.name);
+        for node in &chain.nodes {
+            let _ = writeln!(text, "  node {}", described_node(&config.nodes[*node]));
+        }
+        for group in &chain.groups {
+            let group = &config.groups[*group];
+            let methods = group.methods.join(" ");
+            let balance = described_balance(group);
+            let nodes: Vec<_> = group.nodes.iter().map(|node| &*config.nodes[*node].name).collect();
+            let nodes = nodes.join(" ");
+            let _ = writeln!(text, "  group {}: {methods} -> {nodes}, {balance}", group.name);
+        }
+    }
+    let megabytes = config.cache.bytes_max >> 20;
+    let _ = match config.cache.enabled {
+        true => writeln!(text, "cache {megabytes} MiB"),
+        false => writeln!(text, "cache off"),
+    };
+    text
+}
+
+/// A node's name, URL without secrets, and what sets it apart.
+pub(crate) fn described_node(node: &Node) -> String {
+    let backup = if node.backup { ", backup" } else { "" };
+    let weight = if node.weight == 1 { String::new() } else { format!(", weight {}", node.weight) };
+    format!("{} {}{weight}{backup}", node.name, node.url)
+}
+
+/// How a group chooses among its nodes.
+pub(crate) fn described_balance(group: &Group) -> String {
+    match &group.balance {
+        Balance::LeastLoaded => "the less loaded of two".to_owned(),
+        Balance::Weighted => "in turn by weight".to_owned(),
+        Balance::Hash { key, load_factor } => {
+            let key = match key {
+                HashKey::Call => "method and params".to_owned(),
+                HashKey::Client => "the client's address".to_owned(),
+                HashKey::Header(name) => format!("the header {name}"),
+            };
+            format!("by hash of {key}, at most {load_factor} times the mean load")
+        }
+    }
+}
