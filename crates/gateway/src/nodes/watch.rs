@@ -196,9 +196,7 @@ impl Watched {
         for event in &step.events {
             self.tell(event);
         }
-        if step.changed
-            && let Some(tracker) = self.tracker.borrow().as_ref()
-        {
+        if step.changed {
             self.shared.chains[self.chain].publish(tracker.view(), self.shared.now());
             self.shared.renew_candidates(self.chain);
         }
