@@ -197,7 +197,7 @@ impl Watched {
             self.tell(event);
         }
         if step.changed {
-            self.shared.chains[self.chain].publish(tracker.view(), self.shared.now());
+            self.shared.chains[self.chain].publish(self.tracker.borrow().view(), self.shared.now());
             self.shared.renew_candidates(self.chain);
         }
         step.asks
