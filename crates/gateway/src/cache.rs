@@ -4,7 +4,6 @@
 //! What may be stored and whether an entry still holds is decided in `rules/cacheable.rs`: an entry
 //! is never trusted for being there, each hit is judged by the chain's present view.
 
-
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -3,9 +3,9 @@
 //! What a request means is `path.rs`. In reading order: `http1` (a connection), `head` and `body`
 //! (what is read), `answer` (what is written), `compress`, `http2`.
 
-pub(crate) mod http1;
-pub(crate) mod head;
-pub(crate) mod body;
 pub(crate) mod answer;
+pub(crate) mod body;
 pub(crate) mod compress;
+pub(crate) mod head;
+pub(crate) mod http1;
 pub(crate) mod http2;

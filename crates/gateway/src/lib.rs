@@ -6,19 +6,19 @@
 //! saves asking), `shared` and `worker` (state), `runtime` (threads), `see` (what can be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod config;
-mod path;
-mod front;
-mod nodes;
-pub mod rules;
 mod cache;
 mod coalesce;
-mod shared;
-mod worker;
-mod wait;
+pub mod config;
+mod error;
+mod front;
+mod nodes;
+mod path;
+pub mod rules;
 pub mod runtime;
 pub mod see;
-mod error;
+mod shared;
+mod wait;
+mod worker;
 
 pub use error::Error;
 pub use nodes::dial::MemoryDial;

@@ -5,12 +5,12 @@
 //! it goes over), `broadcast` (transactions sent twice), `watch` (heads and health, followed on a
 //! thread of their own).
 
-pub(crate) mod fetch;
 pub(crate) mod balance;
-pub(crate) mod send;
-pub(crate) mod pool;
-pub(crate) mod dial;
-pub(crate) mod stream;
-pub(crate) mod http1;
 pub(crate) mod broadcast;
+pub(crate) mod dial;
+pub(crate) mod fetch;
+pub(crate) mod http1;
+pub(crate) mod pool;
+pub(crate) mod send;
+pub(crate) mod stream;
 pub(crate) mod watch;

@@ -310,11 +310,7 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
 }
 
 /// Asks the nodes, together with whoever asks the same, and keeps what may be kept.
-async fn answer_ask(
-    worker: &Rc<Worker>,
-    ask: Ask<'_>,
-    key: Option<&[u8]>,
-) -> (Fetched, Mark) {
+async fn answer_ask(worker: &Rc<Worker>, ask: Ask<'_>, key: Option<&[u8]>) -> (Fetched, Mark) {
     let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
     let deadline = ask.deadline;
     let Some(key) = key.filter(|_| ask.join) else {

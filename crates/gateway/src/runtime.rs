@@ -138,7 +138,8 @@ fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
         if first && address.port() != 0 {
             // With SO_REUSEPORT a second gateway would silently take half of the connections, so
             // the address is tried without it first.
-            let probe = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+            let probe =
+                Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;
             probe.bind(&address.into())?;
             probe.listen(1)?;

@@ -87,8 +87,7 @@ impl Shared {
     pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Shared> {
         let config = Arc::new(config);
         let started = Instant::now();
-        let chains: Vec<ChainShared> =
-            config.chains.iter().map(ChainShared::new).collect();
+        let chains: Vec<ChainShared> = config.chains.iter().map(ChainShared::new).collect();
         let methods: Vec<usize> = chains.iter().map(|chain| chain.family.count()).collect();
         let mut dials = dials.into_iter();
         let nodes = config
@@ -172,9 +171,10 @@ impl Shared {
             let state_of = |place: u16| self.node_state(members[usize::from(place)], &view);
             let states: Vec<NodeState> = native.iter().map(|place| state_of(*place)).collect();
             let healthy = |place: u16| {
-                native.iter().zip(&states).any(|(own, state)| {
-                    *own == place && *state == NodeState::Healthy
-                })
+                native
+                    .iter()
+                    .zip(&states)
+                    .any(|(own, state)| *own == place && *state == NodeState::Healthy)
             };
             let group = &self.groups[group];
             let mut candidates = Vec::with_capacity(members.len());
@@ -272,8 +272,11 @@ fn request_head(node: &config::Node) -> Vec<u8> {
 }
 
 fn router(config: &Config) -> Router {
-    let paths: Vec<Vec<&str>> =
-        config.chains.iter().map(|chain| chain.paths.iter().map(|path| &**path).collect()).collect();
+    let paths: Vec<Vec<&str>> = config
+        .chains
+        .iter()
+        .map(|chain| chain.paths.iter().map(|path| &**path).collect())
+        .collect();
     let methods: Vec<Vec<(&str, usize)>> = config
         .chains
         .iter()

@@ -296,10 +296,14 @@ fn describe(kind: Kind) -> (ErrorCode, &'static str) {
         Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no node answered in time"),
         Kind::Connect => (ErrorCode::INTERNAL, "no node could be reached"),
         Kind::Closed => (ErrorCode::INTERNAL, "node closed the connection before it answered"),
-        Kind::Malformed => (ErrorCode::INTERNAL, "node sent something that is no answer to this call"),
+        Kind::Malformed => {
+            (ErrorCode::INTERNAL, "node sent something that is no answer to this call")
+        }
         Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
         Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
-        Kind::TooLarge => (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size"),
+        Kind::TooLarge => {
+            (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")
+        }
         Kind::BatchTooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
         }

@@ -85,13 +85,16 @@ impl Chunked {
         let digits = line.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next().unwrap_or(b"");
         let valid = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
         let text = std::str::from_utf8(digits).map_err(|_| ChunkFault::Size)?;
-        let size = if valid { usize::from_str_radix(text, 16).map_err(|_| ChunkFault::Size)? } else {
+        let size = if valid {
+            usize::from_str_radix(text, 16).map_err(|_| ChunkFault::Size)?
+        } else {
             return Err(ChunkFault::Size);
         };
         if self.body.len() + size > self.body_bytes_max {
             return Err(ChunkFault::TooLarge);
         }
-        self.state = if size == 0 { State::Trailer { seen: 0 } } else { State::Payload { left: size } };
+        self.state =
+            if size == 0 { State::Trailer { seen: 0 } } else { State::Payload { left: size } };
         Ok(Some(line.len() + 2))
     }
 

@@ -26,7 +26,9 @@ impl DecodeFault {
     /// What the client is told.
     pub(crate) fn message(self, body_bytes_max: usize) -> Message {
         match self {
-            DecodeFault::Invalid => Message::refuse(400, "body does not match its content-encoding"),
+            DecodeFault::Invalid => {
+                Message::refuse(400, "body does not match its content-encoding")
+            }
             DecodeFault::TooLarge => Message::refuse_size(body_bytes_max),
         }
     }
@@ -36,7 +38,11 @@ impl DecodeFault {
 ///
 /// # Errors
 /// [`DecodeFault`]: it is not what it says, or is over `bytes_max` when unpacked.
-pub(crate) fn decode(coding: Coding, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
+pub(crate) fn decode(
+    coding: Coding,
+    packed: &[u8],
+    bytes_max: usize,
+) -> Result<Vec<u8>, DecodeFault> {
     match coding {
         Coding::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(packed), bytes_max),
         Coding::Zstd => {

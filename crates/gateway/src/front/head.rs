@@ -293,7 +293,11 @@ pub(crate) fn path(target: &str) -> Path {
 fn content_length(value: &[u8]) -> Result<u64, HeadFault> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value).map_err(|_| HeadFault::BadLength)?;
-    if digits { u64::from_str(text).map_err(|_| HeadFault::BadLength) } else { Err(HeadFault::BadLength) }
+    if digits {
+        u64::from_str(text).map_err(|_| HeadFault::BadLength)
+    } else {
+        Err(HeadFault::BadLength)
+    }
 }
 
 /// The types that geth serves: `accepted content types` in its `rpc/http.go`.
@@ -301,7 +305,11 @@ pub(crate) fn media(value: &[u8]) -> Media {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(b"").trim_ascii();
     let json: [&[u8]; 3] =
         [b"application/json", b"application/json-rpc", b"application/jsonrequest"];
-    if json.iter().any(|known| essence.eq_ignore_ascii_case(known)) { Media::Json } else { Media::Other }
+    if json.iter().any(|known| essence.eq_ignore_ascii_case(known)) {
+        Media::Json
+    } else {
+        Media::Other
+    }
 }
 
 /// Reads `Accept-Encoding` (RFC 9110, 12.5.3): a coding with `q=0` is not acceptable.

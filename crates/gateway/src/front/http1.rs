@@ -152,7 +152,9 @@ where
                 Filled::Bytes(()) => {}
                 Filled::End => return Err(Stop::Close),
                 Filled::Late if self.buf.is_empty() => return Err(Stop::Close),
-                Filled::Late => return Err(refuse(Message::refuse(408, "request head took too long"))),
+                Filled::Late => {
+                    return Err(refuse(Message::refuse(408, "request head took too long")));
+                }
             }
         }
     }
@@ -302,9 +304,15 @@ where
 
 /// Where a request's body lies once it is whole.
 enum ReadBody {
-    InPlace { start: usize, end: usize },
+    InPlace {
+        start: usize,
+        end: usize,
+    },
     /// Decoded apart; the request ends at `end` in the buffer.
-    Decoded { body: Vec<u8>, end: usize },
+    Decoded {
+        body: Vec<u8>,
+        end: usize,
+    },
 }
 
 impl ReadBody {
@@ -343,7 +351,10 @@ pub(crate) async fn respond(
         Verb::Get | Verb::Head => return Message::alive(),
         Verb::Options => return Message::options(),
         Verb::Other => {
-            return counted(worker, Message::refuse(405, "method must be POST, GET, HEAD or OPTIONS"));
+            return counted(
+                worker,
+                Message::refuse(405, "method must be POST, GET, HEAD or OPTIONS"),
+            );
         }
     }
     if front.content_type == ContentType::Strict && head.media != Media::Json {

@@ -65,7 +65,8 @@ async fn respond(
     let (parts, body) = request.into_parts();
     let head = head_of(&parts, worker.shared.hash_header.as_deref());
     let body_bytes_max = front.limits.body_bytes_max;
-    let read = tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
+    let read =
+        tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
     let message = match read.await {
         Err(_) => Message::refuse(408, "request body took too long"),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Message::refuse_size(body_bytes_max),
@@ -97,8 +98,8 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
         date: &date,
     };
     let mut response = http::Response::new(Full::default());
-    *response.status_mut() =
-        http::StatusCode::from_u16(message.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = http::StatusCode::from_u16(message.status)
+        .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     answer::each_header(&message, shape, |name, value| {
         let name = http::HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {

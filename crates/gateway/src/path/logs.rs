@@ -85,9 +85,8 @@ fn join(parts: &[Part], mut answered: Vec<(Fetched, Mark)>) -> (Fetched, Mark) {
     {
         return (fetched, mark);
     }
-    let failed = answered
-        .iter()
-        .position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
+    let failed =
+        answered.iter().position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
     if let Some(at) = failed {
         return (answered.swap_remove(at).0, mark);
     }

@@ -40,7 +40,10 @@ fn what_two_readers_could_read_differently_is_refused() {
         ("Content-Length: 99999999999999999999\r\n", HeadFault::BadLength),
         ("Transfer-Encoding: gzip, chunked\r\n", HeadFault::BadTransferCoding),
         ("Transfer-Encoding: identity\r\n", HeadFault::BadTransferCoding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", HeadFault::BadTransferCoding),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            HeadFault::BadTransferCoding,
+        ),
         ("Transfer-Encoding : chunked\r\n", HeadFault::Syntax),
         ("X: a\r\n folded\r\n", HeadFault::Syntax),
         ("X: a\nY: b\r\n", HeadFault::BareLineFeed),
