@@ -186,10 +186,7 @@ fn nodes_tile(out: &mut String, status: &Status) {
         &[
             ("attempts under way", whole(totals.in_flight)),
             ("retries", whole(totals.retries)),
-            (
-                "hedges, of these won",
-                format!("{}, {}", whole(totals.hedges), whole(totals.hedges_won)),
-            ),
+            ("hedges", format!("{} ({} won)", whole(totals.hedges), whole(totals.hedges_won))),
             ("calls no node answered", loss(totals.failed)),
         ],
     );
@@ -292,11 +289,11 @@ fn nodes_table(out: &mut String, chain: &ChainStatus, history: &History) {
 
 fn node_row(out: &mut String, node: &NodeStatus, latency: &Line) {
     let _ = write!(out, "<tr><th scope=\"row\">{}", Escaped(&node.name));
-    if node.place != node.name {
-        let _ = write!(out, " <span class=\"soft small\">{}</span>", Escaped(&node.place));
-    }
-    if node.backup {
-        out.push_str(" <span class=\"soft small\">backup</span>");
+    let place = (node.place != node.name).then_some(&*node.place);
+    let below: Vec<&str> = place.into_iter().chain(node.backup.then_some("backup")).collect();
+    if !below.is_empty() {
+        let _ =
+            write!(out, "<span class=\"below soft small\">{}</span>", Escaped(below.join(", ")));
     }
     let ends = node.state_ends_seconds.map_or_else(String::new, |left| match node.state {
         NodeState::Ejected if left <= 0.0 => {
@@ -304,14 +301,15 @@ fn node_row(out: &mut String, node: &NodeStatus, latency: &Line) {
         }
         _ => format!(" <span class=\"soft small\">for {}</span>", length(left)),
     });
-    let behind = match node.lag {
-        None => "–".to_owned(),
-        Some(_) if !node.consistent => "<span class=\"loss\">other branch</span>".to_owned(),
-        Some(lag) => whole(lag),
+    let behind = node.lag.map_or_else(|| "–".to_owned(), whole);
+    let branch = if node.head.is_some() && !node.consistent {
+        "<span class=\"below soft small\">branch not confirmed</span>"
+    } else {
+        ""
     };
     let _ = write!(
         out,
-        "</th><td class=\"left\"><span class=\"badge {}\">{}</span>{ends}</td><td>{}</td>\
+        "</th><td class=\"left\"><span class=\"badge {}\">{}</span>{ends}{branch}</td><td>{}</td>\
          <td>{behind}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
          <td>{}</td><td class=\"left\">",
         tone(node.state),
