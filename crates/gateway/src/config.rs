@@ -133,7 +133,7 @@ pub struct Cache {
     pub error_age_max: Duration,
     /// Blocks of one aligned part of a finalized `eth_getLogs` range; at least 1.
     pub logs_chunk_blocks: u64,
-    /// Parts that one `eth_getLogs` may be cut into; a longer range is passed on uncut.
+    /// Parts that one `eth_getLogs` may be cut into; a longer range stays whole.
     pub logs_parts_max: usize,
 }
 

@@ -12,6 +12,7 @@ use clap::Args;
 use gateway::config::{Config, Group};
 use gateway::rules::cacheable::{self, CacheRule};
 use gateway::rules::heads::{ChainView, Head};
+use gateway::rules::logs::plan_filter;
 use gateway::rules::route::{ChainRoutes, Router};
 use wire::block::{BlockRef, NotABlock, block_ref};
 use wire::call::{Body, Call, Limits, Refusal, decode};
@@ -203,13 +204,29 @@ impl Case<'_> {
 
     fn decided(&self, call: &Call<'_>, method: &'static Method, group: &Group, lines: &mut Lines) {
         if method.bound == Bound::Logs {
-            let filter = LogFilter::read(&call.params);
-            lines.add("cached", &words::logs(filter.as_ref(), &self.config.cache, &self.view));
+            for line in self.logs(call) {
+                lines.add("cached", &line);
+            }
+            lines
+                .add("joined", words::joined(self.config.cache.coalesce, true, &self.config.cache));
         } else {
             self.planned(call, method, lines);
         }
         lines.add("repeated", words::repeat(method.repeat, group));
         lines.add("weight", &method.weight.to_string());
+    }
+
+    /// What becomes of a log filter.
+    fn logs(&self, call: &Call<'_>) -> Vec<String> {
+        let cache = &self.config.cache;
+        match LogFilter::read(&call.params) {
+            Err(why) => vec![format!("no: the filter is passed on as it is: {why}")],
+            Ok(_) if !cache.enabled => vec![words::CACHE_OFF.to_owned()],
+            Ok(filter) => {
+                let (chunk, parts_max) = (cache.logs_chunk_blocks, cache.logs_parts_max);
+                words::logs(&plan_filter(&filter, &self.view, chunk, parts_max))
+            }
+        }
     }
 
     fn planned(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
@@ -318,9 +335,10 @@ fn nodes(config: &Config, group: &Group) -> Vec<String> {
     if primary_count > 0 && group.nodes.len() > primary_count {
         lines.push("backups only while no other one can be used".to_owned());
     }
-    lines.push(
-        "health, head and load of the moment decide; this is the order of the file".to_owned(),
-    );
+    if group.nodes.len() > 1 {
+        let order = "health, head and load of the moment decide; this is the order of the file";
+        lines.push(order.to_owned());
+    }
     lines
 }
 

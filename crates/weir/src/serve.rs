@@ -87,12 +87,18 @@ impl Serve {
         announce(&gateway, threads, &summary);
         runtime.block_on(stop.next());
         tracing::info!("stopping: requests that have begun are answered");
+        let (done, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            runtime.block_on(stop.next());
-            std::process::exit(1);
+            gateway.stop();
+            // Nobody listens if a second signal came first.
+            let _ = done.send(());
         });
-        gateway.stop();
-        Ok(ExitCode::SUCCESS)
+        runtime.block_on(async {
+            tokio::select! {
+                _ = stopped => Ok(ExitCode::SUCCESS),
+                () = stop.next() => Ok(ExitCode::FAILURE),
+            }
+        })
     }
 }
 

@@ -505,7 +505,7 @@ pub(super) static CACHE: Section = Section {
             key: "logs_parts_max",
             kind: Kind::Count { min: 1, max: 10_000 },
             default: Default::Is("64"),
-            doc: "Parts that one `eth_getLogs` may be cut into. A longer range is passed on uncut.",
+            doc: "Parts that one `eth_getLogs` may be cut into. A longer range stays whole.",
         },
     ],
 };

@@ -2,19 +2,23 @@
 
 use gateway::config::{Cache, Group};
 use gateway::rules::heads::ChainView;
+use gateway::rules::logs::{LogsPlan, Part};
 use wire::block::{BlockRef, NotABlock, Tag};
 use wire::call::{Params, Refusal};
-use wire::filter::LogFilter;
 use wire::key::{KeyParts, Resolved};
 use wire::method::{BlockParam, Bound, Method, Repeat};
 
 use super::{Bond, Plan};
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
+pub(super) const CACHE_OFF: &str = "no: the cache is off";
 pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
 
 /// Longest parameters that are printed beside a key.
 const PARAMS_SHOWN_BYTES_MAX: usize = 300;
+
+/// Most parts of a log range that are listed.
+const PARTS_SHOWN_MAX: usize = 8;
 
 /// Longest key that is printed in full.
 const KEY_SHOWN_BYTES_MAX: usize = 200;
@@ -93,7 +97,7 @@ pub(super) fn cached(
             "yes, while the block that the answer names stays in the chain".to_owned()
         }
         Bond::Head => format!("yes, until the next head, at most {:?}", cache.head_age_max),
-        Bond::Nothing if !cache.enabled => "no: the cache is off".to_owned(),
+        Bond::Nothing if !cache.enabled => CACHE_OFF.to_owned(),
         Bond::Nothing => format!("no: {}", why_not(method, block, view)),
     }
 }
@@ -121,32 +125,33 @@ fn why_not(
     }
 }
 
-/// What becomes of a log filter.
-pub(super) fn logs(
-    filter: Result<&LogFilter<'_>, &NotABlock>,
-    cache: &Cache,
-    view: &ChainView,
-) -> String {
-    let filter = match filter {
-        Err(why) => return format!("no: the filter is passed on as it is ({why})"),
-        Ok(_) if !cache.enabled => return "no: the cache is off".to_owned(),
-        Ok(filter) => filter,
+/// What becomes of a log filter: in how many parts it is asked for, and how long each is kept.
+pub(super) fn logs(plan: &LogsPlan) -> Vec<String> {
+    let parts = match plan {
+        LogsPlan::Forward => {
+            return vec!["no: the bounds move, are reversed or lie above the head".to_owned()];
+        }
+        LogsPlan::ByHash => {
+            return vec!["yes, for ever: it follows from the hash alone".to_owned()];
+        }
+        LogsPlan::Parts(parts) => parts,
     };
-    let bound = |block: Option<BlockRef>| match block {
-        None => "latest".to_owned(),
-        Some(BlockRef::Number(number)) => number.to_string(),
-        Some(BlockRef::Tag(tag)) => tag.as_str().to_owned(),
-        Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => "a hash".to_owned(),
+    let told = |part: &Part| {
+        let life = match part.finalized {
+            true => "for ever: they are final",
+            false => "while they stay in the chain",
+        };
+        format!("blocks {} to {}, {life}", part.from, part.to)
     };
-    let finalized = view.finalized.map_or_else(|| "?".to_owned(), |number| number.to_string());
-    format!(
-        "in parts: of {} to {}, what is final (here up to {finalized}) is cut at multiples of {} \
-         blocks into at most {} parts, each kept for ever; the rest while its blocks stay in the chain",
-        bound(filter.from),
-        bound(filter.to),
-        cache.logs_chunk_blocks,
-        cache.logs_parts_max,
-    )
+    let mut lines = vec![match parts.len() {
+        1 => "yes, whole".to_owned(),
+        count => format!("yes, in {count} parts, each by itself"),
+    }];
+    lines.extend(parts.iter().take(PARTS_SHOWN_MAX).map(told));
+    if parts.len() > PARTS_SHOWN_MAX {
+        lines.push(format!("and {} more", parts.len() - PARTS_SHOWN_MAX));
+    }
+    lines
 }
 
 pub(super) fn joined(join: bool, coalesce: bool, cache: &Cache) -> &'static str {
