@@ -18,6 +18,12 @@ use crate::wait::{self, Filled, Watchdog};
 const HEADERS_MAX: usize = 100;
 /// Most bytes of a head taken from a node.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Most interim answers before the real one, as Go's client takes (`net/http` transport.go,
+/// `max1xxResponses`).
+const INTERIM_MAX: u32 = 5;
+
+/// How long a node may take no byte of a request, which is seldom more than a few kB.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A node's whole HTTP answer.
 #[derive(Debug)]
@@ -90,8 +96,7 @@ impl Connection {
         body_bytes_max: usize,
     ) -> Result<HttpAnswer, ExchangeFault> {
         let mut progress = Progress { answered: false };
-        let patience = deadline.saturating_duration_since(Instant::now());
-        wait::write(&mut self.stream, &mut self.watchdog, patience, [request, &[], &[]])
+        wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [request, &[], &[]])
             .await
             .map_err(|error| progress.fault(from_io(error)))?;
         self.used = true;
@@ -178,6 +183,7 @@ fn from_io(error: io::Error) -> ExchangeFaultKind {
 /// Takes an answer apart as its bytes come.
 struct Reader {
     body_bytes_max: usize,
+    interims: u32,
     state: ReaderState,
 }
 
@@ -215,34 +221,20 @@ impl AnswerHead {
 
 impl Reader {
     fn new(body_bytes_max: usize) -> Reader {
-        Reader { body_bytes_max, state: ReaderState::Head(Vec::new()) }
+        Reader { body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
         match &mut self.state {
-            ReaderState::Head(seen) if seen.is_empty() => {
-                // Nearly always the head, and the body of a small answer, come in one read.
-                match self.begin(bytes)? {
-                    Some(step) => Ok(step),
-                    None => {
-                        self.state = ReaderState::Head(bytes.to_vec());
-                        Ok(Step::More)
-                    }
-                }
-            }
+            // Nearly always the head, and the body of a small answer, come in one read.
+            ReaderState::Head(seen) if seen.is_empty() => self.begin(bytes),
             ReaderState::Head(seen) => {
                 seen.extend_from_slice(bytes);
                 if seen.len() > HEAD_BYTES_MAX + self.body_bytes_max {
                     return Err(ExchangeFaultKind::TooLarge);
                 }
                 let seen = std::mem::take(seen);
-                match self.begin(&seen)? {
-                    Some(step) => Ok(step),
-                    None => {
-                        self.state = ReaderState::Head(seen);
-                        Ok(Step::More)
-                    }
-                }
+                self.begin(&seen)
             }
             ReaderState::Fixed { head, body } => {
                 if body.len() + bytes.len() > head.length {
@@ -291,28 +283,37 @@ impl Reader {
     }
 
     /// Reads the head, once it is complete, and the start of the body behind it.
-    fn begin(&mut self, bytes: &[u8]) -> Result<Option<Step>, ExchangeFaultKind> {
-        let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
-        let mut parsed = httparse::Response::new(&mut []);
-        let config = httparse::ParserConfig::default();
-        let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots);
-        let head_bytes = match status {
-            Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
-            Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
-                return Err(ExchangeFaultKind::TooLarge);
+    fn begin(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+        loop {
+            let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
+            let mut parsed = httparse::Response::new(&mut []);
+            let config = httparse::ParserConfig::default();
+            let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots);
+            let head_bytes = match status {
+                Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
+                Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
+                    return Err(ExchangeFaultKind::TooLarge);
+                }
+                Ok(httparse::Status::Partial) => {
+                    self.state = ReaderState::Head(bytes.to_vec());
+                    return Ok(Step::More);
+                }
+                Err(_) => return Err(ExchangeFaultKind::Malformed),
+            };
+            let status = parsed.code.unwrap_or(0);
+            let body = &bytes[head_bytes..];
+            if !(100..200).contains(&status) {
+                let version = parsed.version.unwrap_or(0);
+                let (head, framing) = answer_head(status, version, parsed.headers)?;
+                return self.begin_body(head, framing, body);
             }
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(ExchangeFaultKind::Malformed),
-        };
-        let status = parsed.code.unwrap_or(0);
-        if (100..200).contains(&status) {
-            // An interim answer, such as 103; the real one follows.
-            let rest = bytes[head_bytes..].to_vec();
-            return if rest.is_empty() { Ok(Some(Step::More)) } else { self.begin(&rest) };
+            // An interim answer, such as 103; the real one follows. No upgrade was asked for.
+            self.interims += 1;
+            if status == 101 || self.interims > INTERIM_MAX {
+                return Err(ExchangeFaultKind::Malformed);
+            }
+            bytes = body;
         }
-        let (head, framing) = answer_head(status, parsed.version.unwrap_or(0), parsed.headers)?;
-        let body = &bytes[head_bytes..];
-        self.begin_body(head, framing, body).map(Some)
     }
 
     fn begin_body(
@@ -387,14 +388,17 @@ fn answer_head(
     headers: &[httparse::Header<'_>],
 ) -> Result<(AnswerHead, Framing), ExchangeFaultKind> {
     let mut framing = Framing::UntilEnd;
+    let mut two_lengths = false;
     let mut head = AnswerHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
     for header in headers {
         let value = header.value.trim_ascii();
         if header.name.eq_ignore_ascii_case("content-length") {
-            let text = std::str::from_utf8(value).map_err(|_| ExchangeFaultKind::Malformed)?;
-            let length = text.parse().map_err(|_| ExchangeFaultKind::Malformed)?;
+            let digits = value.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(value).ok().filter(|_| digits);
+            let length = text.and_then(|text| text.parse().ok());
+            let length = length.ok_or(ExchangeFaultKind::Malformed)?;
             match framing {
-                Framing::Chunked => {}
+                Framing::Chunked => two_lengths = true,
                 Framing::Fixed(before) if before != length => {
                     return Err(ExchangeFaultKind::Malformed);
                 }
@@ -404,6 +408,7 @@ fn answer_head(
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(ExchangeFaultKind::Malformed);
             }
+            two_lengths |= matches!(framing, Framing::Fixed(_));
             framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
             // None was offered, so an encoded body cannot be read by anyone.
@@ -422,6 +427,10 @@ fn answer_head(
                 .and_then(|v| v.parse().ok())
                 .map(Duration::from_secs);
         }
+    }
+    if two_lengths {
+        // Chunked holds (RFC 9112, 6.3), but something on the way may have read it otherwise.
+        head.keep_alive = false;
     }
     if matches!(status, 204 | 304) {
         framing = Framing::Fixed(0);

@@ -56,3 +56,32 @@ fn close_and_retry_after_are_kept() {
     assert_eq!((answer.status, answer.reusable), (429, false));
     assert_eq!(answer.retry_after, Some(Duration::from_secs(7)));
 }
+
+#[test]
+fn interim_answers_are_few() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let with = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + answer;
+    for step in [1, 1000, 100_000] {
+        assert_eq!(&read(with(5).as_bytes(), step, false).unwrap().body[..], b"hi");
+        // As many as one read can hold: each must not cost a level of the stack.
+        for interims in [6, 4000] {
+            let fault = read(with(interims).as_bytes(), step, false).unwrap_err();
+            assert!(matches!(fault, ExchangeFaultKind::Malformed), "{fault:?}");
+        }
+    }
+    let upgraded = read(b"HTTP/1.1 101 \r\n\r\n", 1000, false).unwrap_err();
+    assert!(matches!(upgraded, ExchangeFaultKind::Malformed), "{upgraded:?}");
+}
+
+#[test]
+fn ambiguous_lengths_cost_the_connection() {
+    let both = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n\
+        2\r\nhi\r\n0\r\n\r\n";
+    let answer = read(both, 1000, false).unwrap();
+    assert_eq!((&answer.body[..], answer.reusable), (&b"hi"[..], false));
+    for length in ["+2", "2, 2", "0x2", "", "-1", "99999999999999999999"] {
+        let raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhi");
+        let fault = read(raw.as_bytes(), 1000, false).unwrap_err();
+        assert!(matches!(fault, ExchangeFaultKind::Malformed), "{length:?}: {fault:?}");
+    }
+}
