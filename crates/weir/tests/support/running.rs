@@ -1,0 +1,105 @@
+//! A `weir` process that ends with the test: started, watched for panics and memory, killed.
+//!
+//! Included by path from the test files that need it. The process is a child, so that a panic, an
+//! abort or a leak of it is seen from outside, and so that its memory is its own.
+#![allow(dead_code)] // Each test binary that includes this file uses a part of it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::NamedTempFile;
+
+/// A `weir serve` or `weir node`.
+pub(crate) struct Running {
+    child: Child,
+    log: NamedTempFile,
+    /// Where it answers calls, as `127.0.0.1:PORT`.
+    pub(crate) address: String,
+}
+
+impl Running {
+    /// `weir serve` in front of nodes at these URLs, with default settings.
+    pub(crate) fn gateway(upstreams: &[String], more: &[&str]) -> Running {
+        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "off"];
+        for upstream in upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
+        arguments.extend(more);
+        Running::start(&arguments)
+    }
+
+    /// `weir serve` of a file with this text.
+    pub(crate) fn configured(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "off", path])
+    }
+
+    /// `weir node`, the simulated one.
+    pub(crate) fn node(more: &[&str]) -> Running {
+        Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    /// Starts `weir` and waits until it says where it listens.
+    fn start(arguments: &[&str]) -> Running {
+        let log = NamedTempFile::new().expect("a file for its log");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.reopen().expect("its log opens twice"))
+            .spawn()
+            .expect("weir starts");
+        let out = child.stdout.take().expect("it is piped");
+        let mut running = Running { child, log, address: String::new() };
+        for line in BufReader::new(out).lines() {
+            let line = line.expect("it prints text");
+            if let Some((_, rest)) = line.split_once("listens on http://") {
+                let end = rest.find([' ', ',', '/']).unwrap_or(rest.len());
+                rest[..end].clone_into(&mut running.address);
+                return running;
+            }
+        }
+        panic!("weir {arguments:?} ended before it listened: {}", running.said());
+    }
+
+    /// The URL to call it at.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Everything it has logged.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(self.log.path()).expect("its log is text")
+    }
+
+    /// Fails if it ended or panicked.
+    pub(crate) fn assert_sound(&mut self) {
+        let ended = self.child.try_wait().expect("its state can be read");
+        let said = self.said();
+        assert!(ended.is_none(), "weir ended with {ended:?}: {said}");
+        assert!(!said.contains("panicked"), "a thread of weir panicked: {said}");
+    }
+
+    /// Resident memory in bytes: now, and the most so far.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let status = Path::new("/proc").join(self.child.id().to_string()).join("status");
+        let text = std::fs::read_to_string(status).expect("the process runs");
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).expect("Linux has it");
+            let kib = line.split_whitespace().nth(1).expect("a value follows");
+            kib.parse::<u64>().expect("it is a number") * 1024
+        };
+        (field("VmRSS:"), field("VmHWM:"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which a test that cares has noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
