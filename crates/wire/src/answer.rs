@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::call::Params;
 use crate::json::text::{self, Text};
-use crate::json::{Fault, Scan, walk};
+use crate::json::{DEPTH_CEILING, Fault, Scan, check, walk};
 use crate::quantity;
 
 #[cfg(test)]
@@ -83,7 +83,8 @@ pub enum AnswerFault {
 }
 
 /// Reads the answer to a single call, validating the whole body with at most `depth_max` nested
-/// arrays and objects.
+/// arrays and objects. Repeated names are refused in the answer itself and in its error, by which
+/// decisions are made; a result passes as it is.
 ///
 /// `"error": null` beside a result is a result (JSON-RPC 1.0 writes both members), `"result": null`
 /// beside an error is an error.
@@ -91,7 +92,7 @@ pub enum AnswerFault {
 /// # Errors
 /// What is wrong with the node's bytes.
 pub fn read_answer(body: &[u8], depth_max: usize) -> Result<Answer<'_>, AnswerFault> {
-    let mut scan = Scan::new(body, depth_max);
+    let mut scan = Scan::shallow(body, depth_max, 1);
     if scan.peek()? != b'{' {
         scan.document()?;
         return Err(AnswerFault::NotObject);
@@ -111,7 +112,7 @@ pub fn read_answers(
     depth_max: usize,
     answers_max: usize,
 ) -> Result<Answers<'_>, AnswerFault> {
-    let mut scan = Scan::new(body, depth_max);
+    let mut scan = Scan::shallow(body, depth_max, 2);
     if scan.peek()? != b'[' {
         return read_answer(body, depth_max).map(Answers::One);
     }
@@ -152,14 +153,28 @@ fn read_object<'a>(scan: &mut Scan<'a>) -> Result<Result<Answer<'a>, AnswerFault
     let error = error.filter(|raw: &&[u8]| *raw != b"null");
     let outcome = match (result, error) {
         (Some(result), Some(_)) if result != b"null" => Err(AnswerFault::BothResultAndError),
-        (_, Some(error)) => read_error(error),
+        (_, Some(error)) => read_error(error).map_err(|fault| fault.moved(scan.offset_of(error))),
         (Some(result), None) => Ok(Outcome::Result(result)),
         (None, None) => Err(AnswerFault::NeitherResultNorError),
     };
     Ok(outcome.and_then(|outcome| Ok(Answer { id: id.ok_or(AnswerFault::NoId)?, outcome })))
 }
 
+impl AnswerFault {
+    /// The same fault of a text that begins `by` bytes into the body.
+    fn moved(self, by: usize) -> AnswerFault {
+        match self {
+            AnswerFault::Repeated { at } => AnswerFault::Repeated { at: at + by },
+            fault => fault,
+        }
+    }
+}
+
 fn read_error(raw: &[u8]) -> Result<Outcome<'_>, AnswerFault> {
+    // What an error means is decided by its members, so these must be said once.
+    if let (_, Some(at)) = check(raw, DEPTH_CEILING)? {
+        return Err(AnswerFault::Repeated { at });
+    }
     let [code, message, data] = walk::fields_of(raw, ["code", "message", "data"]);
     let code = code.and_then(integer).ok_or(AnswerFault::BadError)?;
     let message = match message {

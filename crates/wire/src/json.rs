@@ -83,6 +83,8 @@ pub struct Scan<'a> {
     at: usize,
     depth: usize,
     depth_max: usize,
+    /// Objects nested deeper than this are not searched for repeated names.
+    names_depth_max: usize,
     /// Names of the objects that are open now; each object owns a tail of it.
     names: SmallVec<[&'a [u8]; COMPARED_MEMBERS_MAX]>,
     repeated: Option<usize>,
@@ -106,14 +108,26 @@ impl<'a> Scan<'a> {
             at: 0,
             depth: 0,
             depth_max: depth_max.min(DEPTH_CEILING),
+            names_depth_max: DEPTH_CEILING,
             names: SmallVec::new(),
             repeated: None,
         }
     }
 
+    /// The same, searching for repeated names only down to `names_depth_max` levels: for documents
+    /// of which nothing deeper is decided on, since that search is half of the cost of a scan.
+    pub fn shallow(bytes: &'a [u8], depth_max: usize, names_depth_max: usize) -> Scan<'a> {
+        Scan { names_depth_max, ..Scan::new(bytes, depth_max) }
+    }
+
     /// The offset of the next byte to be read.
     pub fn at(&self) -> usize {
         self.at
+    }
+
+    /// Where a slice that this cursor has returned begins.
+    pub(crate) fn offset_of(&self, slice: &[u8]) -> usize {
+        slice.as_ptr().addr().saturating_sub(self.bytes.as_ptr().addr())
     }
 
     /// The offset of the first repeated member name since the last call, if there was one.
@@ -186,7 +200,8 @@ impl<'a> Scan<'a> {
             }
             let name_at = self.at;
             let name = self.string()?;
-            if self.repeats(&mut seen, name) && self.repeated.is_none() {
+            let searched = self.depth <= self.names_depth_max;
+            if searched && self.repeats(&mut seen, name) && self.repeated.is_none() {
                 self.repeated = Some(name_at);
             }
             self.expect_byte(b':')?;
