@@ -52,10 +52,11 @@ impl Weighter<Box<[u8]>, Entry> for ByBytes {
 }
 
 type Hasher = foldhash::fast::RandomState;
+type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 
 /// The entries, shared by all threads; sharded inside.
 pub(crate) struct Cache {
-    entries: Entries<Box<[u8]>, Entry, ByBytes, Hasher, DefaultLifecycle<Box<[u8]>, Entry>>,
+    entries: Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>,
     entry_bytes_max: usize,
     head_age_max: Duration,
     null_age_max: Duration,

@@ -136,12 +136,12 @@ async fn answer_item<'a>(
         Ok(call) => call,
         Err(refusal) => return Some(refused(worker, refusal)),
     };
-    let began = Instant::now();
+    let began = worker.tick();
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
     let (fetched, mark) = answer_call(worker, request, &call, method, began).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
-    counts.answered(mark, began.elapsed());
+    counts.answered(mark, worker.recent() - began);
     match &fetched.payload {
         Payload::Result(_) => {}
         Payload::Error(_) => counts.errors.add(1),
@@ -299,7 +299,7 @@ fn write_call_key(
 fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
     let cache = worker.shared.cache.as_ref()?;
     let entry = cache.get(key)?;
-    let in_time = entry.until.is_none_or(|until| worker.shared.now() < until);
+    let in_time = entry.until.is_none_or(|until| worker.now() < until);
     if in_time && usable(&entry.kept, view) {
         let node = Some(usize::from(entry.node));
         Some(Fetched { settled: entry.is_error, payload: entry.payload(), node })
@@ -360,7 +360,7 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
         Admit::Store(kept) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
             let node = fetched.node.unwrap_or(0) as u16;
-            cache.put(key, bytes, is_error, node, kept, worker.shared.now())
+            cache.put(key, bytes, is_error, node, kept, worker.now())
         }
     };
     let counters = &worker.counters;

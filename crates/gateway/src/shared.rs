@@ -122,6 +122,11 @@ impl Shared {
         self.started.elapsed()
     }
 
+    /// The same for an instant that was read before.
+    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.started)
+    }
+
     /// Runs a node's state machine; tells and acts on what it says.
     pub(crate) fn health(
         &self,

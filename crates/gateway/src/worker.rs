@@ -41,6 +41,7 @@ pub(crate) struct Worker {
     /// By group; none where hedging is off.
     pub(crate) hedges: Vec<Option<RefCell<Hedge>>>,
     pub(crate) budget: RefCell<RetryBudget>,
+    recent: Cell<Instant>,
     random: Cell<u64>,
     next_id: Cell<u64>,
     date: RefCell<Date>,
@@ -54,6 +55,15 @@ pub(crate) struct LocalNode {
     pub(crate) pool: Rc<Pool>,
     pub(crate) latency: Cell<PeakEwma>,
     pub(crate) in_flight: Cell<u32>,
+}
+
+impl LocalNode {
+    /// Notes how long an attempt felt.
+    pub(crate) fn felt(&self, now: Duration, felt: Duration) {
+        let mut latency = self.latency.get();
+        latency.observe(now, felt);
+        self.latency.set(latency);
+    }
 }
 
 #[derive(Default)]
@@ -109,6 +119,7 @@ impl Worker {
             balancers,
             hedges,
             budget: RefCell::new(budget),
+            recent: Cell::new(Instant::now()),
             // Odd, so that the generator never starts at its fixed point, zero.
             random: Cell::new(seed.wrapping_add(index as u64).wrapping_mul(2) | 1),
             next_id: Cell::new(1),
@@ -176,6 +187,39 @@ impl Worker {
         id
     }
 
+    /// Counts an attempt at a node that begins.
+    pub(crate) fn entered(&self, node: usize) {
+        let in_flight = self.nodes[node].in_flight.get() + 1;
+        self.nodes[node].in_flight.set(in_flight);
+        self.counters.nodes[node].in_flight.set(u64::from(in_flight));
+    }
+
+    /// And one that has ended.
+    pub(crate) fn left(&self, node: usize) {
+        let in_flight = self.nodes[node].in_flight.get() - 1;
+        self.nodes[node].in_flight.set(in_flight);
+        self.counters.nodes[node].in_flight.set(u64::from(in_flight));
+    }
+
+    /// Reads the clock. To be called where time has passed: when a connection or a call begins, and
+    /// after each wait for a node.
+    pub(crate) fn tick(&self) -> Instant {
+        let now = Instant::now();
+        self.recent.set(now);
+        now
+    }
+
+    /// The time of the last tick on this thread: the present, for all that happens between two
+    /// waits. Reading the clock costs as much as looking up a cache entry, so it is done seldom.
+    pub(crate) fn recent(&self) -> Instant {
+        self.recent.get()
+    }
+
+    /// [`Worker::recent`] as the rules count time.
+    pub(crate) fn now(&self) -> Duration {
+        self.shared.since_start(self.recent.get())
+    }
+
     /// A pseudo-random number: xorshift64* (Vigna 2016), good enough to spread calls.
     pub(crate) fn random(&self) -> u64 {
         let mut state = self.random.get();
@@ -188,7 +232,7 @@ impl Worker {
 
     /// The present as an HTTP date.
     pub(crate) fn date(&self) -> [u8; 29] {
-        let now = Instant::now();
+        let now = self.recent();
         let mut date = self.date.borrow_mut();
         if date.until.is_none_or(|until| now >= until) {
             date.until = Some(now + Duration::from_secs(1));
@@ -200,7 +244,7 @@ impl Worker {
 
     /// Closes what has been idle for too long; called each second.
     pub(crate) fn sweep(&self) {
-        let now = Instant::now();
+        let now = self.tick();
         for node in &self.nodes {
             node.pool.sweep(now);
         }

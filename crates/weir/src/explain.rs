@@ -257,7 +257,9 @@ impl Case<'_> {
             CacheRule::Never | CacheRule::Logs => Bond::Nothing,
             CacheRule::Constant => Bond::Chain,
             CacheRule::AtHash => Bond::Hash,
-            CacheRule::AtNumber { number, .. } => Bond::Number(number),
+            CacheRule::AtNumber { number, .. } | CacheRule::AtRange { to: number, .. } => {
+                Bond::Number(number)
+            }
             CacheRule::AtTransaction => Bond::Transaction,
             CacheRule::AtHead => Bond::Head,
         };

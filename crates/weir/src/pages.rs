@@ -26,7 +26,11 @@ pub(crate) struct GenerateDocs {
 type Page = (&'static str, fn() -> String);
 
 /// All pages.
-const PAGES: &[Page] = &[("config.md", gateway::config::reference::markdown), ("cli.md", cli)];
+const PAGES: &[Page] = &[
+    ("config.md", gateway::config::reference::markdown),
+    ("metrics.md", gateway::see::metrics::reference),
+    ("cli.md", cli),
+];
 
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {

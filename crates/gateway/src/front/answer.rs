@@ -19,9 +19,6 @@ use crate::front::body::ChunkFault;
 use crate::front::head::HeadFault;
 use crate::shared::Shared;
 
-/// A payload from this size on is sent from where it lies instead of being copied behind the head.
-const COPY_BYTES_MAX: usize = 32 * 1024;
-
 /// How the cache took part in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -215,18 +212,20 @@ fn one(answered: Answered<'_>, shared: &Shared) -> Message {
         message.cache = answered.mark.map(|mark| Cow::Borrowed(mark.as_str()));
         message.node = answered.node.map(|node| Arc::clone(&shared.nodes[node].config.name));
     }
-    let mut start = Vec::with_capacity(256);
-    match answered.payload {
-        Content::Payload(Payload::Result(result)) if result.len() > COPY_BYTES_MAX => {
+    message.body = match answered.payload {
+        Content::Payload(Payload::Result(result)) => {
+            let mut start = Vec::with_capacity(40 + answered.id.len());
             write_result(&mut start, answered.id, b"");
+            // The envelope is closed behind the payload, which is not copied here.
             start.pop();
-            message.body = Body { start, middle: result, end: b"}" };
+            Body { start, middle: result, end: b"}" }
         }
         payload => {
+            let mut start = Vec::with_capacity(256);
             write_content(&mut start, answered.id, &payload);
-            message.body = Body::whole(start);
+            Body::whole(start)
         }
-    }
+    };
     message
 }
 

@@ -206,11 +206,7 @@ impl Facts {
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
             10 if is("connection") => self.note_connection(value),
             12 if is("content-type") => self.media = media(value),
-            14 if is("content-length") => {
-                if self.fixed.replace(content_length(value)?).is_some() {
-                    return Err(HeadFault::BadLength);
-                }
-            }
+            14 if is("content-length") => self.note_length(value)?,
             15 if is("accept-encoding") => self.accept = accept(value),
             16 if is("content-encoding") => self.coding = coding(value),
             17 if is("transfer-encoding") => {
@@ -225,6 +221,13 @@ impl Facts {
             self.hash_header = Some(value.into());
         }
         Ok(())
+    }
+
+    fn note_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        match self.fixed.replace(content_length(value)?) {
+            None => Ok(()),
+            Some(_) => Err(HeadFault::BadLength),
+        }
     }
 
     fn note_connection(&mut self, value: &[u8]) {
@@ -277,6 +280,9 @@ fn verb(name: &str) -> Verb {
 
 /// The path of an origin-form (`/a?b`) or absolute-form (`http://host/a?b`) target.
 pub(crate) fn path(target: &str) -> Path {
+    if target == "/" {
+        return Path::Root;
+    }
     let target = match target.find("://") {
         Some(scheme) if !target.starts_with('/') => {
             let rest = &target[scheme + 3..];

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::config::{ContentType, Front};
-use crate::front::answer::{self, Message, Shape};
+use crate::front::answer::{self, Body, Message, Shape};
 use crate::front::body::Chunked;
 use crate::front::head::{self, Coding, Head, Length, Media, Verb};
 use crate::front::{compress, http2};
@@ -30,6 +30,8 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(2);
 /// And at most this much of it.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// A payload from this size on is sent from where it lies instead of being copied behind the head.
+const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A buffer larger than this is given back between requests.
 const BUFFER_BYTES_KEPT: usize = 1024;
 /// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
@@ -94,6 +96,7 @@ where
 {
     async fn run(mut self) -> io::Result<()> {
         let worker = Rc::clone(&self.worker);
+        worker.tick();
         let mut first = true;
         loop {
             self.standing.busy.set(!self.buf.is_empty());
@@ -127,7 +130,7 @@ where
         // The first head has the header timeout from the start: whoever connects has something to
         // say. Between requests the idle timeout holds until the next one begins.
         let wait = if first { front.header_timeout } else { front.idle_timeout };
-        let mut deadline = Instant::now() + wait;
+        let mut deadline = worker.recent() + wait;
         let mut begun = false;
         loop {
             if !self.buf.is_empty() {
@@ -249,15 +252,17 @@ where
         let date = worker.date();
         let shape = Shape { front, origin: head.origin.as_deref(), keep_alive, date: &date };
         answer::write_head(&mut out, &message, shape);
-        let body = message.body;
-        let (start, middle, end) = if head.verb == Verb::Head {
-            (&[][..], &[][..], &[][..])
+        let body = if head.verb == Verb::Head { Body::default() } else { message.body };
+        // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
+        // gathered write.
+        out.extend_from_slice(&body.start);
+        let parts = if body.middle.len() <= COPY_BYTES_MAX {
+            out.extend_from_slice(&body.middle);
+            out.extend_from_slice(body.end);
+            [&out[..], b"", b""]
         } else {
-            (&body.start[..], &body.middle[..], body.end)
+            [&out[..], &body.middle[..], body.end]
         };
-        // Head and start are one buffer: one copy of a small body is cheaper than a gathered write.
-        out.extend_from_slice(start);
-        let parts = [&out[..], middle, end];
         let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
         worker.spare.give(out);
         done

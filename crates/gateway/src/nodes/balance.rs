@@ -46,7 +46,7 @@ impl Balancer {
         let may = |place: usize| candidates.contains(&(place as u16)) && fits(node_at(place));
         let place = match self {
             Balancer::LeastLoaded => {
-                let now = worker.shared.now();
+                let now = worker.now();
                 let cost = |place: u16| {
                     let node = node_at(usize::from(place));
                     let local = &worker.nodes[node];

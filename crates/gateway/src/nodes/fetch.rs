@@ -28,7 +28,7 @@ const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Asks nodes until one answers or nothing is left to try.
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
-    worker.budget.borrow_mut().deposit(worker.shared.now());
+    worker.budget.borrow_mut().deposit(worker.now());
     let group = &worker.shared.config.groups[ask.group];
     let mut course =
         Course { tried: Vec::new(), held: Vec::new(), attempts: 0, fresh_tried: false };
@@ -37,7 +37,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     loop {
         let node = match fresh_on.take() {
             Some(node) => node,
-            None => match choose_soon(worker, ask, &course.tried).await {
+            None => match choose_soon(worker, ask, &course.tried, best.is_none()).await {
                 Ok(node) => {
                     course.attempts += 1;
                     course.tried.push(node);
@@ -46,7 +46,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
                 Err(failure) => return best.map_or_else(|| Fetched::failed(failure), given_up),
             },
         };
-        let deadline = ask.deadline.min(Instant::now() + group.attempt_deadline);
+        let deadline = ask.deadline.min(worker.recent() + group.attempt_deadline);
         let fresh = course.fresh_tried;
         let mut attempt = attempt_or_hedge(worker, ask, node, deadline, fresh, &mut course).await;
         if is_elsewhere(worker, ask, &attempt) {
@@ -64,6 +64,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
                 worker.counters.retries.add(1);
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
+                    worker.tick();
                 }
             }
         }
@@ -119,7 +120,7 @@ impl Course {
             }
             Verdict::Unsupported => {
                 let age = shared.config.health.unsupported_age_max;
-                let now = shared.now();
+                let now = worker.now();
                 let mut unsupported = shared.nodes[attempt.node].unsupported.lock();
                 unsupported.learn(now, &ask.name, now + age);
             }
@@ -127,7 +128,7 @@ impl Course {
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
-                shared.nodes[attempt.node].health.lock().call_ok(shared.now());
+                shared.nodes[attempt.node].health.lock().call_ok(worker.now());
                 for (node, fault) in self.held.drain(..) {
                     failed(node, fault);
                 }
@@ -151,11 +152,15 @@ impl Course {
             attempts: self.attempts,
             attempts_max: group.retries_max + 1,
             fresh_tried: self.fresh_tried,
-            time: ask.deadline.saturating_duration_since(Instant::now()),
-            other_node: group.nodes.iter().any(|node| !self.tried.contains(node)),
+            time: ask.deadline.saturating_duration_since(worker.recent()),
+            other_node: group.nodes.iter().any(|node| {
+                // Asking on for a method makes sense only where it may be known.
+                let knows = || knows(worker, ask, *node);
+                !self.tried.contains(node) && (attempt.verdict != Verdict::Unsupported || knows())
+            }),
         };
         let mut budget = worker.budget.borrow_mut();
-        let now = worker.shared.now();
+        let now = worker.now();
         retry::decide(&tried, repeat(ask), &left, &mut budget, now, worker.random())
     }
 }
@@ -208,7 +213,7 @@ async fn attempt_or_hedge(
     fresh: bool,
     course: &mut Course,
 ) -> Attempt {
-    let began = Instant::now();
+    let began = worker.recent();
     let group = &worker.shared.config.groups[ask.group];
     let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
         let other_node = group.nodes.len() > course.tried.len();
@@ -219,7 +224,7 @@ async fn attempt_or_hedge(
         Some(delay) => hedged(worker, ask, node, deadline, fresh, delay, course).await,
     };
     if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
-        hedge.borrow_mut().observe(worker.shared.now(), weight(ask), began.elapsed());
+        hedge.borrow_mut().observe(worker.now(), weight(ask), worker.recent() - began);
     }
     attempt
 }
@@ -239,6 +244,7 @@ async fn hedged(
         done = &mut first => return done,
         () = tokio::time::sleep(delay) => {}
     }
+    worker.tick();
     let other = choose(worker, ask, &course.tried);
     let (Ok(other), true) =
         (other, worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take()))
@@ -281,28 +287,37 @@ enum NotNow {
     Exhausted,
 }
 
-/// Chooses a node, waiting a little for one to reach the block asked for.
+/// Chooses a node, waiting a little for one to reach the block asked for if `patient`.
 async fn choose_soon(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     tried: &[usize],
+    patient: bool,
 ) -> Result<usize, Failure> {
-    let give_up = ask.deadline.min(Instant::now() + NODE_WAIT_MAX);
+    let give_up = ask.deadline.min(worker.recent() + NODE_WAIT_MAX);
     loop {
         match choose(worker, ask, tried) {
             Ok(node) => return Ok(node),
             Err(NotNow::Resting(until)) => {
-                let rest = until.saturating_sub(worker.shared.now());
+                let rest = until.saturating_sub(worker.now());
                 let limited = Failure::ours(Kind::RateLimited);
                 return Err(Failure { retry_after: Some(rest), ..limited });
             }
             Err(NotNow::Exhausted) => return Err(Failure::ours(Kind::NoNode)),
-            Err(NotNow::Behind) if Instant::now() >= give_up => {
+            Err(NotNow::Behind) if !patient || worker.recent() >= give_up => {
                 return Err(Failure::ours(Kind::NoNode));
             }
-            Err(NotNow::Behind) => tokio::time::sleep(NODE_WAIT_STEP).await,
+            Err(NotNow::Behind) => {
+                tokio::time::sleep(NODE_WAIT_STEP).await;
+                worker.tick();
+            }
         }
     }
+}
+
+/// Whether a node has not said that it does not know the method.
+fn knows(worker: &Worker, ask: &Ask<'_>, node: usize) -> bool {
+    !worker.shared.nodes[node].unsupported.lock().contains(worker.now(), &ask.name)
 }
 
 /// A node of the group's candidates that fits the call; failing that any that can be called and
@@ -313,7 +328,7 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
     let view = shared.chains[ask.chain].view.load();
     let candidates = shared.groups[ask.group].candidates.load();
     if let Some(until) = candidates.rest
-        && until > shared.now()
+        && until > worker.now()
     {
         return Err(NotNow::Resting(until));
     }
@@ -323,8 +338,7 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
         min_head == 0
             || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
     };
-    let knows =
-        |node: usize| !shared.nodes[node].unsupported.lock().contains(shared.now(), &ask.name);
+    let knows = |node: usize| knows(worker, ask, node);
     let fits = |node: usize| !tried.contains(&node) && reached(node) && knows(node);
     if ask.method.is_some_and(|method| method.sticky) && tried.is_empty() {
         let at = ask.balance_key as usize % candidates.places.len().max(1);

@@ -4,6 +4,8 @@
 //! it is one, and says what it means (`rules/classify.rs`). Whether another attempt follows is
 //! `fetch.rs`.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use wire::answer::{Answer, Outcome, read_answer, write_call_raw};
 use wire::method::Repeat;
@@ -41,36 +43,39 @@ pub(crate) async fn attempt(
     deadline: Instant,
     fresh: bool,
 ) -> Attempt {
-    let local = &worker.nodes[node];
-    local.in_flight.set(local.in_flight.get() + 1);
-    worker.counters.nodes[node].in_flight.set(u64::from(local.in_flight.get()));
-    let _leaving = Leaving { worker, node };
-    let began = Instant::now();
-    let attempt = match exchange(worker, node, ask, deadline, fresh).await {
+    worker.entered(node);
+    let began = worker.recent();
+    let mut leaving = Leaving { worker, node, began, felt: None };
+    let exchanged = exchange(worker, node, ask, deadline, fresh).await;
+    worker.tick();
+    let attempt = match exchanged {
         Ok((id, answer)) => read(node, ask, id, answer),
         Err(failed) => failed,
     };
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
-    let took = began.elapsed();
+    let took = worker.recent() - began;
     worker.counters.attempt(node, took, failed);
     // A node that fails fast must not look quick.
     let felt = if failed { deadline.saturating_duration_since(began) } else { took };
-    let mut latency = local.latency.get();
-    latency.observe(worker.shared.now(), felt);
-    local.latency.set(latency);
+    leaving.felt = Some(felt);
     attempt
 }
 
+/// An attempt under way. One that is dropped, because another node was quicker, has taken at least
+/// as long as it lasted; a node that is always outrun must not go on looking quick.
 struct Leaving<'a> {
     worker: &'a Worker,
     node: usize,
+    began: Instant,
+    /// How long it felt, once it is over.
+    felt: Option<Duration>,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let in_flight = &self.worker.nodes[self.node].in_flight;
-        in_flight.set(in_flight.get() - 1);
-        self.worker.counters.nodes[self.node].in_flight.set(u64::from(in_flight.get()));
+        let felt = self.felt.unwrap_or_else(|| self.worker.tick() - self.began);
+        self.worker.nodes[self.node].felt(self.worker.now(), felt);
+        self.worker.left(self.node);
     }
 }
 
@@ -85,7 +90,7 @@ async fn exchange(
     let pool = &worker.nodes[node].pool;
     let refused = |kind, sent| failed(node, Failure::of_node(node, kind, sent), false);
     let _lease = pool.lease(deadline).await.ok_or_else(|| refused(Kind::Connect, Sent::No))?;
-    let reused = if fresh { None } else { pool.reuse(Instant::now()) };
+    let reused = if fresh { None } else { pool.reuse(worker.recent()) };
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
@@ -112,7 +117,7 @@ async fn exchange(
     match exchanged {
         Ok(answer) => {
             if answer.reusable {
-                pool.keep(connection, Instant::now());
+                pool.keep(connection, worker.recent());
             }
             Ok((id, answer))
         }

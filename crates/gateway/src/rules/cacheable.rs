@@ -28,6 +28,13 @@ pub enum CacheRule {
         /// Whether it was final when the call came.
         finalized: bool,
     },
+    /// About a range of blocks, as a part of a log filter is: true as long as its last block is.
+    AtRange {
+        /// First block.
+        from: u64,
+        /// Last block.
+        to: u64,
+    },
     /// About the block that the answer names.
     AtTransaction,
     /// True until the head changes.
@@ -263,6 +270,7 @@ pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit
         CacheRule::Never | CacheRule::Logs => Err(Refused::Rule),
         CacheRule::Constant | CacheRule::AtHash => free(caching.rule, answer.kind),
         CacheRule::AtNumber { number, .. } => at_number_admitted(number, caching, answer, view),
+        CacheRule::AtRange { from, to } => at_range_admitted(from..=to, caching, answer, view),
         CacheRule::AtTransaction => at_transaction_admitted(caching, answer, view),
         CacheRule::AtHead if answer.kind == AnswerKind::DeterministicError => Err(Refused::Error),
         CacheRule::AtHead => at_head_admitted(caching, view),
@@ -314,6 +322,32 @@ fn at_number_admitted(
         return Err(Refused::Unnamed);
     }
     bound(number, hash, caching, view)
+}
+
+/// Logs name the blocks they stand in; the first and the last are looked at. No logs are an answer
+/// too, since only nodes that have reached the end of the range are asked (21).
+fn at_range_admitted(
+    range: std::ops::RangeInclusive<u64>,
+    caching: &Caching,
+    answer: &AnswerFacts,
+    view: &ChainView,
+) -> Result<Binding, Refused> {
+    match answer.kind {
+        AnswerKind::Value => {}
+        AnswerKind::Null => return Err(Refused::Null),
+        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+    }
+    if let Some((first, last)) = answer.named {
+        for named in [first, last] {
+            if !range.contains(&named.number) {
+                return Err(Refused::OtherBlock);
+            }
+            if view.canonical(named.number).is_some_and(|known| known != named.hash) {
+                return Err(Refused::NotCanonical);
+            }
+        }
+    }
+    bound(*range.end(), view.canonical(*range.end()), caching, view)
 }
 
 fn at_transaction_admitted(

@@ -42,7 +42,7 @@ impl Part {
     /// block binds the whole part.
     pub fn caching(&self, view: &ChainView) -> Caching {
         Caching {
-            rule: CacheRule::AtNumber { number: self.to, finalized: self.finalized },
+            rule: CacheRule::AtRange { from: self.from, to: self.to },
             resolved: None,
             min_head: self.to,
             from_view: false,

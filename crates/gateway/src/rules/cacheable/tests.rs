@@ -326,3 +326,24 @@ fn with_all_nodes_silent_only_what_is_final_is_served() {
     assert_eq!(caching.rule, at(85, true), "still looked for");
     assert_eq!(balance_at(BlockRef::Number(95), &silent).rule, CacheRule::Never);
 }
+
+#[test]
+fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
+    let view = view();
+    let part = crate::rules::logs::Part { from: 92, to: 97, finalized: false };
+    let caching = part.caching(&view);
+    let named = |first: u64, last: u64, letter: u8| {
+        let block = |number| NamedBlock { number, hash: hash(letter, number) };
+        let named = Some((block(first), block(last)));
+        AnswerFacts { kind: AnswerKind::Value, answer_block: AnswerBlock::EachNames, named }
+    };
+    let none = AnswerFacts { named: None, ..named(92, 97, b'a') };
+    let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
+    for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
+        let Admit::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        assert_eq!(kept.binding, bound);
+    }
+    assert_eq!(admit(&caching, &named(91, 97, b'a'), &view), Admit::No(Refused::OtherBlock));
+    assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Admit::No(Refused::OtherBlock));
+    assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Admit::No(Refused::NotCanonical));
+}
