@@ -142,7 +142,7 @@ impl Geth {
                 return;
             }
             assert!(Instant::now() < deadline, "geth does not listen");
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::park_timeout(Duration::from_millis(50));
         }
     }
 }
