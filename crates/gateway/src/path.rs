@@ -107,17 +107,23 @@ pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Re
         Ok(Body::Single(item)) => {
             answer_item(worker, request, item).await.map_or(Reply::Nothing, Reply::One)
         }
-        Ok(Body::Batch(items)) => {
-            worker.counters.batches.add(1);
-            let answers: Vec<_> = futures_util::stream::iter(items)
-                .map(|item| answer_item(worker, request, item))
-                .buffered(BATCH_CONCURRENCY)
-                .filter_map(std::future::ready)
-                .collect()
-                .await;
-            if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
-        }
+        Ok(Body::Batch(items)) => Box::pin(answer_batch(worker, request, items)).await,
     }
+}
+
+async fn answer_batch<'a>(
+    worker: &Rc<Worker>,
+    request: &Request<'a>,
+    items: Vec<Result<Call<'a>, Refusal<'a>>>,
+) -> Reply<'a> {
+    worker.counters.batches.add(1);
+    let answers: Vec<_> = futures_util::stream::iter(items)
+        .map(|item| answer_item(worker, request, item))
+        .buffered(BATCH_CONCURRENCY)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
 }
 
 fn refused<'a>(worker: &Worker, refusal: Refusal<'a>) -> Answered<'a> {

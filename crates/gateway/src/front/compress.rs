@@ -62,11 +62,15 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
 }
 
 /// Packs an answer's body when the client accepts it and it is large enough.
-pub(crate) async fn encode(mut message: Message, accept: Accept, front: &Front) -> Message {
+pub(crate) async fn encode(message: Message, accept: Accept, front: &Front) -> Message {
     let wanted = front.compression && (accept.gzip || accept.zstd);
     if !wanted || message.body.len() < front.compression_bytes_min {
         return message;
     }
+    Box::pin(encode_body(message, accept)).await
+}
+
+async fn encode_body(mut message: Message, accept: Accept) -> Message {
     let body = std::mem::take(&mut message.body).join();
     let packed = if body.len() <= INLINE_BYTES_MAX {
         pack(&body, accept.zstd).map_err(|()| body)

@@ -104,14 +104,14 @@ where
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     let rest = std::mem::take(&mut self.buf);
-                    return http2::serve(worker, self.stream, rest, self.client).await;
+                    return Box::pin(http2::serve(worker, self.stream, rest, self.client)).await;
                 }
-                Err(stop) => return self.stop(stop).await,
+                Err(stop) => return Box::pin(self.stop(stop)).await,
             };
             first = false;
             let body = match self.read_body(&head).await {
                 Ok(body) => body,
-                Err(stop) => return self.stop(stop).await,
+                Err(stop) => return Box::pin(self.stop(stop)).await,
             };
             let keep_alive = head.keep_alive && !worker.draining();
             let message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;

@@ -37,7 +37,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     loop {
         let node = match fresh_on.take() {
             Some(node) => node,
-            None => match choose_soon(worker, ask, &course.tried, best.is_none()).await {
+            None => match choose_or_wait(worker, ask, &course.tried, best.is_none()).await {
                 Ok(node) => {
                     course.attempts += 1;
                     course.tried.push(node);
@@ -221,7 +221,8 @@ async fn attempt_or_hedge(
     });
     let attempt = match delay {
         None => attempt(worker, node, ask, deadline, fresh).await,
-        Some(delay) => hedged(worker, ask, node, deadline, fresh, delay, course).await,
+        // Apart, so that a call that is not hedged does not carry room for two attempts.
+        Some(delay) => Box::pin(hedged(worker, ask, node, deadline, fresh, delay, course)).await,
     };
     if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
         hedge.borrow_mut().observe(worker.now(), weight(ask), worker.recent() - began);
@@ -287,30 +288,45 @@ enum NotNow {
     Exhausted,
 }
 
+impl NotNow {
+    fn failure(self, worker: &Worker) -> Failure {
+        match self {
+            NotNow::Resting(until) => {
+                let retry_after = Some(until.saturating_sub(worker.now()));
+                Failure { retry_after, ..Failure::ours(Kind::RateLimited) }
+            }
+            NotNow::Behind | NotNow::Exhausted => Failure::ours(Kind::NoNode),
+        }
+    }
+}
+
 /// Chooses a node, waiting a little for one to reach the block asked for if `patient`.
-async fn choose_soon(
+async fn choose_or_wait(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     tried: &[usize],
     patient: bool,
 ) -> Result<usize, Failure> {
+    match choose(worker, ask, tried) {
+        Ok(node) => Ok(node),
+        Err(NotNow::Behind) if patient => Box::pin(wait_for_node(worker, ask, tried)).await,
+        Err(not_now) => Err(not_now.failure(worker)),
+    }
+}
+
+async fn wait_for_node(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    tried: &[usize],
+) -> Result<usize, Failure> {
     let give_up = ask.deadline.min(worker.recent() + NODE_WAIT_MAX);
     loop {
+        tokio::time::sleep(NODE_WAIT_STEP).await;
+        worker.tick();
         match choose(worker, ask, tried) {
             Ok(node) => return Ok(node),
-            Err(NotNow::Resting(until)) => {
-                let rest = until.saturating_sub(worker.now());
-                let limited = Failure::ours(Kind::RateLimited);
-                return Err(Failure { retry_after: Some(rest), ..limited });
-            }
-            Err(NotNow::Exhausted) => return Err(Failure::ours(Kind::NoNode)),
-            Err(NotNow::Behind) if !patient || worker.recent() >= give_up => {
-                return Err(Failure::ours(Kind::NoNode));
-            }
-            Err(NotNow::Behind) => {
-                tokio::time::sleep(NODE_WAIT_STEP).await;
-                worker.tick();
-            }
+            Err(NotNow::Behind) if worker.recent() < give_up => {}
+            Err(not_now) => return Err(not_now.failure(worker)),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Connection {
                 Filled::Late => return Err(ExchangeFaultKind::Late),
             }
             if let Some((mut body, head)) = reader.take_long_body() {
-                self.read_rest(&mut body, head.length, deadline).await?;
+                Box::pin(self.read_rest(&mut body, head.length, deadline)).await?;
                 return Ok(head.answer(body.freeze(), true));
             }
         }

@@ -44,7 +44,10 @@ impl Pool {
     pub(crate) async fn lease(self: &Rc<Pool>, deadline: Instant) -> Option<Lease> {
         let permit = match self.free.try_acquire() {
             Ok(permit) => permit,
-            Err(_) => tokio::time::timeout_at(deadline, self.free.acquire()).await.ok()?.ok()?,
+            Err(_) => {
+                let free = self.free.acquire();
+                Box::pin(tokio::time::timeout_at(deadline, free)).await.ok()?.ok()?
+            }
         };
         permit.forget();
         Some(Lease { pool: Rc::clone(self) })

@@ -95,9 +95,9 @@ async fn exchange(
         Some(connection) => connection,
         None => {
             worker.counters.nodes[node].connects.add(1);
-            let dialled =
-                tokio::time::timeout_at(deadline, state.dial.connect(&state.config)).await;
-            match dialled {
+            // Apart, because most calls find a connection and need no room for making one.
+            let dial = state.dial.connect(&state.config);
+            match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
                 Ok(Ok(stream)) => Connection::new(stream),
                 Ok(Err(error)) => {
                     tracing::debug!(node = &*state.config.name, %error, "cannot connect");
