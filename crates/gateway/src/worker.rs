@@ -42,6 +42,7 @@ pub(crate) struct Worker {
     pub(crate) hedges: Vec<Option<RefCell<Hedge>>>,
     pub(crate) budget: RefCell<RetryBudget>,
     recent: Cell<Instant>,
+    now: Cell<Duration>,
     random: Cell<u64>,
     next_id: Cell<u64>,
     date: RefCell<Date>,
@@ -120,6 +121,7 @@ impl Worker {
             hedges,
             budget: RefCell::new(budget),
             recent: Cell::new(Instant::now()),
+            now: Cell::new(now),
             // Odd, so that the generator never starts at its fixed point, zero.
             random: Cell::new(seed.wrapping_add(index as u64).wrapping_mul(2) | 1),
             next_id: Cell::new(1),
@@ -206,6 +208,7 @@ impl Worker {
     pub(crate) fn tick(&self) -> Instant {
         let now = Instant::now();
         self.recent.set(now);
+        self.now.set(self.shared.since_start(now));
         now
     }
 
@@ -217,7 +220,7 @@ impl Worker {
 
     /// [`Worker::recent`] as the rules count time.
     pub(crate) fn now(&self) -> Duration {
-        self.shared.since_start(self.recent.get())
+        self.now.get()
     }
 
     /// A pseudo-random number: xorshift64* (Vigna 2016), good enough to spread calls.

@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
+mod skip;
 pub mod text;
 pub mod walk;
 
@@ -168,6 +169,12 @@ impl<'a> Scan<'a> {
     pub fn value(&mut self) -> Result<&'a [u8], Fault> {
         let first = self.peek()?;
         let start = self.at;
+        if self.depth >= self.names_depth_max
+            && let Some(end) = skip::end_of_value(self.bytes, start, self.depth_max - self.depth)
+        {
+            self.at = end;
+            return Ok(&self.bytes[start..end]);
+        }
         match first {
             b'"' => {
                 self.string()?;

@@ -82,7 +82,7 @@ impl Chunked {
         let Some(line) = line(rest, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
             return Ok(None);
         };
-        let digits = line.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next().unwrap_or(b"");
+        let digits = size_digits(line).ok_or(ChunkFault::Size)?;
         let valid = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
         let text = std::str::from_utf8(digits).map_err(|_| ChunkFault::Size)?;
         let size = if valid {
@@ -129,6 +129,16 @@ impl Chunked {
             if line.is_empty() { State::Done } else { State::Trailer { seen: seen + bytes } };
         Ok(Some(bytes))
     }
+}
+
+/// What stands before the extensions of a chunk-size line, which are skipped. They begin with a
+/// semicolon, and hold no control character that another reader could take for the line's end.
+fn size_digits(line: &[u8]) -> Option<&[u8]> {
+    let end = memchr::memchr(b';', line).unwrap_or(line.len());
+    let (digits, extensions) = line.split_at(end);
+    let clean = extensions.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control());
+    let spaces = digits.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    clean.then(|| &digits[..digits.len() - spaces])
 }
 
 /// The line at the start of `rest` without its CR LF, once it is complete.

@@ -14,6 +14,9 @@ use crate::front::head::{Accept, Coding};
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// The fastest level of both: JSON in hexadecimal shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
+/// zstd's window of 8 MiB, the most that a content coding may ask for (RFC 9659, section 3); a
+/// sender must not be able to have us allocate more.
+const WINDOW_LOG_MAX: u32 = 23;
 
 /// A packed body that cannot be unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +49,9 @@ pub(crate) fn decode(
     match coding {
         Coding::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(packed), bytes_max),
         Coding::Zstd => {
-            let decoder =
+            let mut decoder =
                 zstd::stream::read::Decoder::new(packed).map_err(|_| DecodeFault::Invalid)?;
+            decoder.window_log_max(WINDOW_LOG_MAX).map_err(|_| DecodeFault::Invalid)?;
             read_bounded(decoder, bytes_max)
         }
         Coding::Identity | Coding::Other => Ok(packed.to_vec()),

@@ -231,14 +231,13 @@ pub fn pick_two(
     if count == 0 {
         return None;
     }
+    if count == 1 {
+        return Some(candidates[0]).filter(|&only| !skip(only));
+    }
     let low = ((random & 0xffff_ffff) * count) >> 32;
     let first = candidates[low as usize];
-    let second = if count > 1 {
-        let high = ((random >> 32) * (count - 1)) >> 32;
-        candidates[(high + u64::from(high >= low)) as usize]
-    } else {
-        first
-    };
+    let high = ((random >> 32) * (count - 1)) >> 32;
+    let second = candidates[(high + u64::from(high >= low)) as usize];
     match (skip(first), skip(second)) {
         (false, false) if cost(second) < cost(first) => Some(second),
         (false, _) => Some(first),

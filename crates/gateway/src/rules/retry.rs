@@ -86,8 +86,8 @@ pub enum Decision {
     GiveUp,
 }
 
-/// Decides about a failed attempt. A retry is charged to the budget; one on a fresh connection is
-/// not, since the node never took the first.
+/// Decides about a failed attempt. A retry is charged to the budget; one on a fresh connection, or
+/// after an attempt that was never sent, is not, since no node took the first.
 ///
 /// What may be sent again ([`Repeat`] of the method table; an unknown method counts as
 /// [`Repeat::Never`]): anything if nothing was sent; after that only reads, and signed transactions,
@@ -121,7 +121,10 @@ pub fn decide(
         return give_up;
     }
     let pause = pause(left.attempts, random);
-    if pause >= left.time || !budget.withdraw(now) {
+    // A call that reached no node has cost none anything: a repeat is its first try. Were it charged,
+    // a second without any node would use up the repeats of the next ten.
+    let free = attempt.sent == Sent::No;
+    if pause >= left.time || !(free || budget.withdraw(now)) {
         return give_up;
     }
     Decision::Another { pause }

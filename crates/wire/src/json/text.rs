@@ -57,11 +57,7 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 /// turns into vector instructions.
 #[inline]
 pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
-    if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<RUN>())
-        && run_is_plain(word)
-    {
-        at = run_end(bytes, at + RUN);
-    }
+    let mut words = 0;
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let x = u64::from_le_bytes(*word);
         let quote = (x ^ (LOW * b'"' as u64)).wrapping_sub(LOW);
@@ -72,6 +68,11 @@ pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
             return at + (hits.trailing_zeros() / 8) as usize;
         }
         at += 8;
+        words += 1;
+        // Names and short values end within three words; what goes on is likely long.
+        if words == 3 {
+            at = run_end(bytes, at);
+        }
     }
     while let Some(byte) = bytes.get(at) {
         if matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..) {
