@@ -96,6 +96,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) front: &'a Front,
     pub(crate) origin: Option<&'a str>,
     pub(crate) keep_alive: bool,
+    /// Whether a client that asked to keep the connection has to be told that it is kept.
+    pub(crate) tell_keep_alive: bool,
     /// An HTTP date, made once per second.
     pub(crate) date: &'a [u8],
 }
@@ -176,10 +178,12 @@ impl Message {
         Message::refuse(status, &fault.to_string())
     }
 
-    /// Refuses a chunked body.
-    pub(crate) fn refuse_chunks(fault: ChunkFault) -> Message {
-        let status = if fault == ChunkFault::TooLarge { 413 } else { 400 };
-        Message::refuse(status, &fault.to_string())
+    /// Refuses a chunked body that is no such, or is over `bytes_max`.
+    pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> Message {
+        match fault {
+            ChunkFault::TooLarge => Message::refuse_size(bytes_max),
+            _ => Message::refuse(400, &fault.to_string()),
+        }
     }
 
     /// Refuses a body over `bytes_max`.
@@ -333,6 +337,8 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
     }
     if !shape.keep_alive {
         out.extend_from_slice(b"connection: close\r\n");
+    } else if shape.tell_keep_alive {
+        out.extend_from_slice(b"connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
 }

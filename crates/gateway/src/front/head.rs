@@ -64,6 +64,8 @@ pub(crate) struct Head {
     pub(crate) path: Path,
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
+    /// Whether the client has to be told that the connection stays: HTTP/1.0 ends it by default.
+    pub(crate) tell_keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) media: Media,
     pub(crate) accept: Accept,
@@ -252,6 +254,7 @@ impl Facts {
             path,
             length,
             keep_alive: !self.close && (self.version == 1 || self.keep_alive),
+            tell_keep_alive: self.version == 0,
             expect_continue: self.expect_continue && self.version == 1,
             media: self.media,
             accept: self.accept,

@@ -221,12 +221,13 @@ where
     }
 
     async fn read_chunks(&mut self, start: usize, front: &Front) -> Result<ReadBody, Stop> {
-        let mut chunked = Chunked::new(front.limits.body_bytes_max);
+        let body_bytes_max = front.limits.body_bytes_max;
+        let mut chunked = Chunked::new(body_bytes_max);
         let deadline = Instant::now() + front.body_timeout;
         loop {
             let used = chunked
                 .feed(&self.buf[start..])
-                .map_err(|fault| refuse(Message::refuse_chunks(fault)))?;
+                .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
             // What was decoded is dropped at once, so that a body is held only once.
             self.buf.drain(start..start + used);
             if chunked.is_done() {
@@ -250,7 +251,13 @@ where
         let message = compress::encode(message, head.accept, front).await;
         let mut out = worker.spare.take();
         let date = worker.date();
-        let shape = Shape { front, origin: head.origin.as_deref(), keep_alive, date: &date };
+        let shape = Shape {
+            front,
+            origin: head.origin.as_deref(),
+            keep_alive,
+            tell_keep_alive: head.tell_keep_alive,
+            date: &date,
+        };
         answer::write_head(&mut out, &message, shape);
         let body = if head.verb == Verb::Head { Body::default() } else { message.body };
         // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
@@ -286,7 +293,8 @@ where
         let mut out = worker.spare.take();
         let date = worker.date();
         let front = &worker.shared.config.front;
-        let shape = Shape { front, origin: None, keep_alive: false, date: &date };
+        let shape =
+            Shape { front, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
         answer::write_head(&mut out, &message, shape);
         let parts = [&out[..], &message.body.start[..], &[]];
         let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;

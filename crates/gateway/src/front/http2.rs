@@ -95,6 +95,7 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
         front: &worker.shared.config.front,
         origin: head.origin.as_deref(),
         keep_alive: true,
+        tell_keep_alive: false,
         date: &date,
     };
     let mut response = http::Response::new(Full::default());
@@ -125,6 +126,7 @@ fn head_of(parts: &http::request::Parts, hash_header: Option<&str>) -> Head {
         path: head::path(parts.uri.path()),
         length: Length::None,
         keep_alive: true,
+        tell_keep_alive: false,
         expect_continue: false,
         media: value("content-type").map_or(Media::Absent, head::media),
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),

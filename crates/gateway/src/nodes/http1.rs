@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use crate::front::body::Chunked;
+use crate::front::body::{ChunkFault, Chunked};
 use crate::nodes::stream::Stream;
 use crate::wait::{self, Filled, Watchdog};
 
@@ -262,7 +262,10 @@ impl Reader {
         let ReaderState::Chunked { head, body, rest } = &mut self.state else {
             return Err(ExchangeFaultKind::Malformed);
         };
-        let fault = |_| ExchangeFaultKind::Malformed;
+        let fault = |fault| match fault {
+            ChunkFault::TooLarge => ExchangeFaultKind::TooLarge,
+            _ => ExchangeFaultKind::Malformed,
+        };
         if rest.is_empty() {
             let used = body.feed(bytes).map_err(fault)?;
             rest.extend_from_slice(&bytes[used..]);

@@ -29,12 +29,15 @@ fn chunks_join_at_every_cut() {
 
 #[test]
 fn odd_chunks_are_refused() {
-    let cases: [(&[u8], ChunkFault); 9] = [
+    let cases: [(&[u8], ChunkFault); 12] = [
         (b"5\nhello\r\n", ChunkFault::Size),
         (b"\r\nhello\r\n", ChunkFault::Size),
         (b"-5\r\nhello\r\n", ChunkFault::Size),
         (b"0x5\r\nhello\r\n", ChunkFault::Size),
         (b"fffffffff\r\n", ChunkFault::Size),
+        (b"5 x\r\nhello\r\n", ChunkFault::Size),
+        (b"5\r\r\nhello\r\n", ChunkFault::Size),
+        (b"5;a\rb\r\nhello\r\n", ChunkFault::Size),
         (b"ffff\r\n", ChunkFault::TooLarge),
         (b"2\r\nhello\r\n", ChunkFault::End),
         (b"5\r\nhello\n0\r\n\r\n", ChunkFault::End),

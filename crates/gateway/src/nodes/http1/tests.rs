@@ -41,6 +41,8 @@ fn cut_and_odd_answers_are_faults() {
     assert!(matches!(read(cut, 100, true), Err(ExchangeFaultKind::Closed)));
     let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
     assert!(matches!(read(long, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\nhello";
+    assert!(matches!(read(chunks, 100, true), Err(ExchangeFaultKind::TooLarge)));
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
     assert!(matches!(read(more, 100, true), Err(ExchangeFaultKind::Malformed)));
     let gzip = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx";
