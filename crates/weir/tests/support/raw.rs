@@ -167,6 +167,13 @@ impl Client {
         self.read.is_empty() && !self.fill()
     }
 
+    /// Reads and drops everything until the other side closes.
+    pub(crate) fn drain(&mut self) {
+        while self.fill() {
+            assert!(self.read.len() <= ANSWER_BYTES_MAX, "it never ends");
+        }
+    }
+
     /// Whether there is nothing to read for now.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it takes options");
