@@ -536,3 +536,30 @@ fn a_batch_of_many_large_answers_is_in_order() {
         println!("{round}: {} bytes, {:?}", answer.body.len(), answer.header("x-weir-cache"));
     }
 }
+
+#[test]
+fn a_changed_answer_is_seen() {
+    let sent = |request: &str| Sent {
+        path: "/",
+        request: request.to_owned(),
+        response: None,
+        reworked: false,
+    };
+    let seen = |request: &str, theirs: &str, ours: &str| {
+        std::panic::catch_unwind(|| assert_same(&sent(request), theirs, ours, "here")).is_err()
+    };
+    let call = r#"{"id":1,"method":"m"}"#;
+    let answer = r#"{"id":1,"result":9007199254740993}"#;
+    assert!(!seen(call, answer, answer));
+    assert!(seen(call, answer, r#"{"id":1,"result":9007199254740992}"#));
+    assert!(seen(call, answer, r#"{"id":"1","result":9007199254740993}"#));
+    let batch = r#"[{"id":1,"method":"m"},{"id":2,"method":"m"},7]"#;
+    let refusal = r#"{"id":null,"error":{"code":-32600,"message":"theirs"}}"#;
+    let answers = |first: &str, second: &str, third: &str| format!("[{first},{second},{third}]");
+    let (one, two) = (r#"{"id":1,"result":1}"#, r#"{"id":2,"result":1}"#);
+    let theirs = answers(one, two, refusal);
+    assert!(!seen(batch, &theirs, &answers(one, two, &refusal.replace("theirs", "ours"))));
+    assert!(seen(batch, &theirs, &answers(two, one, refusal)));
+    assert!(seen(batch, &theirs, &answers(one, two, &refusal.replace("-32600", "-32700"))));
+    assert!(seen(batch, &theirs, &format!("[{one},{two}]")));
+}

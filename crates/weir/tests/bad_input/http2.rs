@@ -1,0 +1,104 @@
+//! The same limits over HTTP/2 as over HTTP/1.1: a refused request ends its stream, and the
+//! connection carries on.
+
+use std::io::Write;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
+
+const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
+
+/// A request apart from its body.
+type Head = hyper::http::request::Builder;
+
+async fn ask(sender: &mut SendRequest<Full<Bytes>>, head: Head, body: Vec<u8>) -> String {
+    let request = head.body(Full::new(Bytes::from(body))).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let text = |value: &hyper::header::HeaderValue| value.to_str().unwrap().to_owned();
+    let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    told(&Answer {
+        status: parts.status.as_u16(),
+        headers: headers.collect(),
+        body: body.collect().await.unwrap().to_bytes().to_vec(),
+    })
+}
+
+fn head(method: Method, address: &str, path: &str) -> Head {
+    let head = Request::builder().method(method).uri(format!("http://{address}{path}"));
+    head.header("content-type", "application/json")
+}
+
+#[test]
+fn http2_requests_meet_the_same_limits() {
+    let (_node, mut gateway) = gateway("");
+    let (before, _) = gateway.memory();
+    let address = gateway.address.clone();
+    let post = |path: &str| head(Method::POST, &address, path);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    bomb.write_all(&vec![b' '; 64 << 20]).unwrap();
+    let bomb = bomb.finish().unwrap();
+    let call = || CALL.as_bytes().to_vec();
+    let packed = |coding: &str| post("/").header("content-encoding", coding);
+    let cases: Vec<(&str, Head, Vec<u8>, &str)> = vec![
+        ("a call", post("/eth"), call(), RIGHT),
+        (
+            "an unknown path",
+            post("/nowhere"),
+            call(),
+            "404 null -32600 no chain is served at this path",
+        ),
+        ("GET", head(Method::GET, &address, "/"), vec![], "200"),
+        ("HEAD", head(Method::HEAD, &address, "/"), vec![], "200"),
+        ("OPTIONS", head(Method::OPTIONS, &address, "/"), vec![], "204"),
+        (
+            "PUT",
+            head(Method::PUT, &address, "/"),
+            call(),
+            "405 null -32600 method must be POST, GET, HEAD or OPTIONS",
+        ),
+        (
+            "no body",
+            post("/"),
+            vec![],
+            "200 null -32700 empty body where a json-rpc call is needed",
+        ),
+        ("a body too large", post("/"), vec![b' '; 6 << 20], TOO_LARGE),
+        ("a gzip bomb", packed("gzip"), bomb, TOO_LARGE),
+        (
+            "not gzip",
+            packed("gzip"),
+            call(),
+            "400 null -32600 body does not match its content-encoding",
+        ),
+        (
+            "brotli",
+            packed("br"),
+            call(),
+            "415 null -32600 content-encoding must be gzip, zstd or identity",
+        ),
+        ("a head of 20 kB", post("/").header("x", "y".repeat(20_000)), call(), "431"),
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let running = tokio::spawn(connection);
+        for (name, head, body, due) in cases {
+            assert_eq!(ask(&mut sender, head, body).await, due, "{name}");
+            assert_eq!(ask(&mut sender, post("/"), call()).await, RIGHT, "after {name}");
+        }
+        drop(sender);
+        running.await.unwrap().unwrap();
+    });
+    gateway.assert_sound();
+    assert_lean(&gateway, before);
+}
