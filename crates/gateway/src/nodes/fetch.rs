@@ -37,7 +37,8 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     loop {
         let node = match fresh_on.take() {
             Some(node) => node,
-            None => match choose_or_wait(worker, ask, &course.tried, best.is_none()).await {
+            // With an error in hand nobody waits; without, any answer is worth waiting for.
+            None => match choose_or_wait(worker, ask, &course.tried, nothing_in(&best)).await {
                 Ok(node) => {
                     course.attempts += 1;
                     course.tried.push(node);
@@ -54,7 +55,9 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         }
         course.note(worker, ask, &attempt);
         match course.decide(worker, ask, &attempt) {
-            Decision::Return => return returned(worker, ask, attempt, course.attempts).await,
+            Decision::Return => {
+                return returned(worker, ask, better(best, attempt), course.attempts).await;
+            }
             Decision::GiveUp => return given_up(better(best, attempt)),
             Decision::SameFresh => {
                 course.fresh_tried = true;
@@ -173,11 +176,31 @@ fn weight(ask: &Ask<'_>) -> u32 {
     ask.method.map_or(1, |method| method.weight)
 }
 
-/// The attempt whose reply serves the client better: one with a reply, and of those the first.
+fn nothing_in(best: &Option<Attempt>) -> bool {
+    best.as_ref().is_none_or(|best| best.payload.is_none())
+}
+
+/// The attempt whose reply tells the client more, and of equals the first.
 fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     match best {
-        Some(best) if best.payload.is_some() || attempt.payload.is_none() => best,
+        Some(best) if worth(&best) >= worth(&attempt) => best,
         _ => attempt,
+    }
+}
+
+/// How much a reply tells about the call: a node that limits our rate has not looked at it, one that
+/// failed or does not know the method has not answered it, one without the block may be right that
+/// there is none.
+fn worth(attempt: &Attempt) -> u8 {
+    match attempt.verdict {
+        _ if attempt.payload.is_none() => 0,
+        Verdict::RateLimited { .. } => 1,
+        Verdict::Unsupported | Verdict::NodeFault(Fault::Internal | Fault::Refused) => 2,
+        Verdict::NodeFault(_) => 3,
+        Verdict::Answer
+        | Verdict::DeterministicError
+        | Verdict::AlreadyKnown
+        | Verdict::NonceTooLow => 4,
     }
 }
 
