@@ -143,7 +143,14 @@ impl Watched {
             return;
         }
         let step = self.tracker.borrow_mut().observe(self.place(node), now, seen);
-        let mut asks = self.apply(step);
+        let asks = self.apply(step);
+        self.link(line, family, asks).await;
+        self.tracker.borrow_mut().unanswered(self.place(node));
+    }
+
+    /// Fetches the headers that link a node's new head to what is known of it.
+    async fn link(&self, line: &mut Line, family: FamilyName, mut asks: Vec<Ask>) {
+        let place = self.place(line.node);
         let mut asked = 0;
         while let Some(Ask { number, .. }) = asks.pop() {
             asked += 1;
@@ -152,9 +159,8 @@ impl Watched {
             }
             let Ok((hash, parent)) = line.header(family, number).await else { return };
             let now = self.shared.now();
-            let place = self.place(node);
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
-            asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == self.place(node)));
+            asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == place));
         }
     }
 

@@ -242,8 +242,13 @@ impl HeadTracker {
         step
     }
 
-    /// A header asked of `node` arrived. A header that was not found needs no call: the walk asks
-    /// again or starts anew at a later poll.
+    /// Headers asked of `node` will not come, as far as they have not: its next poll asks again.
+    /// Without this call they are waited for, for [`ASK_AGAIN`].
+    pub fn unanswered(&mut self, node: usize) {
+        self.nodes[node].forget_asks();
+    }
+
+    /// A header asked of `node` arrived.
     pub fn header(
         &mut self,
         node: usize,

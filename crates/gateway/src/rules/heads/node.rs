@@ -150,6 +150,13 @@ impl NodeChain {
         }
     }
 
+    /// What was asked and has not arrived will not.
+    pub(super) fn forget_asks(&mut self) {
+        if let Some(walk) = &mut self.walk {
+            walk.asked.clear();
+        }
+    }
+
     /// Goes on with the walk as far as the headers at hand allow. `known` gives a parent's parent
     /// from what other nodes showed. Asks for what is missing.
     pub(super) fn walk(

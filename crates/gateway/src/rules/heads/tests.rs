@@ -175,6 +175,21 @@ fn missing_blocks_are_walked_from_other_nodes_first() {
 }
 
 #[test]
+fn headers_that_will_not_come_are_asked_for_again_at_the_next_poll() {
+    let mut net = Net::new(1);
+    net.poll(0, A, 100);
+    let mut asks = |unanswered: bool| {
+        if unanswered {
+            net.tracker.unanswered(0);
+        }
+        net.tracker.observe(0, net.now, A.seen(105)).asks.len()
+    };
+    assert_eq!(asks(false), 4);
+    assert_eq!(asks(false), 0, "they may be on their way");
+    assert_eq!(asks(true), 4);
+}
+
+#[test]
 fn a_reorg_of_a_lone_node_is_followed_and_marked() {
     for depth in 1..=4 {
         let mut net = Net::new(1);
