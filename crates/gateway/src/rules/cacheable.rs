@@ -147,6 +147,8 @@ pub enum Refused {
     Error,
     /// It is a null that may be found at any moment.
     Null,
+    /// It is a null about a block that the served chain has: the node is behind, or dropped it.
+    Absent,
     /// It should name its block and does not: still pending.
     Unnamed,
     /// It names another height than was asked for: the node answered wrongly.
@@ -164,7 +166,7 @@ pub enum Refused {
 impl Refused {
     /// Whether the answer itself is wrong for the served chain, so that another node should be asked.
     pub fn is_wrong(self) -> bool {
-        matches!(self, Self::OtherBlock | Self::NotCanonical)
+        matches!(self, Self::OtherBlock | Self::NotCanonical | Self::Absent)
     }
 }
 
@@ -305,7 +307,7 @@ fn at_number_admitted(
         // The block itself exists, so a node that does not have it is behind or pruned. Other
         // nulls (no such index in the block) live until the next head at most.
         return match answer.answer_block {
-            AnswerBlock::Block => Err(Refused::Null),
+            AnswerBlock::Block | AnswerBlock::EachNames => Err(Refused::Absent),
             _ => at_head_admitted(caching, view),
         };
     }

@@ -212,14 +212,16 @@ fn admission_by_number() {
         (facts(Value, own, named(b'a', 94)), Err(Refused::OtherBlock)),
         (facts(Value, own, named(b'b', 95)), Err(Refused::NotCanonical)),
         (facts(Value, own, None), Err(Refused::Unnamed)),
-        (facts(Null, own, None), Err(Refused::Null)),
+        (facts(Null, own, None), Err(Refused::Absent)),
+        (facts(Null, AnswerBlock::EachNames, None), Err(Refused::Absent)),
+        // No transaction at that index.
         (facts(Null, AnswerBlock::Names, None), head),
         (facts(Value, AnswerBlock::EachNames, None), block),
     ] {
         assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
     }
     assert!(Refused::OtherBlock.is_wrong() && Refused::NotCanonical.is_wrong());
-    assert!(!Refused::Reorg.is_wrong());
+    assert!(Refused::Absent.is_wrong() && !Refused::Reorg.is_wrong());
 }
 
 #[test]
