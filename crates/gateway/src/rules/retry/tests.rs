@@ -79,6 +79,17 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
 }
 
 #[test]
+fn what_was_never_sent_costs_no_budget() {
+    let mut budget = RetryBudget::new(0.2, 0);
+    let mut left = |sent| {
+        let attempt = attempt(Verdict::NodeFault(Fault::Connect), sent);
+        decide(&attempt, Repeat::Safe, &LEFT, &mut budget, Duration::ZERO, 0)
+    };
+    assert_eq!(left(Sent::No), AT_ONCE);
+    assert_eq!(left(Sent::Maybe), Decision::GiveUp);
+}
+
+#[test]
 fn attempts_time_and_nodes_end_it() {
     let failed = attempt(CLOSED, Sent::Yes);
     for left in [
