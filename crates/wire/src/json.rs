@@ -13,6 +13,8 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 mod skip;
+#[cfg(target_arch = "x86_64")]
+mod sse2;
 pub mod text;
 pub mod walk;
 

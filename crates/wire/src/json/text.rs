@@ -50,14 +50,20 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// The offset of the first byte at or after `at` that is a quote, a backslash, a control
 /// character or not ASCII; the length of `bytes` if there is none.
-///
-/// Eight bytes at a time: subtracting from a word borrows only past the first hit, so the lowest
-/// flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the same). Long
-/// runs, such as blooms and call data, are passed [`RUN`] bytes at a time, a loop that the compiler
-/// turns into vector instructions.
 #[inline]
-pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
-    let mut words = 0;
+pub(crate) fn plain_end(bytes: &[u8], at: usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    let at = match super::sse2::plain_end(bytes, at) {
+        Ok(end) => return end,
+        Err(rest) => rest,
+    };
+    word_end(bytes, at)
+}
+
+/// Eight bytes at a time: subtracting from a word borrows only past the first hit, so the lowest
+/// flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the same).
+#[inline]
+fn word_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let x = u64::from_le_bytes(*word);
         let quote = (x ^ (LOW * b'"' as u64)).wrapping_sub(LOW);
@@ -68,39 +74,12 @@ pub(crate) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
             return at + (hits.trailing_zeros() / 8) as usize;
         }
         at += 8;
-        words += 1;
-        // Names and short values end within three words; what goes on is likely long.
-        if words == 3 {
-            at = run_end(bytes, at);
-        }
     }
     while let Some(byte) = bytes.get(at) {
         if matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..) {
             break;
         }
         at += 1;
-    }
-    at
-}
-
-/// Bytes looked at together in a long run.
-const RUN: usize = 32;
-
-fn run_is_plain(run: &[u8; RUN]) -> bool {
-    let odd = |byte: u8| {
-        u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte.wrapping_sub(0x20) >= 0x60)
-    };
-    run.iter().fold(0, |found, byte| found | odd(*byte)) == 0
-}
-
-/// The offset of the first run of [`RUN`] bytes at or after `at` that is not plain.
-#[inline(never)]
-fn run_end(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(run) = bytes.get(at..).and_then(|rest| rest.first_chunk::<RUN>()) {
-        if !run_is_plain(run) {
-            break;
-        }
-        at += RUN;
     }
     at
 }

@@ -82,3 +82,18 @@ fn damaged_texts_are_passed_alike() {
     }
     assert!(tried > 1000, "{tried}");
 }
+
+#[test]
+fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
+    for length in 0..70usize {
+        for odd in 0..=255u8 {
+            let mut run = vec![b'a'; length];
+            run.push(odd);
+            run.extend_from_slice(&[b'b'; 20]);
+            run.push(b'"');
+            let plain = !matches!(odd, b'"' | b'\\' | 0..0x20 | 0x80..);
+            let end = if plain { length + 21 } else { length };
+            assert_eq!(text::plain_end(&run, 0), end, "{odd} at {length}");
+        }
+    }
+}
