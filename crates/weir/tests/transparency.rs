@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,6 +32,12 @@ use running::Running;
 const GETH_PATIENCE: Duration = Duration::from_secs(60);
 /// The last block of `chain.rlp`.
 const HEAD: &str = "\"0x36\"";
+/// Calls that geth itself answers in different ways: it finds fault with one of several accounts,
+/// whichever comes first as it walks over a map.
+const VARYING: [&str; 1] =
+    ["eth_simulateV1/ethSimulate-move-two-non-precompiles-accounts-to-same.io"];
+/// How often such a call is put to geth to know all its answers: one of two is missed once in 2^39.
+const VARYING_ASKED: usize = 40;
 /// Calls of one batch.
 const BATCH_CALLS: usize = 20;
 
@@ -205,11 +211,16 @@ struct Findings {
 }
 
 impl Findings {
-    fn compare(&mut self, asked: &Asked, theirs: &str, ours: &str) {
+    /// Compares an answer with those that the node gives, of which there is nearly always one.
+    fn compare(&mut self, asked: &Asked, theirs: &[String], ours: &str) {
         self.compared += 1;
-        let (theirs, ours) = (in_order(&asked.method, theirs), in_order(&asked.method, ours));
-        if let Some(difference) = difference(&theirs, &ours) {
-            self.differences.push(format!("{}: {difference}", asked.file));
+        let ours = in_order(&asked.method, ours);
+        let mut found = theirs.iter().map(|one| difference(&in_order(&asked.method, one), &ours));
+        let first = found.next().expect("the node has answered");
+        if let Some(first) = first
+            && found.all(|other| other.is_some())
+        {
+            self.differences.push(format!("{}: {first}", asked.file));
         }
     }
 
@@ -219,30 +230,43 @@ impl Findings {
     }
 }
 
+/// All answers of the node to a call: one, but for those that are known to vary.
+fn direct(asked: &Asked, node: &mut Client, itself: &mut Findings) -> Vec<String> {
+    let (first, _) = ask(node, &asked.body);
+    if VARYING.contains(&&*asked.file) {
+        let again = (1..VARYING_ASKED).map(|_| ask(node, &asked.body).0);
+        let all: BTreeSet<_> = again.chain([first]).collect();
+        println!("{}: geth gives {} answers", asked.file, all.len());
+        return all.into_iter().collect();
+    }
+    let (second, _) = ask(node, &asked.body);
+    let answers = vec![first];
+    itself.compare(asked, &answers, &second);
+    answers
+}
+
 /// Every call twice to both; gives the node's answers and how the methods fared.
 fn one_by_one(
     calls: &[Asked],
     node: &mut Client,
     gateway: &mut Client,
-) -> (Vec<String>, BTreeMap<String, Score>) {
+) -> (Vec<Vec<String>>, BTreeMap<String, Score>) {
     let mut findings = Findings::default();
     let mut itself = Findings::default();
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     let mut answers = Vec::new();
     for asked in calls {
-        let (first, _) = ask(node, &asked.body);
-        let (second, _) = ask(node, &asked.body);
-        itself.compare(asked, &first, &second);
+        let theirs = direct(asked, node, &mut itself);
         let score = scores.entry(asked.method.clone()).or_default();
-        for theirs in [&first, &second] {
+        for _ in 0..2 {
             let (ours, mark) = ask(gateway, &asked.body);
-            findings.compare(asked, theirs, &ours);
+            findings.compare(asked, &theirs, &ours);
             score.answers += 1;
             *score.marks.entry(mark).or_default() += 1;
         }
-        answers.push(first);
+        answers.push(theirs);
     }
-    itself.assert_none(calls.len());
+    itself.assert_none(calls.len() - VARYING.len());
     findings.assert_none(2 * calls.len());
     (answers, scores)
 }
@@ -261,7 +285,7 @@ fn print(scores: &BTreeMap<String, Score>) {
 }
 
 /// The same calls in batches: each answer is the one that the call has alone.
-fn in_batches(calls: &[Asked], alone: &[String], gateway: &mut Client) {
+fn in_batches(calls: &[Asked], alone: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
     for (calls, alone) in calls.chunks(BATCH_CALLS).zip(alone.chunks(BATCH_CALLS)) {
         let bodies: Vec<_> = calls.iter().map(|asked| asked.body.as_str()).collect();
@@ -277,9 +301,9 @@ fn in_batches(calls: &[Asked], alone: &[String], gateway: &mut Client) {
 
 /// Each call under one form of id in turn, and one call under all: the id comes back as it was
 /// sent, and nothing else changes.
-fn under_other_ids(calls: &[Asked], alone: &[String], gateway: &mut Client) {
+fn under_other_ids(calls: &[Asked], alone: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
-    let mut check = |asked: &Asked, alone: &str, id: &str| {
+    let mut check = |asked: &Asked, alone: &[String], id: &str| {
         let with_id = |text: &str| {
             let fields = members(text).into_iter().map(|(name, raw)| {
                 let raw = if name == "id" { id } else { raw.get() };
@@ -288,7 +312,8 @@ fn under_other_ids(calls: &[Asked], alone: &[String], gateway: &mut Client) {
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         };
         let (ours, _) = ask(gateway, &with_id(&asked.body));
-        findings.compare(asked, &with_id(alone), &ours);
+        let alone: Vec<_> = alone.iter().map(|text| with_id(text)).collect();
+        findings.compare(asked, &alone, &ours);
     };
     for (at, (asked, alone)) in calls.iter().zip(alone).enumerate() {
         check(asked, alone, IDS[at % IDS.len()]);
@@ -354,4 +379,15 @@ fn one_changed_byte_is_a_difference() {
     assert_eq!(difference(&sets(r#""1","2""#), &sets(r#""2","1""#)), None);
     assert!(difference(&sets(r#""1","2""#), &sets(r#""1","3""#)).is_some());
     assert!(difference(&sets(r#""1","2""#), &sets(r#""1""#)).is_some());
+}
+
+#[test]
+fn an_answer_that_the_node_never_gives_is_found() {
+    let asked = Asked { file: "f".to_owned(), method: "m".to_owned(), body: String::new() };
+    let theirs = [r#"{"id":1,"result":1}"#.to_owned(), r#"{"id":1,"result":2}"#.to_owned()];
+    for (result, differences) in [("1", 0), ("2", 0), ("3", 1)] {
+        let mut findings = Findings::default();
+        findings.compare(&asked, &theirs, &format!("{{\"id\":1,\"result\":{result}}}"));
+        assert_eq!((findings.compared, findings.differences.len()), (1, differences));
+    }
 }
