@@ -37,8 +37,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     loop {
         let node = match fresh_on.take() {
             Some(node) => node,
-            // With an error in hand nobody waits; without, any answer is worth waiting for.
-            None => match choose_or_wait(worker, ask, &course.tried, nothing_in(&best)).await {
+            None => match choose_or_wait(worker, ask, &course.tried, patience(&best)).await {
                 Ok(node) => {
                     course.attempts += 1;
                     course.tried.push(node);
@@ -176,8 +175,24 @@ fn weight(ask: &Ask<'_>) -> u32 {
     ask.method.map_or(1, |method| method.weight)
 }
 
-fn nothing_in(best: &Option<Attempt>) -> bool {
-    best.as_ref().is_none_or(|best| best.payload.is_none())
+/// How long a call is ready to wait for a node to reach its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// A node may be long behind: there is nothing else to give.
+    Long,
+    /// A node that follows the chain will be there with its next block. For one that has fallen
+    /// behind an error in hand need not wait.
+    Brief,
+    /// There is a result, if not of the served branch.
+    None,
+}
+
+fn patience(best: &Option<Attempt>) -> Patience {
+    match best.as_ref().map(|best| &best.payload) {
+        None | Some(None) => Patience::Long,
+        Some(Some(Payload::Result(_))) => Patience::None,
+        Some(Some(Payload::Error(_) | Payload::Failed(_))) => Patience::Brief,
+    }
 }
 
 /// The attempt whose reply tells the client more, and of equals the first.
@@ -323,17 +338,34 @@ impl NotNow {
     }
 }
 
-/// Chooses a node, waiting a little for one to reach the block asked for if `patient`.
+/// Chooses a node, waiting a little for one to reach the block asked for.
 async fn choose_or_wait(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     tried: &[usize],
-    patient: bool,
+    patience: Patience,
 ) -> Result<usize, Failure> {
     match choose(worker, ask, tried) {
         Ok(node) => Ok(node),
-        Err(NotNow::Behind) if patient => Box::pin(wait_for_node(worker, ask, tried)).await,
+        Err(NotNow::Behind) if is_worth_waiting(worker, ask, tried, patience) => {
+            Box::pin(wait_for_node(worker, ask, tried, patience)).await
+        }
         Err(not_now) => Err(not_now.failure(worker)),
+    }
+}
+
+fn is_worth_waiting(worker: &Worker, ask: &Ask<'_>, tried: &[usize], patience: Patience) -> bool {
+    let follows = |node: &usize| {
+        let view = worker.shared.chains[ask.chain].view.load();
+        view.nodes.get(worker.shared.nodes[*node].place).is_some_and(|node| node.at_head)
+    };
+    match patience {
+        Patience::Long => true,
+        Patience::None => false,
+        Patience::Brief => {
+            let nodes = worker.shared.config.groups[ask.group].nodes.iter();
+            nodes.filter(|node| !tried.contains(node)).any(follows)
+        }
     }
 }
 
@@ -341,6 +373,7 @@ async fn wait_for_node(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     tried: &[usize],
+    patience: Patience,
 ) -> Result<usize, Failure> {
     let give_up = ask.deadline.min(worker.recent() + NODE_WAIT_MAX);
     loop {
@@ -348,7 +381,9 @@ async fn wait_for_node(
         worker.tick();
         match choose(worker, ask, tried) {
             Ok(node) => return Ok(node),
-            Err(NotNow::Behind) if worker.recent() < give_up => {}
+            Err(NotNow::Behind)
+                if worker.recent() < give_up
+                    && is_worth_waiting(worker, ask, tried, patience) => {}
             Err(not_now) => return Err(not_now.failure(worker)),
         }
     }
