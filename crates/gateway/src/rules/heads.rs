@@ -387,7 +387,8 @@ impl HeadTracker {
             self.rollback_polls = 0;
             return true;
         }
-        if held || alone {
+        // A node whose claim of a higher head is still being linked does not insist on a lower one.
+        if held || alone || !winner.is_linked() {
             self.rollback_polls = 0;
             return false;
         }

@@ -94,6 +94,11 @@ impl NodeChain {
         self.claim.is_none() && self.unlinked_polls < 2
     }
 
+    /// Whether its head is the one that it claimed last.
+    pub(super) fn is_linked(&self) -> bool {
+        self.walk.is_none()
+    }
+
     /// Takes a head that was judged plausible. May ask for headers.
     pub(super) fn link(&mut self, now: Duration, seen: &HeadSeen, window: usize) -> Linked {
         let number = seen.number;
