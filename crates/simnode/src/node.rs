@@ -308,6 +308,8 @@ impl Node {
         out.reserve(said.bytes().len() + id.len() + ENVELOPE_BYTES);
         match (&said, fault) {
             (Said::Result(result), Some(Fault::ResultAndError)) => {
+                // A null beside an error would be a plain error in the form of JSON-RPC 1.0.
+                let result = if **result == *b"null" { b"false" } else { &**result };
                 wire::answer::write_result(out, id, result);
                 out.pop();
                 out.extend_from_slice(b",\"error\":{\"code\":-32000,\"message\":\"both\"}}");

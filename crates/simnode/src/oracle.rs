@@ -7,6 +7,11 @@
 //! is frozen, lies or lags further has no honest view of the head, though much of what it says
 //! about old blocks is right all the same.
 //!
+//! A tag may be resolved before the block is read: a gateway that puts the head's number in place of
+//! `latest` for the whole call is right if that number was some honest view's head within the
+//! window, and an honest view at or above it says the same of this number (`oracle/tags.rs`). After a
+//! reorg in between, that is a block that was never a head itself, but is on the chain.
+//!
 //! Everything else is a failure of one kind: **stale** (an older view would have said it),
 //! **mixed** (its parts come from branches that no view holds together), **backward** (right by
 //! itself, but lower than a head that the same client had seen before it asked), **failed** (an
@@ -19,6 +24,7 @@
 //! shown by the tests of `block.rs`, which recompute every hash.
 
 mod evidence;
+mod tags;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,6 +40,8 @@ use crate::world::World;
 
 /// How far below the window a view is looked for, to tell stale from wrong.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
+/// The same for a tag that was resolved apart from the reading, where each step costs more.
+pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
 /// The most clients whose heads are remembered; above it the table starts anew, which can only
 /// excuse, never accuse.
 pub const CLIENTS_MAX: usize = 100_000;
@@ -46,16 +54,25 @@ pub struct OracleOptions {
     /// How old a view may be when the call is sent: the gateway's interval of asking for heads plus
     /// the time that a block takes to reach the nodes.
     pub staleness: Duration,
+    /// How much older than that a finalized or safe block may be: gateways ask for it less often,
+    /// since it moves once in minutes on real chains.
+    pub finality_staleness: Duration,
     /// How many blocks an honest node may stand behind the best one.
     pub lag_blocks_max: u64,
     /// How many blocks the best honest node stands behind the world.
     pub behind_blocks: u64,
 }
 
-/// A second of staleness, two blocks of lag, and a node at the world's head.
+/// A second of staleness, four more of a finalized block's, two blocks of lag, and a node at the
+/// world's head.
 impl Default for OracleOptions {
     fn default() -> Self {
-        Self { staleness: Duration::from_secs(1), lag_blocks_max: 2, behind_blocks: 0 }
+        Self {
+            staleness: Duration::from_secs(1),
+            finality_staleness: Duration::from_secs(4),
+            lag_blocks_max: 2,
+            behind_blocks: 0,
+        }
     }
 }
 
@@ -109,7 +126,8 @@ pub enum Verdict {
     Mixed(String),
     /// No view says the same.
     Wrong(String),
-    /// An error where every honest view has a result.
+    /// An error where every honest view has a result; where one has an error too, of another code,
+    /// it is unjudged, since nodes word errors as they like.
     Failed {
         /// Its code.
         code: i64,
@@ -160,7 +178,13 @@ impl Oracle {
                 return self.judge_head(exchange, head);
             }
         }
+        if let Some(named) = self.resolved(exchange, oldest, newest) {
+            return self.judge_head(exchange, named);
+        }
         match exchange.answer {
+            Answered::Error { .. } if due_error => {
+                Verdict::Unjudged("an honest view has an error too, of another code")
+            }
             Answered::Error { code } => Verdict::Failed { code },
             Answered::Result(result) => self.accuse(exchange, result, (oldest, newest), due_error),
         }
@@ -169,15 +193,47 @@ impl Oracle {
     /// The lowest and the highest head whose view is honest for an exchange.
     #[must_use]
     pub fn window(&self, exchange: &Exchange<'_>) -> (u64, u64) {
-        let from = exchange.sent.checked_sub(self.options.staleness).unwrap_or(exchange.sent);
-        let best =
-            |instant| self.world.height_at(instant).saturating_sub(self.options.behind_blocks);
-        let oldest = best(from).saturating_sub(self.options.lag_blocks_max);
+        let oldest = self.oldest(exchange, self.options.staleness);
         (oldest, self.world.height_at(exchange.received))
+    }
+
+    /// The lowest honest head if what was learnt may be so old when the call is sent.
+    fn oldest(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
+        let from = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
+        let best = self.world.height_at(from).saturating_sub(self.options.behind_blocks);
+        best.saturating_sub(self.options.lag_blocks_max)
     }
 
     fn reply(&self, exchange: &Exchange<'_>, head: u64) -> Reply {
         rpc::answer(&self.world, &Sight::honest(head), exchange.method, exchange.params)
+    }
+
+    /// The head whose number stands for the call's newest tag, if the answer is right for the call
+    /// with its tags resolved at honest heads and read from an honest view at or above them.
+    fn resolved(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
+        let tagged = tags::Tagged::read(exchange.method, exchange.params)?;
+        let staleness = self.options.staleness + self.options.finality_staleness;
+        let final_oldest = self.oldest(exchange, staleness).min(oldest);
+        let heads = |tag: tags::Tag| match tag {
+            tags::Tag::Latest => oldest..=newest,
+            tags::Tag::Safe | tags::Tag::Finalized => final_oldest..=newest,
+        };
+        for named in heads(tagged.first()).rev() {
+            // Two tags of one call may be resolved by what was learnt at two instants.
+            let others = tagged.second().map_or(named..=named, heads);
+            for other in others.rev() {
+                let params = tagged.at(&self.world, named, other);
+                let agreed = (named.max(other)..=newest).any(|view| {
+                    let sight = Sight::honest(view);
+                    let reply = rpc::answer(&self.world, &sight, exchange.method, Some(&params));
+                    agrees(&reply, &exchange.answer)
+                });
+                if agreed {
+                    return Some(named.max(other));
+                }
+            }
+        }
+        None
     }
 
     /// Judges an answer that the view of `head` gives: right, unless it lowers the client's head.
@@ -211,6 +267,11 @@ impl Oracle {
             if agrees(&self.reply(exchange, head), &exchange.answer) {
                 return Verdict::Stale { by: oldest - head };
             }
+        }
+        let lowest = oldest.saturating_sub(STALE_TAG_BLOCKS_MAX);
+        if let Some(named) = self.resolved(exchange, lowest, newest) {
+            // Of two tags only one may be old.
+            return Verdict::Stale { by: oldest.saturating_sub(named).max(1) };
         }
         if exchange.method.ends_with("_getTransactionByHash")
             && evidence::hash_argument(exchange.params)

@@ -25,7 +25,12 @@ impl Court {
         let options =
             WorldOptions { height_start: 20, finality_depth: 8, reorgs, ..WorldOptions::default() };
         let world = Arc::new(World::starting(options, Instant::now()).unwrap());
-        let options = OracleOptions { staleness: BLOCK / 2, lag_blocks_max: 1, behind_blocks: 0 };
+        let options = OracleOptions {
+            staleness: BLOCK / 2,
+            finality_staleness: Duration::ZERO,
+            lag_blocks_max: 1,
+            behind_blocks: 0,
+        };
         Self { oracle: Oracle::new(Arc::clone(&world), options), world }
     }
 
@@ -112,6 +117,31 @@ fn any_changed_byte_is_caught() {
         let verdict = court.judge(40, method, &params, b"null");
         assert_ne!(verdict, Verdict::Right, "{method} {params} null");
     }
+}
+
+#[test]
+fn a_tag_may_be_resolved_before_the_block_is_read() {
+    let court = Court::new();
+    // The reorg at 30 replaces three blocks; head 31 stands on the new branch.
+    let judge = |method: &str, tagged: Value, numbered: Value| {
+        let answer = court.said(31, method, &numbered);
+        // Judged within the window, but over by itself in no view: the new branch's block 30.
+        court.judge(31, method, &tagged, &answer)
+    };
+    let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
+    assert_eq!(block, Verdict::Right);
+    let account = court.world.cast().accounts[0].to_string();
+    let call = json!([{ "to": account, "data": "0x01" }]);
+    let at = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
+    assert_eq!(judge("eth_call", call.clone(), at), Verdict::Right);
+    let logs = json!([{ "fromBlock": "finalized", "toBlock": "latest" }]);
+    // The finalized block of head 30, the newest one of head 31.
+    let range = json!([{ "fromBlock": "0x16", "toBlock": "0x1f" }]);
+    assert_eq!(judge("eth_getLogs", logs.clone(), range), Verdict::Right);
+    let old = json!([{ "fromBlock": "0x12", "toBlock": "0x1f" }]);
+    assert_eq!(judge("eth_getLogs", logs, old), Verdict::Stale { by: 1 });
+    let old = json!([{ "to": account, "data": "0x01" }, "0x19"]);
+    assert_eq!(judge("eth_call", call, old), Verdict::Stale { by: 5 });
 }
 
 #[test]

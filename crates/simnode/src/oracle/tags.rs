@@ -1,0 +1,151 @@
+//! Calls with their tags put into numbers, as a gateway may send them on. Only asked when an answer
+//! is not what a view says to the call as it came, so it may be slow.
+//!
+//! It reads parameters by itself and shares no code with the gateway's resolving.
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A call whose block parameters hold a tag.
+pub(super) enum Tagged<'a> {
+    /// The parameters, the place of the block among them, and the tag there.
+    Block(Vec<&'a RawValue>, usize, Tag),
+    /// A log filter, and which of its bounds are tags.
+    Logs(serde_json::Map<String, Value>, Bounds),
+}
+
+/// The tags of a log filter's bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bounds {
+    From(Tag),
+    To(Tag),
+    Both(Tag, Tag),
+}
+
+/// A tag that moves with the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    Latest,
+    Safe,
+    Finalized,
+}
+
+impl<'a> Tagged<'a> {
+    /// The call's tags, if it has any. An absent block is the newest one.
+    pub(super) fn read(method: &str, params: Option<&'a [u8]>) -> Option<Self> {
+        let values: Vec<&RawValue> = serde_json::from_slice(params.unwrap_or(b"[]")).ok()?;
+        if method == "eth_getLogs" {
+            let Value::Object(filter) = serde_json::from_str(values.first()?.get()).ok()? else {
+                return None;
+            };
+            if filter.contains_key("blockHash") {
+                return None;
+            }
+            let bound = |name| tag_of(filter.get(name).unwrap_or(&Value::Null));
+            let bounds = match (bound("fromBlock"), bound("toBlock")) {
+                (Some(from), Some(to)) => Bounds::Both(from, to),
+                (Some(from), None) => Bounds::From(from),
+                (None, Some(to)) => Bounds::To(to),
+                (None, None) => return None,
+            };
+            return Some(Self::Logs(filter, bounds));
+        }
+        let place = place_of_block(method)?;
+        let block = match values.get(place) {
+            None => Value::Null,
+            Some(raw) => serde_json::from_str(raw.get()).ok()?,
+        };
+        // Those that stand before it must be there, or no block can be put after them.
+        (values.len() >= place).then_some(Self::Block(values, place, tag_of(&block)?))
+    }
+
+    /// The tag, or the first of two.
+    pub(super) fn first(&self) -> Tag {
+        match *self {
+            Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
+            Self::Logs(_, Bounds::Both(from, _)) => from,
+        }
+    }
+
+    /// The second tag, which may be resolved at another head than the first.
+    pub(super) fn second(&self) -> Option<Tag> {
+        match *self {
+            Self::Logs(_, Bounds::Both(_, to)) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// The parameters with the first tag resolved in the view of head `first`, and a second one in
+    /// that of head `second`.
+    pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
+        let number = |tag: Tag, head: u64| {
+            let number = match tag {
+                Tag::Latest => head,
+                Tag::Safe => world.safe(head),
+                Tag::Finalized => world.finalized(head),
+            };
+            json!(format!("{number:#x}"))
+        };
+        match self {
+            Self::Block(values, place, tag) => {
+                let block = to_raw_value(&number(*tag, first)).expect("a text is always JSON");
+                let mut values = values.clone();
+                if values.len() > *place {
+                    values[*place] = &block;
+                } else {
+                    values.push(&block);
+                }
+                serde_json::to_vec(&values).expect("raw JSON is always JSON")
+            }
+            Self::Logs(filter, bounds) => {
+                let mut filter = filter.clone();
+                let mut set = |name: &str, tag, head| {
+                    filter.insert(name.to_owned(), number(tag, head));
+                };
+                match *bounds {
+                    Bounds::From(from) => set("fromBlock", from, first),
+                    Bounds::To(to) => set("toBlock", to, first),
+                    Bounds::Both(from, to) => {
+                        set("fromBlock", from, first);
+                        set("toBlock", to, second);
+                    }
+                }
+                serde_json::to_vec(&json!([filter])).expect("a filter is always JSON")
+            }
+        }
+    }
+}
+
+fn tag_of(value: &Value) -> Option<Tag> {
+    match value {
+        Value::Null => Some(Tag::Latest),
+        Value::String(text) => match text.as_str() {
+            "latest" => Some(Tag::Latest),
+            "safe" => Some(Tag::Safe),
+            "finalized" => Some(Tag::Finalized),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Where a method takes its block.
+fn place_of_block(method: &str) -> Option<usize> {
+    match method {
+        "eth_getBlockByNumber"
+        | "eth_getBlockReceipts"
+        | "eth_getBlockTransactionCountByNumber"
+        | "eth_getUncleCountByBlockNumber"
+        | "eth_getTransactionByBlockNumberAndIndex" => Some(0),
+        "eth_getBalance"
+        | "eth_getTransactionCount"
+        | "eth_getCode"
+        | "eth_call"
+        | "eth_estimateGas"
+        | "eth_feeHistory" => Some(1),
+        "eth_getStorageAt" => Some(2),
+        _ => None,
+    }
+}
