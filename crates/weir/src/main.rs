@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod check;
+mod demo;
 mod explain;
 mod node;
 mod pages;
@@ -43,11 +44,13 @@ Exit codes:
   2  faulty configuration or arguments
 
 Start here:
+  weir demo                                      see it work, with nothing else installed
   weir node                                      a simulated node on port 8545
   weir serve --upstream http://127.0.0.1:8545    a gateway in front of it";
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Serve(serve::Serve),
     Check(check::Check),
     Explain(explain::Explain),
@@ -59,6 +62,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ended = match arguments.command {
+        Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),

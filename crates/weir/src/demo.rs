@@ -1,0 +1,312 @@
+//! `weir demo`: a gateway in front of three simulated nodes, one of which gets into trouble, with
+//! traffic and a judge. It shows what Weir does where nothing else is installed; it is no benchmark.
+//!
+//! [`Demo::conduct`] is the order of everything. The parts: `demo/script.rs` (what happens when),
+//! `demo/nodes.rs` (the nodes), `demo/calls.rs` (which calls), `demo/traffic.rs` and
+//! `demo/client.rs` (sending and measuring), `demo/judge.rs` (the truth), `demo/watch.rs` (the
+//! gateway's status), `demo/live.rs`, `demo/report.rs` and `demo/paint.rs` (what is shown).
+
+mod calls;
+mod client;
+mod judge;
+mod live;
+mod nodes;
+mod paint;
+mod report;
+mod script;
+mod traffic;
+mod watch;
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use gateway::config::{Config, Overrides, read_duration};
+use gateway::runtime::Gateway;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use self::judge::{Judge, Judged};
+use self::live::{Glance, Live, Sample};
+use self::nodes::{COMPARED, NAMES, Nodes};
+use self::paint::Paint;
+use self::report::{Course, Report};
+use self::script::{Step, TROUBLED, Trouble};
+use self::traffic::{Targets, Traffic, quantile_ms};
+use self::watch::{By, Watch};
+use crate::stop::StopSignals;
+
+/// How often the script, the gateway's status and the live view are seen to.
+const TICK: Duration = Duration::from_millis(100);
+/// Time that one point of the live curve stands for.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
+/// How long calls under way are waited for after Ctrl-C.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Shortest run: a second for each trouble.
+const DURATION_MIN: Duration = Duration::from_secs(5);
+/// Longest run: within what the simulated chain remembers.
+const DURATION_MAX: Duration = Duration::from_secs(3600);
+
+/// See it work: the gateway in front of three simulated nodes
+///
+/// Starts three simulated nodes and a gateway in front of them with its default settings, and sends
+/// two kinds of calls: reads of the head, as a wallet makes them, and reads of history, as an
+/// explorer makes them. In the course of it one node falls behind, stalls, dies and comes back, and
+/// the chain is reorganised twice. Every answer is compared with the chain's truth. Nothing leaves
+/// this machine.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir demo
+  weir demo --duration 1m --json demo.json
+  weir demo --keep --listen 127.0.0.1:8645
+
+Exit codes: 0 no client saw an error or a wrong answer; 1 one did, or the demo could not run;
+2 faulty arguments.")]
+pub(crate) struct Demo {
+    /// How long calls are sent, 5s to 1h
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    duration: Duration,
+
+    /// Write the result to this file too, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Stay up afterwards, so that the gateway can be called and its status page be looked at
+    #[arg(long)]
+    keep: bool,
+
+    /// Seed of the chain and of the calls
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Where the gateway listens [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = read_duration(text)?;
+    match (DURATION_MIN..=DURATION_MAX).contains(&duration) {
+        true => Ok(duration),
+        false => Err("the duration must be from 5s to 1h".to_owned()),
+    }
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.conduct())
+    }
+
+    async fn conduct(self) -> Result<ExitCode> {
+        let mut stop = StopSignals::new()?;
+        let json = self.json.as_ref().map(|path| {
+            // Before the run, so that nobody waits for it in vain.
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))
+        });
+        let json = json.transpose()?;
+        let nodes = Nodes::start(script::world(self.seed, self.duration))?;
+        let gateway = self.gateway(&nodes)?;
+        let admin = gateway.admin.context("the gateway has no admin address")?;
+        let watch = Watch::start(admin)?;
+        let (judge, bench) = Judge::start(nodes.world.clone())?;
+        let targets = Targets { gateway: gateway.listen, direct: nodes.addresses()[COMPARED] };
+        announce(&gateway, admin);
+        let world = nodes.world.clone();
+        let traffic = Traffic::start(world, targets, self.duration, &bench)?;
+        drop(bench); // the judge ends with the last client
+        let steps = script::steps(self.duration).to_vec();
+        let mut run = Run { nodes: &nodes, traffic: &traffic, judged: &judge.judged, watch, steps };
+        let interrupted = run.play(self.duration, &mut stop).await?;
+
+        let watch = run.watch;
+        let seconds = traffic.start.elapsed().as_secs_f64();
+        let over = traffic.is_over();
+        // Clients that still wait for an answer keep the judge from ending.
+        let judged = if over { judge.finish() } else { judge.judged };
+        let course = Course { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
+        let report = Report::of(&course, &traffic.measured(), &judged, watch);
+        print(&report.table(Paint::of(std::io::stdout().is_terminal())));
+        if let Some(mut file) = json {
+            let text = serde_json::to_string_pretty(&report)?;
+            writeln!(file, "{text}").context("cannot write the result as JSON")?;
+        }
+        if self.keep {
+            nodes.apply(Trouble::Recover).await?;
+            print(&invitation(&gateway, admin, &nodes));
+            stop.next().await;
+        } else {
+            print(&next_steps());
+        }
+        if over {
+            gateway.stop();
+        }
+        Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The gateway as `weir serve --upstream …` runs it, but on free ports.
+    fn gateway(&self, nodes: &Nodes) -> Result<Gateway> {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let urls: Vec<_> = nodes.addresses().iter().map(|node| format!("http://{node}")).collect();
+        let config = Config::from_upstreams(&urls, Some(self.listen.unwrap_or(free)), None, false)?;
+        let config = config.overridden(&Overrides {
+            listen: None,
+            admin: Some(Some(free)),
+            threads: None,
+            no_cache: false,
+        });
+        Ok(Gateway::start(config)?)
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    nodes: &'a Nodes,
+    traffic: &'a Traffic,
+    judged: &'a Judged,
+    watch: Watch,
+    /// What is still to happen.
+    steps: Vec<Step>,
+}
+
+impl Run<'_> {
+    /// Lets the script happen and shows it until the last call has ended. Whether Ctrl-C came first.
+    async fn play(&mut self, duration: Duration, stop: &mut StopSignals) -> Result<bool> {
+        let mut live = Live::start(duration)?;
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut give_up: Option<Instant> = None;
+        let mut sampled = self.traffic.start;
+        let mut reorgs_told = 0;
+        while !self.traffic.is_over() && give_up.is_none_or(|end| Instant::now() < end) {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stop.next(), if give_up.is_none() => {
+                    self.traffic.stop();
+                    give_up = Some(Instant::now() + LAST_WAIT);
+                    self.steps.clear();
+                }
+            }
+            self.strike().await?;
+            self.tell_reorgs(&mut reorgs_told);
+            self.watch.look(self.traffic.start.elapsed())?;
+            if sampled.elapsed() >= SAMPLE_INTERVAL {
+                live.sample(self.sample(sampled.elapsed()));
+                sampled = Instant::now();
+            }
+            self.show(&mut live);
+        }
+        self.watch.look(self.traffic.start.elapsed())?;
+        live.finish();
+        Ok(give_up.is_some())
+    }
+
+    /// Lets every trouble happen whose time has come.
+    async fn strike(&mut self) -> Result<()> {
+        while let Some(step) = self.steps.first().copied() {
+            let since_start = self.traffic.start.elapsed();
+            if since_start < step.at {
+                return Ok(());
+            }
+            self.steps.remove(0);
+            self.nodes.apply(step.trouble).await?;
+            self.watch.note(since_start, By::World, step.trouble.told(NAMES[TROUBLED]));
+        }
+        Ok(())
+    }
+
+    fn tell_reorgs(&mut self, told: &mut usize) {
+        let world = &self.nodes.world;
+        let head = world.height_at(Instant::now());
+        while let Some(reorg) = world.schedule().reorgs().get(*told) {
+            if head <= reorg.at_height {
+                return;
+            }
+            *told += 1;
+            let text = format!("the chain replaces its last {} blocks", reorg.depth);
+            self.watch.note(self.traffic.start.elapsed(), By::World, text);
+        }
+    }
+
+    fn sample(&self, interval: Duration) -> Sample {
+        let mut measured = self.traffic.measured();
+        let recent = &mut measured.recent;
+        let calls_per_second = recent.len() as f64 / interval.as_secs_f64();
+        let p99_ms = quantile_ms(recent, 0.99);
+        recent.reset();
+        Sample { calls_per_second, p99_ms }
+    }
+
+    fn show(&self, live: &mut Live) {
+        let (calls, errors) = {
+            let measured = self.traffic.measured();
+            (measured.requests(), measured.errors)
+        };
+        let status = &self.watch.status;
+        live.show(&Glance {
+            since_start: self.traffic.start.elapsed(),
+            calls,
+            errors,
+            wrong: self.judged.wrong(),
+            hit_ratio: status.cache.hit_ratio,
+            nodes: &status.chains[0].nodes,
+            events: &self.watch.events,
+        });
+    }
+}
+
+fn announce(gateway: &Gateway, admin: SocketAddr) {
+    print(&format!(
+        "weir listens on http://{} in front of three simulated nodes\n\
+         status page and metrics on http://{admin}\n",
+        gateway.listen
+    ));
+}
+
+/// What can be done while everything stays up.
+fn invitation(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
+    let url = format!("http://{}", gateway.listen);
+    let nodes: Vec<_> = NAMES
+        .iter()
+        .zip(nodes.addresses())
+        .map(|(name, address)| format!("    {name}  http://{address}\n"))
+        .collect();
+    format!(
+        "\n  still up, until Ctrl-C\n    gateway {url}\n    status  http://{admin}\n{}\n  \
+         try\n{}",
+        nodes.concat(),
+        curl(&url)
+    )
+}
+
+/// A call of the newest block, to copy.
+fn curl(url: &str) -> String {
+    format!(
+        "    curl -si {url} -H 'content-type: application/json' \\\n      \
+         -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getBlockByNumber\",\
+         \"params\":[\"latest\",false]}}'\n"
+    )
+}
+
+/// What to try after a demo that has ended.
+fn next_steps() -> String {
+    // As this program was called, so that the lines can be copied.
+    let weir = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
+    format!(
+        "\n  try next\n    \
+         {weir} demo --keep                              stays up, to call it and watch its status page\n    \
+         {weir} serve --upstream http://127.0.0.1:8545   your own node behind http://127.0.0.1:8645\n{}",
+        curl("http://127.0.0.1:8645")
+    )
+}
+
+fn print(text: &str) {
+    // Whoever started it may not read what it prints; that is no reason to stop.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

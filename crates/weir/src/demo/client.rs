@@ -1,0 +1,113 @@
+//! The demo's own HTTP/1.1 client: blocking, one kept connection, one request at a time. It repeats
+//! nothing, so that every failure is seen; it reads answers with a length only, which is all that
+//! the gateway and the simulated node send.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+#[cfg(test)]
+mod tests;
+
+/// More than the gateway's default deadline for a call (30 s), so that its own answer comes first.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// Bytes of an answer's head; the gateway's has a few hundred.
+const HEAD_BYTES_MAX: u64 = 16 * 1024;
+/// Bytes of an answer's body: more than any call of the demo has.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// A client of one server.
+pub(super) struct Client {
+    address: SocketAddr,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+impl Client {
+    /// Connects with its first request.
+    pub(super) fn new(address: SocketAddr) -> Client {
+        Client { address, connection: None }
+    }
+
+    /// Sends a JSON body.
+    pub(super) fn post(&mut self, body: &str) -> Result<Response> {
+        let (address, length) = (self.address, body.len());
+        self.exchange(&format!(
+            "POST / HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        ))
+    }
+
+    /// Asks for a path.
+    pub(super) fn get(&mut self, path: &str) -> Result<Response> {
+        let address = self.address;
+        self.exchange(&format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n"))
+    }
+
+    fn exchange(&mut self, request: &str) -> Result<Response> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => connect(self.address)?,
+        };
+        connection.get_mut().write_all(request.as_bytes()).context("cannot send")?;
+        let (response, keep) = read(&mut connection)?;
+        // After a failure the connection is dropped, and the next request has a new one.
+        self.connection = keep.then_some(connection);
+        Ok(response)
+    }
+}
+
+fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(stream))
+}
+
+/// Reads an answer, and whether the connection stays.
+fn read(from: &mut impl BufRead) -> Result<(Response, bool)> {
+    let mut head = from.take(HEAD_BYTES_MAX);
+    let mut line = String::new();
+    head.read_line(&mut line).context("no answer")?;
+    if line.is_empty() {
+        bail!("connection closed without an answer");
+    }
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    let status = status.and_then(|digits| digits.parse().ok());
+    let Some(status) = status else { bail!("not a status line: {:?}", line.trim_end()) };
+    let (mut length, mut keep) = (None, true);
+    loop {
+        line.clear();
+        head.read_line(&mut line).context("answer ends within its head")?;
+        if !line.ends_with('\n') {
+            bail!("answer ends within its head, or the head has more than {HEAD_BYTES_MAX} bytes");
+        }
+        let field = line.trim_end();
+        if field.is_empty() {
+            break;
+        }
+        let Some((name, value)) = field.split_once(':') else { bail!("not a header: {field:?}") };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("content-length") {
+            length = Some(value.parse::<usize>().with_context(|| format!("length {value:?}"))?);
+        } else if name.eq_ignore_ascii_case("connection") {
+            keep = !value.eq_ignore_ascii_case("close");
+        }
+    }
+    let Some(length) = length else { bail!("answer without a length") };
+    if length > BODY_BYTES_MAX {
+        bail!("answer of {length} bytes, at most {BODY_BYTES_MAX} are read");
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).context("answer ends within its body")?;
+    Ok((Response { status, body }, keep))
+}

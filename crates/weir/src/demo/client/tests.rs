@@ -1,0 +1,31 @@
+//! Goal: whole answers are read to the byte, broken ones are failures. Method: answers as text.
+
+use super::read;
+
+fn check(answer: &str) -> String {
+    match read(&mut answer.as_bytes()) {
+        Ok((response, keep)) => {
+            let body = String::from_utf8(response.body).unwrap();
+            format!("{} {body:?} keep {keep}", response.status)
+        }
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+#[test]
+fn whole_answers() {
+    assert_eq!(check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), "200 \"hi\" keep true");
+    assert_eq!(
+        check("HTTP/1.1 503 No\r\ncontent-length:0\r\nconnection: close\r\n\r\n"),
+        "503 \"\" keep false"
+    );
+}
+
+#[test]
+fn broken_answers() {
+    assert_eq!(check(""), "connection closed without an answer");
+    assert_eq!(check("HTTP/1.0 200 OK\r\n"), "not a status line: \"HTTP/1.0 200 OK\"");
+    assert_eq!(check("HTTP/1.1 200 OK\r\n\r\n"), "answer without a length");
+    assert!(check("HTTP/1.1 200 OK\r\nContent-").starts_with("answer ends within its head"));
+    assert!(check("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nhi").contains("within its body"));
+}

@@ -1,0 +1,48 @@
+//! Colours for a terminal, and none elsewhere.
+
+use std::fmt::Display;
+
+/// Whether and how text is coloured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paint {
+    coloured: bool,
+}
+
+impl Paint {
+    /// For a stream that is a terminal or not. `NO_COLOR` (no-color.org) turns colours off.
+    pub(super) fn of(is_terminal: bool) -> Paint {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Paint { coloured: is_terminal && !refused }
+    }
+
+    /// No colours.
+    #[cfg(test)]
+    pub(super) fn plain() -> Paint {
+        Paint { coloured: false }
+    }
+
+    pub(super) fn bold(self, text: impl Display) -> String {
+        self.wrap("1", text)
+    }
+
+    pub(super) fn dim(self, text: impl Display) -> String {
+        self.wrap("2", text)
+    }
+
+    pub(super) fn good(self, text: impl Display) -> String {
+        self.wrap("32", text)
+    }
+
+    pub(super) fn doubtful(self, text: impl Display) -> String {
+        self.wrap("33", text)
+    }
+
+    pub(super) fn bad(self, text: impl Display) -> String {
+        self.wrap("31", text)
+    }
+
+    /// Select Graphic Rendition of ECMA-48.
+    fn wrap(self, code: &str, text: impl Display) -> String {
+        if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+}

@@ -1,0 +1,349 @@
+//! The result of a demo: one value, printed as a table for people and as JSON for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::judge::{Judged, LAG_BLOCKS_MAX, STALENESS};
+use super::live::told;
+use super::nodes::{COMPARED, NAMES};
+use super::paint::Paint;
+use super::traffic::{Latencies, Measured, RATE, quantile_ms};
+use super::watch::{Event, Watch};
+
+#[cfg(test)]
+mod tests;
+
+/// Calls that clients with nothing else to do sent later than this, at the 99th percentile, mean
+/// that the machine was busy.
+const LATE_MS_MAX: f64 = 2.0;
+/// Width of the column of names.
+const NAME_LETTERS: usize = 32;
+/// Width of each column of numbers.
+const NUMBER_LETTERS: usize = 15;
+
+/// Everything that a run showed.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Calls through the gateway that have ended.
+    pub(super) requests: u64,
+    /// Of these, calls that got no result.
+    pub(super) client_errors: u64,
+    /// Results that the chain does not bear out.
+    pub(super) wrong_answers: u64,
+    /// Results that were compared with the chain.
+    pub(super) judged: u64,
+    /// Results that were not, because judging could not keep up.
+    pub(super) not_judged: u64,
+    /// Calls that had no answer yet when Ctrl-C ended the run.
+    pub(super) unanswered: u64,
+    /// Hits as a share of hits, misses and joins.
+    pub(super) hit_ratio: Option<f64>,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    /// Calls that shared an equal one under way.
+    pub(super) joined: u64,
+    /// Attempts at another node after a failure.
+    pub(super) retried: u64,
+    /// Attempts at another node because the first was late.
+    pub(super) hedged: u64,
+    /// Of these, those that answered first.
+    pub(super) hedges_won: u64,
+    /// How often a node was taken out, and back.
+    pub(super) ejected: u64,
+    pub(super) readmitted: u64,
+    /// Blocks that the gateway's head moved on, and the reorgs that it followed.
+    pub(super) heads: u64,
+    pub(super) reorgs: u64,
+    pub(super) reorg_depth_max: u64,
+    pub(super) seconds: f64,
+    /// Calls per second that were planned.
+    pub(super) rate: u32,
+    pub(super) seed: u64,
+    /// Whether Ctrl-C ended it early.
+    pub(super) interrupted: bool,
+    pub(super) latency_ms: Paths,
+    /// How late idle clients sent their calls; part of every latency above.
+    pub(super) late_p99_ms: Option<f64>,
+    /// Calls straight to a node that got no result.
+    pub(super) direct_errors: u64,
+    pub(super) nodes: Vec<NodeCounts>,
+    pub(super) timeline: Vec<Event>,
+    /// The first errors and wrong answers, in words.
+    pub(super) faults: Vec<String>,
+}
+
+/// Latencies by way.
+#[derive(Debug, Serialize)]
+pub(super) struct Paths {
+    pub(super) gateway: Kinds,
+    pub(super) direct: Kinds,
+}
+
+/// Latencies by kind of traffic.
+#[derive(Debug, Serialize)]
+pub(super) struct Kinds {
+    pub(super) head: Quantiles,
+    pub(super) history: Quantiles,
+}
+
+/// Latencies from the planned time of sending.
+#[derive(Debug, Serialize)]
+pub(super) struct Quantiles {
+    pub(super) calls: u64,
+    pub(super) p50: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) max: Option<f64>,
+}
+
+/// How much the gateway asked of a node.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeCounts {
+    pub(super) name: &'static str,
+    pub(super) attempts: u64,
+    pub(super) failed: u64,
+}
+
+/// How the run went, as its conductor knows it.
+pub(super) struct Course {
+    pub(super) seconds: f64,
+    pub(super) seed: u64,
+    pub(super) interrupted: bool,
+    pub(super) sent: u64,
+}
+
+impl Report {
+    /// Gathers what was seen.
+    pub(super) fn of(
+        course: &Course,
+        measured: &Measured,
+        judged: &Judged,
+        watch: Watch,
+    ) -> Report {
+        let heads = watch.heads();
+        let status = watch.status;
+        let chain = &status.chains[0];
+        let requests = measured.requests();
+        let node = |(name, node): (&&'static str, &super::watch::Node)| NodeCounts {
+            name,
+            attempts: node.attempts,
+            failed: node.failed,
+        };
+        let mut faults = measured.shown.clone();
+        faults.extend(judged.shown());
+        Report {
+            requests,
+            client_errors: measured.errors,
+            wrong_answers: judged.wrong(),
+            judged: judged.right() + judged.wrong(),
+            not_judged: judged.passed_over(),
+            unanswered: course.sent.saturating_sub(requests),
+            hit_ratio: status.cache.hit_ratio,
+            hits: status.cache.hits,
+            misses: status.cache.misses,
+            joined: status.cache.joins,
+            retried: status.totals.retries,
+            hedged: status.totals.hedges,
+            hedges_won: status.totals.hedges_won,
+            ejected: chain.times_out(),
+            readmitted: chain.times_back(),
+            heads,
+            reorgs: chain.reorgs,
+            reorg_depth_max: chain.reorg_depth_max,
+            seconds: course.seconds,
+            rate: RATE,
+            seed: course.seed,
+            interrupted: course.interrupted,
+            latency_ms: Paths {
+                gateway: Kinds::of(&measured.gateway),
+                direct: Kinds::of(&measured.direct),
+            },
+            late_p99_ms: quantile_ms(&measured.late, 0.99),
+            direct_errors: measured.direct_errors,
+            nodes: NAMES.iter().zip(&chain.nodes).map(node).collect(),
+            timeline: watch.events,
+            faults,
+        }
+    }
+
+    /// Whether no client saw an error or an untrue answer.
+    pub(super) fn is_good(&self) -> bool {
+        self.client_errors == 0 && self.wrong_answers == 0
+    }
+
+    /// The table for people.
+    pub(super) fn table(&self, paint: Paint) -> String {
+        let mut text = format!("\n{}\n\n", self.headline(paint));
+        self.push_latencies(&mut text, paint);
+        text.push('\n');
+        self.push_counts(&mut text, paint);
+        let _ = write!(text, "\n  {}\n", paint.bold("what happened"));
+        for event in &self.timeline {
+            let _ = writeln!(text, "  {}", told(event, paint));
+        }
+        if !self.faults.is_empty() {
+            let _ = write!(text, "\n  {}\n", paint.bold("what went wrong"));
+            for fault in &self.faults {
+                let _ = writeln!(text, "  {}", fault.replace('\n', "\n    "));
+            }
+        }
+        for note in self.notes() {
+            let _ = write!(text, "\n  {}", paint.doubtful(format!("note: {note}")));
+        }
+        if !self.notes().is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+
+    fn headline(&self, paint: Paint) -> String {
+        let (errors, wrong) = (self.client_errors, self.wrong_answers);
+        let ended = if self.interrupted { ", then Ctrl-C" } else { "" };
+        let verdict = format!("{} errors, {} wrong answers", thousands(errors), thousands(wrong));
+        let verdict = if self.is_good() { paint.good(verdict) } else { paint.bad(verdict) };
+        format!(
+            "  {}: {} calls in {:.1} s{ended}, {verdict}",
+            paint.bold("weir in front of three simulated nodes"),
+            thousands(self.requests),
+            self.seconds,
+        )
+    }
+
+    fn push_latencies(&self, text: &mut String, paint: Paint) {
+        let Paths { gateway, direct } = &self.latency_ms;
+        let mut row = |name: &str, head: String, history: String| {
+            let (names, numbers) = (NAME_LETTERS, NUMBER_LETTERS);
+            let _ = writeln!(text, "  {name:<names$}{head:>numbers$}{history:>numbers$}");
+        };
+        row("", "head reads".to_owned(), "history reads".to_owned());
+        row("calls", thousands(gateway.head.calls), thousands(gateway.history.calls));
+        let straight = format!("straight to {}", NAMES[COMPARED]);
+        let ways = [("through weir", gateway), (&*straight, direct)];
+        for (at, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
+            for (way, kinds) in ways {
+                let told = |of: &Quantiles| milliseconds([of.p50, of.p99, of.max][at]);
+                row(&format!("{quantile} {way}"), told(&kinds.head), told(&kinds.history));
+            }
+        }
+        let _ = writeln!(
+            text,
+            "  {}",
+            paint.dim("latency from the planned time of sending; simulated nodes take about 3 ms")
+        );
+    }
+
+    fn push_counts(&self, text: &mut String, paint: Paint) {
+        let mut row = |name: &str, number: String, rest: &str| {
+            // Padded before it is coloured: colours take letters, but no width.
+            let padded = format!("{number:>NUMBER_LETTERS$}");
+            let padded = match &*number {
+                "0" if matches!(name, "errors seen by clients" | "wrong answers") => {
+                    paint.good(padded)
+                }
+                _ if matches!(name, "errors seen by clients" | "wrong answers") => {
+                    paint.bad(padded)
+                }
+                _ => padded,
+            };
+            let _ =
+                writeln!(text, "{}", format!("  {name:<NAME_LETTERS$}{padded}  {rest}").trim_end());
+        };
+        row("errors seen by clients", thousands(self.client_errors), "");
+        let judged = match self.not_judged {
+            0 => format!("all {} results judged by the chain's truth", thousands(self.judged)),
+            _ => {
+                let share = self.judged as f64 / (self.judged + self.not_judged) as f64;
+                format!("{} of the results judged by the chain's truth", percent(Some(share)))
+            }
+        };
+        row("wrong answers", thousands(self.wrong_answers), &judged);
+        row("answered from the cache", percent(self.hit_ratio), "");
+        row("joined an equal call under way", thousands(self.joined), "");
+        row("asked again after a failure", thousands(self.retried), "retries");
+        let won = format!("hedges; {} answered first", thousands(self.hedges_won));
+        row("asked twice for being late", thousands(self.hedged), &won);
+        let back = match self.readmitted {
+            0 => "not taken back".to_owned(),
+            1 => "taken back once".to_owned(),
+            many => format!("taken back {many} times"),
+        };
+        row("nodes taken out", thousands(self.ejected), &back);
+        let reorgs = match self.reorgs {
+            0 => "no reorg".to_owned(),
+            1 => format!("1 reorg, {} deep", blocks(self.reorg_depth_max)),
+            many => format!("{many} reorgs, up to {} deep", blocks(self.reorg_depth_max)),
+        };
+        row("new blocks followed", thousands(self.heads), &reorgs);
+    }
+
+    /// What a reader must know to read the numbers rightly.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(late) = self.late_p99_ms.filter(|late| *late > LATE_MS_MAX) {
+            notes.push(format!(
+                "this machine was busy: 1 in 100 calls was sent {late:.1} ms late or more, which \
+                 counts as latency"
+            ));
+        }
+        if self.unanswered > 0 {
+            notes.push(format!("calls without an answer yet at the end: {}", self.unanswered));
+        }
+        if self.direct_errors > 0 {
+            let node = NAMES[COMPARED];
+            notes.push(format!("calls straight to {node} that failed: {}", self.direct_errors));
+        }
+        if self.wrong_answers > 0 {
+            notes.push(format!(
+                "right is what a node at most {LAG_BLOCKS_MAX} blocks behind would have said, at \
+                 most {} s before the call or while it was under way",
+                STALENESS.as_secs_f64()
+            ));
+        }
+        notes
+    }
+}
+
+impl Kinds {
+    fn of(latencies: &[Latencies; 2]) -> Kinds {
+        let of = |latencies: &Latencies| Quantiles {
+            calls: latencies.len(),
+            p50: quantile_ms(latencies, 0.5),
+            p99: quantile_ms(latencies, 0.99),
+            max: quantile_ms(latencies, 1.0),
+        };
+        let [head, history] = latencies;
+        Kinds { head: of(head), history: of(history) }
+    }
+}
+
+fn blocks(count: u64) -> String {
+    if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") }
+}
+
+/// A count with commas.
+pub(super) fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share as percent; a dash for none.
+pub(super) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// Milliseconds with as many digits as tell; a dash for none.
+pub(super) fn milliseconds(ms: Option<f64>) -> String {
+    match ms {
+        None => "-".to_owned(),
+        Some(ms) if ms < 10.0 => format!("{ms:.2} ms"),
+        Some(ms) if ms < 100.0 => format!("{ms:.1} ms"),
+        Some(ms) => format!("{} ms", thousands(ms.round() as u64)),
+    }
+}

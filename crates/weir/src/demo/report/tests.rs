@@ -1,0 +1,146 @@
+//! Goal: the table says what the numbers are, for a good run and a bad one. Method: a made-up
+//! report, compared to the letter.
+
+use expect_test::expect;
+
+use super::{Kinds, NodeCounts, Paths, Quantiles, Report, milliseconds, thousands};
+use crate::demo::paint::Paint;
+use crate::demo::watch::{By, Event};
+
+fn report() -> Report {
+    let kinds = |calls, p50, p99| {
+        let quantiles =
+            || Quantiles { calls, p50: Some(p50), p99: Some(p99), max: Some(p99 * 2.0) };
+        Kinds { head: quantiles(), history: quantiles() }
+    };
+    let event = |seconds, by, text: &str| Event { seconds, by, text: text.to_owned() };
+    Report {
+        requests: 30_000,
+        client_errors: 0,
+        wrong_answers: 0,
+        judged: 30_000,
+        not_judged: 0,
+        unanswered: 0,
+        hit_ratio: Some(0.9234),
+        hits: 27_000,
+        misses: 2_000,
+        joined: 1_000,
+        retried: 12,
+        hedged: 34,
+        hedges_won: 30,
+        ejected: 1,
+        readmitted: 1,
+        heads: 20,
+        reorgs: 2,
+        reorg_depth_max: 3,
+        seconds: 20.04,
+        rate: 1_500,
+        seed: 1,
+        interrupted: false,
+        latency_ms: Paths { gateway: kinds(15_000, 0.213, 4.5), direct: kinds(500, 3.1, 12.34) },
+        late_p99_ms: Some(0.2),
+        direct_errors: 0,
+        nodes: vec![NodeCounts { name: "node-1", attempts: 1_000, failed: 0 }],
+        timeline: vec![
+            event(2.0, By::World, "node-3 falls 5 blocks behind"),
+            event(2.51, By::Weir, "takes node-3 out"),
+        ],
+        faults: Vec::new(),
+    }
+}
+
+#[test]
+fn the_table_of_a_good_run() {
+    let report = report();
+    assert!(report.is_good());
+    expect![[r#"
+
+          weir in front of three simulated nodes: 30,000 calls in 20.0 s, 0 errors, 0 wrong answers
+
+                                               head reads  history reads
+          calls                                    15,000         15,000
+          p50 through weir                        0.21 ms        0.21 ms
+          p50 straight to node-1                  3.10 ms        3.10 ms
+          p99 through weir                        4.50 ms        4.50 ms
+          p99 straight to node-1                  12.3 ms        12.3 ms
+          slowest through weir                    9.00 ms        9.00 ms
+          slowest straight to node-1              24.7 ms        24.7 ms
+          latency from the planned time of sending; simulated nodes take about 3 ms
+
+          errors seen by clients                        0
+          wrong answers                                 0  all 30,000 results judged by the chain's truth
+          answered from the cache                  92.3 %
+          joined an equal call under way            1,000
+          asked again after a failure                  12  retries
+          asked twice for being late                   34  hedges; 30 answered first
+          nodes taken out                               1  taken back once
+          new blocks followed                          20  2 reorgs, up to 3 blocks deep
+
+          what happened
+             2.0 s  node-3 falls 5 blocks behind
+             2.5 s    weir takes node-3 out
+    "#]].assert_eq(&report.table(Paint::plain()));
+}
+
+#[test]
+fn the_table_of_a_bad_run() {
+    let report = Report {
+        client_errors: 3,
+        wrong_answers: 1,
+        judged: 100,
+        not_judged: 300,
+        unanswered: 2,
+        interrupted: true,
+        hit_ratio: None,
+        late_p99_ms: Some(7.0),
+        direct_errors: 1,
+        readmitted: 0,
+        reorgs: 1,
+        timeline: Vec::new(),
+        faults: vec!["eth_call []: stale by 3 blocks\n{}".to_owned()],
+        ..report()
+    };
+    assert!(!report.is_good());
+    expect![[r#"
+
+          weir in front of three simulated nodes: 30,000 calls in 20.0 s, then Ctrl-C, 3 errors, 1 wrong answers
+
+                                               head reads  history reads
+          calls                                    15,000         15,000
+          p50 through weir                        0.21 ms        0.21 ms
+          p50 straight to node-1                  3.10 ms        3.10 ms
+          p99 through weir                        4.50 ms        4.50 ms
+          p99 straight to node-1                  12.3 ms        12.3 ms
+          slowest through weir                    9.00 ms        9.00 ms
+          slowest straight to node-1              24.7 ms        24.7 ms
+          latency from the planned time of sending; simulated nodes take about 3 ms
+
+          errors seen by clients                        3
+          wrong answers                                 1  25.0 % of the results judged by the chain's truth
+          answered from the cache                       -
+          joined an equal call under way            1,000
+          asked again after a failure                  12  retries
+          asked twice for being late                   34  hedges; 30 answered first
+          nodes taken out                               1  not taken back
+          new blocks followed                          20  1 reorg, 3 blocks deep
+
+          what happened
+
+          what went wrong
+          eth_call []: stale by 3 blocks
+            {}
+
+          note: this machine was busy: 1 in 100 calls was sent 7.0 ms late or more, which counts as latency
+          note: calls without an answer yet at the end: 2
+          note: calls straight to node-1 that failed: 1
+          note: right is what a node at most 2 blocks behind would have said, at most 1.5 s before the call or while it was under way
+    "#]].assert_eq(&report.table(Paint::plain()));
+}
+
+#[test]
+fn numbers() {
+    let counts = [0, 12, 999, 1_000, 12_345, 1_234_567].map(thousands);
+    assert_eq!(counts, ["0", "12", "999", "1,000", "12,345", "1,234,567"]);
+    let times = [None, Some(0.123), Some(45.67), Some(1234.5)].map(milliseconds);
+    assert_eq!(times, ["-", "0.12 ms", "45.7 ms", "1,235 ms"]);
+}

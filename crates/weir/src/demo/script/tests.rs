@@ -1,0 +1,29 @@
+//! Goal: whatever its length, a run holds every trouble in order and both reorgs. Method: the
+//! bounds of `--duration` and the default.
+
+use std::time::Duration;
+
+use simnode::schedule::Schedule;
+
+use super::{Trouble, steps, world};
+
+#[test]
+fn every_trouble_and_reorg_falls_into_the_run() {
+    for seconds in [5, 12, 20, 3600] {
+        let duration = Duration::from_secs(seconds);
+        let steps = steps(duration);
+        assert!(steps.is_sorted_by(|left, right| left.at < right.at), "{steps:?}");
+        assert!(steps.iter().all(|step| step.at < duration), "{steps:?}");
+        assert!(matches!(steps[0].trouble, Trouble::Lag(_)));
+        assert_eq!(steps[4].trouble, Trouble::Recover);
+
+        let options = world(1, duration);
+        let schedule = Schedule::new(&options).unwrap();
+        let blocks = duration.div_duration_f64(options.block_time) as u64;
+        assert_eq!(schedule.reorgs().len(), 2);
+        for reorg in schedule.reorgs() {
+            assert!(reorg.at_height > options.height_start, "{reorg:?}");
+            assert!(reorg.at_height + 1 < options.height_start + blocks, "{reorg:?}");
+        }
+    }
+}
