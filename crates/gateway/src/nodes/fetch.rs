@@ -15,7 +15,7 @@ use crate::front::answer::Payload;
 use crate::nodes::broadcast;
 use crate::nodes::send::{Attempt, attempt};
 use crate::path::{Ask, Fetched, facts};
-use crate::rules::cacheable::{Admit, CacheRule, admit};
+use crate::rules::cacheable::{Admit, CacheRule, Refused, admit};
 use crate::rules::classify::{Blame, Fault, Verdict};
 use crate::rules::health::NodeState;
 use crate::rules::retry::{self, Decision, Left};
@@ -74,8 +74,9 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     }
 }
 
-/// Whether a node answered about a block that the served chain does not have: it is on another
-/// branch, and a node that is not should be asked.
+/// Whether a node answered about a block that the served chain does not have, or found nothing
+/// where it is not at the served head: it is on another branch or behind, and a node that is not
+/// should be asked. So who has seen a block finds its transactions.
 fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
     let (Verdict::Answer, Some(payload)) = (attempt.verdict, &attempt.payload) else {
         return false;
@@ -84,8 +85,13 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
         return false;
     }
     let view = worker.shared.chains[ask.chain].view.load();
-    let admitted = admit(&ask.caching, &facts(ask, payload, false), &view);
-    matches!(admitted, Admit::No(why) if why.is_wrong())
+    let seen = view.nodes.get(worker.shared.nodes[attempt.node].place);
+    let is_behind = seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent);
+    match admit(&ask.caching, &facts(ask, payload, false), &view) {
+        Admit::No(Refused::Null) => is_behind,
+        Admit::No(why) => why.is_wrong(),
+        Admit::Store(_) => false,
+    }
 }
 
 /// What one call has been through.
@@ -205,17 +211,18 @@ fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
 
 /// How much a reply tells about the call: a node that limits our rate has not looked at it, one that
 /// failed or does not know the method has not answered it, one without the block may be right that
-/// there is none.
+/// there is none, and one on another branch has at least found something.
 fn worth(attempt: &Attempt) -> u8 {
     match attempt.verdict {
         _ if attempt.payload.is_none() => 0,
         Verdict::RateLimited { .. } => 1,
         Verdict::Unsupported | Verdict::NodeFault(Fault::Internal | Fault::Refused) => 2,
-        Verdict::NodeFault(_) => 3,
+        Verdict::NodeFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
+        Verdict::NodeFault(_) => 4,
         Verdict::Answer
         | Verdict::DeterministicError
         | Verdict::AlreadyKnown
-        | Verdict::NonceTooLow => 4,
+        | Verdict::NonceTooLow => 5,
     }
 }
 
@@ -355,9 +362,12 @@ async fn choose_or_wait(
 }
 
 fn is_worth_waiting(worker: &Worker, ask: &Ask<'_>, tried: &[usize], patience: Patience) -> bool {
+    // On whichever branch: of two branches one will soon be left.
     let follows = |node: &usize| {
         let view = worker.shared.chains[ask.chain].view.load();
-        view.nodes.get(worker.shared.nodes[*node].place).is_some_and(|node| node.at_head)
+        let lag_max = worker.shared.config.chains[ask.chain].lag_max;
+        let seen = view.nodes.get(worker.shared.nodes[*node].place);
+        seen.is_some_and(|seen| seen.live && seen.lag <= lag_max)
     };
     match patience {
         Patience::Long => true,
