@@ -162,6 +162,14 @@ impl Shared {
         if health == NodeState::Healthy && !fit { NodeState::Lagging } else { health }
     }
 
+    /// Whether a node of a chain can be called without any doubt.
+    pub(crate) fn any_healthy(&self, chain: usize) -> bool {
+        let view = self.chains[chain].view.load();
+        let native = |node: &&usize| !self.nodes[**node].foreign.load(Ordering::Relaxed);
+        let mut nodes = self.config.chains[chain].nodes.iter().filter(native);
+        nodes.any(|node| self.node_state(*node, &view) == NodeState::Healthy)
+    }
+
     /// Works out anew which nodes the groups of a chain may use: to be called when a state changes,
     /// and now and then, because rests end by themselves.
     pub(crate) fn renew_candidates(&self, chain: usize) {

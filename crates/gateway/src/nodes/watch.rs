@@ -132,10 +132,12 @@ impl Watched {
     async fn seen(&self, line: &mut Line, family: FamilyName, seen: HeadSeen) {
         let node = line.node;
         let now = self.shared.now();
+        let needed = !self.shared.any_healthy(self.chain);
         self.shared.health(node, |health, now| {
             health.poll_ok();
             // A poll does as the probe of a node that was out.
-            if health.probe_due(now) { health.probe_ok(now) } else { None }
+            let probed = health.probe_due(now) || (needed && health.probe_early(now));
+            if probed { health.probe_ok(now) } else { None }
         });
         // Rests end by themselves, so what may be used is looked at with each poll.
         self.shared.renew_candidates(self.chain);

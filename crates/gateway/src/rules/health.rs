@@ -106,6 +106,7 @@ pub struct NodeHealth {
     /// Last time out, kept after readmission so that a node that keeps failing stays out longer.
     backoff: Duration,
     healthy_since: Duration,
+    ejected: Duration,
     window: Window,
 }
 
@@ -128,6 +129,7 @@ impl NodeHealth {
             polls_failed: 0,
             backoff: Duration::ZERO,
             healthy_since: Duration::ZERO,
+            ejected: Duration::ZERO,
             window: Window::default(),
         }
     }
@@ -151,6 +153,19 @@ impl NodeHealth {
     pub fn probe_due(&mut self, now: Duration) -> bool {
         match self.phase {
             Phase::Ejected { until } if now >= until && now >= self.paused_until => {
+                self.phase = Phase::Probing;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same once it has been out for the shortest time, however long it is out for: for when no
+    /// other node can be used, so that one which answers again need not be waited for.
+    pub fn probe_early(&mut self, now: Duration) -> bool {
+        let ripe = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
+        match self.phase {
+            Phase::Ejected { .. } if ripe => {
                 self.phase = Phase::Probing;
                 true
             }
@@ -260,6 +275,7 @@ impl NodeHealth {
         };
         let backoff = self.backoff - fraction(self.backoff / 4, random);
         self.phase = Phase::Ejected { until: now + backoff };
+        self.ejected = now;
         HealthEvent::Ejected { backoff, why }
     }
 }

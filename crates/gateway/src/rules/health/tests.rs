@@ -76,6 +76,19 @@ fn old_failures_leave_the_window() {
 }
 
 #[test]
+fn a_node_that_is_needed_may_come_back_after_the_shortest_time_out() {
+    let mut node = node();
+    fail(&mut node, SECOND, 3);
+    assert!(node.probe_due(2 * SECOND));
+    node.probe_failed(2 * SECOND, 0);
+    let NodeState::Ejected { until } = node.state(2 * SECOND) else { panic!("not out") };
+    assert_eq!(until, 4 * SECOND);
+    assert!(!node.probe_early(3 * SECOND - Duration::from_millis(1)));
+    assert!(node.probe_early(3 * SECOND) && !node.probe_early(3 * SECOND), "one probe");
+    assert_eq!(node.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+}
+
+#[test]
 fn time_out_doubles_up_to_the_longest_and_heals() {
     let mut node = node();
     let mut now = SECOND;
