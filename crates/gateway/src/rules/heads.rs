@@ -382,13 +382,14 @@ impl HeadTracker {
         let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let backed = elected.own_head && elected.support >= 2;
-        let replaced = !behind && elected.own_head && (backed || (shallow && !held));
+        // A node whose claim of a higher head is still being linked does not insist on a lower one.
+        let insists = winner.is_linked();
+        let replaced = !behind && elected.own_head && (backed || (shallow && !held && insists));
         if !alone && (extends || replaced) {
             self.rollback_polls = 0;
             return true;
         }
-        // A node whose claim of a higher head is still being linked does not insist on a lower one.
-        if held || alone || !winner.is_linked() {
+        if held || alone || !insists {
             self.rollback_polls = 0;
             return false;
         }
