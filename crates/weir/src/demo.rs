@@ -299,8 +299,8 @@ fn next_steps() -> String {
     let weir = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
     format!(
         "\n  try next\n    \
-         {weir} demo --keep                              stays up, to call it and watch its status page\n    \
-         {weir} serve --upstream http://127.0.0.1:8545   your own node behind http://127.0.0.1:8645\n{}",
+         {weir} demo --keep    # stays up: call it, watch its status page\n    \
+         {weir} serve --upstream http://127.0.0.1:8545    # your own node, and then\n{}",
         curl("http://127.0.0.1:8645")
     )
 }

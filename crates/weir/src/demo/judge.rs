@@ -16,6 +16,9 @@ use wire::answer::{Outcome, read_answer};
 
 use super::traffic::ANSWER_DEPTH_MAX;
 
+#[cfg(test)]
+mod tests;
+
 /// Answers that may wait to be judged; beyond it they are passed over, and counted as such.
 const WAITING_MAX: usize = 8_192;
 /// Untrue answers that are shown; all are counted.

@@ -21,6 +21,10 @@ mod tests;
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 /// Points of the small curve: with one each half second, all of a usual run.
 const SPARK_POINTS: usize = 40;
+/// Events that are shown while it runs; the result has all.
+const EVENTS_SHOWN: usize = 4;
+/// An empty line: one without any letter would take no room.
+const GAP: &str = " ";
 /// Width of the bar, in letters.
 const BAR_LETTERS: usize = 40;
 
@@ -52,7 +56,7 @@ pub(super) struct Live {
 }
 
 enum Form {
-    /// The bar, one line for each node, the numbers, the curve, what happened last.
+    /// The bar, one line for each node, the numbers, the curve, the newest events.
     Terminal {
         all: MultiProgress,
         bar: ProgressBar,
@@ -110,15 +114,14 @@ impl Live {
                     .zip(glance.nodes)
                     .map(|(name, node)| node_line(name, node, self.paint))
                     .collect();
-                texts.push(String::new());
+                texts.push(GAP.to_owned());
                 texts.push(format!("  {numbers}"));
                 let curve = spark(self.p99_ms.make_contiguous());
                 texts.push(format!("  p99 {}", self.paint.good(curve)));
-                texts.push(String::new());
-                let last = |by| glance.events.iter().rev().find(|event| event.by == by);
-                for by in [By::World, By::Weir] {
-                    texts.push(last(by).map_or_else(String::new, |event| told(event, self.paint)));
-                }
+                texts.push(GAP.to_owned());
+                let told_before = glance.events.len().saturating_sub(EVENTS_SHOWN);
+                let newest = &glance.events[told_before..];
+                texts.extend(newest.iter().map(|event| told(event, self.paint)));
                 for (line, text) in lines.iter().zip(texts) {
                     line.set_message(text);
                 }
@@ -159,8 +162,8 @@ impl Form {
     }
 
     fn terminal(duration: Duration) -> Result<Form> {
-        /// Three nodes, a gap, numbers, curve, a gap, the last trouble, the last deed.
-        const LINES: usize = NAMES.len() + 6;
+        /// The nodes, a gap, numbers, curve, a gap, the newest events.
+        const LINES: usize = NAMES.len() + 4 + EVENTS_SHOWN;
         let all = MultiProgress::new();
         let bar = all.add(ProgressBar::new(duration.as_millis() as u64));
         let template = format!("\n  {{bar:{BAR_LETTERS}.cyan/dim}} {{msg}}");

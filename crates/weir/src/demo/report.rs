@@ -263,6 +263,7 @@ impl Report {
         let won = format!("hedges; {} answered first", thousands(self.hedges_won));
         row("asked twice for being late", thousands(self.hedged), &won);
         let back = match self.readmitted {
+            0 if self.ejected == 0 => String::new(),
             0 => "not taken back".to_owned(),
             1 => "taken back once".to_owned(),
             many => format!("taken back {many} times"),
