@@ -392,8 +392,7 @@ async fn wait_for_node(
         match choose(worker, ask, tried) {
             Ok(node) => return Ok(node),
             Err(NotNow::Behind)
-                if worker.recent() < give_up
-                    && is_worth_waiting(worker, ask, tried, patience) => {}
+                if worker.recent() < give_up && is_worth_waiting(worker, ask, tried, patience) => {}
             Err(not_now) => return Err(not_now.failure(worker)),
         }
     }

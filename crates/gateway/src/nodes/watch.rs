@@ -5,6 +5,7 @@
 //! The polls double as probes of nodes that are out. Calls of clients never pass through here.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,15 +20,21 @@ use wire::quantity;
 
 use crate::config;
 use crate::nodes::http1::Connection;
+use crate::nodes::send::is_ours;
+use crate::nodes::stream::Stream;
+use crate::rules::classify::{Heard, Verdict, classify};
 use crate::rules::heads::{
     Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
     ROLLBACK_POLLS, Step, WINDOW,
 };
 use crate::shared::Shared;
 
-/// A poll that takes longer than this counts as missed: a node that needs seconds for a header is
-/// of no use to clients either.
-const POLL_DEADLINE: Duration = Duration::from_secs(2);
+/// A poll that takes longer than so many intervals counts as missed, within these bounds: on a
+/// fast chain a silent node must not be waited for while others have new heads, and one that needs
+/// seconds for a header is of no use to clients either.
+const POLL_DEADLINE_INTERVALS: u32 = 4;
+const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
+const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
 /// The finalized height is asked for with each so manieth poll: it moves once in minutes.
 const FINALIZED_EVERY: u64 = 8;
 /// A header with many transaction hashes is some hundred kB; no honest one is larger than this.
@@ -66,11 +73,17 @@ struct Watched {
 async fn follow(watched: Rc<Watched>, node: usize) {
     let shared = Arc::clone(&watched.shared);
     let interval = shared.config.chains[watched.chain].poll_interval;
-    let mut line = Line { shared: Arc::clone(&shared), node, connection: None, next_id: 0 };
+    let mut line = Line::to(&shared, node);
     let mut checked = false;
     let mut polls = 0u64;
+    let mut rest_until = Duration::ZERO;
     loop {
         let began = Instant::now();
+        if shared.now() < rest_until {
+            watched.silent(node);
+            tokio::time::sleep_until(began + interval).await;
+            continue;
+        }
         let family = shared.config.chains[watched.chain].family;
         if !checked {
             checked = watched.check_id(&mut line, family).await;
@@ -81,7 +94,10 @@ async fn follow(watched: Rc<Watched>, node: usize) {
                 polls += 1;
                 watched.seen(&mut line, family, seen).await;
             }
-            Err(Missed) => {
+            Err(Missed::Limited { retry_after }) => {
+                rest_until = watched.limited(node, retry_after);
+            }
+            Err(Missed::Silent) => {
                 checked = false;
                 watched.missed(node);
             }
@@ -112,7 +128,7 @@ impl Watched {
             Ok(result) => quantity::from_value(&result),
             // A node that does not know the method is taken at its word.
             Err(Refused::ByNode) => return true,
-            Err(Refused::Missed) => return false,
+            Err(Refused::Missed(_)) => return false,
         };
         let Some(id) = id else { return true };
         let expected = self.id.get().unwrap_or(id);
@@ -167,7 +183,6 @@ impl Watched {
     }
 
     fn missed(&self, node: usize) {
-        let now = self.shared.now();
         let random = self.random();
         self.shared.health(node, |health, now| {
             if health.probe_due(now) {
@@ -176,7 +191,21 @@ impl Watched {
                 health.poll_failed(now, random)
             }
         });
-        let step = self.tracker.borrow_mut().missed(self.place(node), now);
+        self.silent(node);
+    }
+
+    /// A node that limits our rate is not ill, and its wish for rest holds for polls as well. Gives
+    /// the end of the rest.
+    fn limited(&self, node: usize, retry_after: Option<Duration>) -> Duration {
+        self.shared.health(node, |health, now| health.rate_limited(now, retry_after));
+        self.silent(node);
+        let settings = &self.shared.config.health;
+        self.shared.now() + retry_after.unwrap_or(settings.pause).min(settings.pause_max)
+    }
+
+    /// A node did not tell its head. What it was goes on being believed for a few polls only.
+    fn silent(&self, node: usize) {
+        let step = self.tracker.borrow_mut().missed(self.place(node), self.shared.now());
         self.apply(step);
     }
 
@@ -243,20 +272,28 @@ impl Watched {
     }
 }
 
-/// A poll that was not answered.
-struct Missed;
+/// Why a poll brought no head.
+enum Missed {
+    /// No answer came, or none that is a head.
+    Silent,
+    /// The node limits our rate.
+    Limited { retry_after: Option<Duration> },
+}
 
 /// Why a question has no result.
 enum Refused {
     /// The node answered with an error.
     ByNode,
-    /// No answer came.
-    Missed,
+    /// It did not answer.
+    Missed(Missed),
 }
 
 impl From<Refused> for Missed {
-    fn from(_: Refused) -> Missed {
-        Missed
+    fn from(refused: Refused) -> Missed {
+        match refused {
+            Refused::ByNode => Missed::Silent,
+            Refused::Missed(missed) => missed,
+        }
     }
 }
 
@@ -266,9 +303,15 @@ struct Line {
     node: usize,
     connection: Option<Connection>,
     next_id: u64,
+    /// Whether it was told that the node cannot be reached; told once for each outage.
+    told: bool,
 }
 
 impl Line {
+    fn to(shared: &Arc<Shared>, node: usize) -> Line {
+        Line { shared: Arc::clone(shared), node, connection: None, next_id: 0, told: false }
+    }
+
     /// Asks for the head and, where it is wanted and known, the finalized height.
     async fn head(&mut self, family: FamilyName, with_finalized: bool) -> Result<HeadSeen, Missed> {
         let result = match family {
@@ -278,14 +321,14 @@ impl Line {
             }
             FamilyName::Bitcoin => self.bitcoin_head().await?,
         };
-        let (number, hash, parent) = header(family, &result).ok_or(Missed)?;
+        let (number, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
         let mut finalized = None;
         if family == FamilyName::Ethereum && with_finalized {
             let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
             finalized = match answer {
                 Ok(result) => header(family, &result).map(|(number, ..)| number),
                 Err(Refused::ByNode) => None,
-                Err(Refused::Missed) => return Err(Missed),
+                Err(Refused::Missed(missed)) => return Err(missed),
             };
         }
         Ok(HeadSeen { number, hash, parent, finalized })
@@ -319,8 +362,8 @@ impl Line {
                 self.bitcoin_header(&hash).await?
             }
         };
-        let (found, hash, parent) = header(family, &result).ok_or(Missed)?;
-        if found == number { Ok((hash, parent)) } else { Err(Missed) }
+        let (found, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
+        if found == number { Ok((hash, parent)) } else { Err(Missed::Silent) }
     }
 
     async fn bitcoin_head(&mut self) -> Result<Vec<u8>, Refused> {
@@ -335,11 +378,16 @@ impl Line {
 
     /// Asks one question and gives the raw result.
     async fn ask(&mut self, method: &str, params: &[u8]) -> Result<Vec<u8>, Refused> {
-        let deadline = Instant::now() + POLL_DEADLINE;
+        let chain = self.shared.nodes[self.node].config.chain;
+        let interval = self.shared.config.chains[chain].poll_interval;
+        let patience = interval * POLL_DEADLINE_INTERVALS;
+        let deadline = Instant::now() + patience.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
         let reused = self.connection.is_some();
         match self.ask_once(method, params, deadline).await {
             // An idle connection that was closed says nothing of the node.
-            Err(Refused::Missed) if reused => self.ask_once(method, params, deadline).await,
+            Err(Refused::Missed(Missed::Silent)) if reused => {
+                self.ask_once(method, params, deadline).await
+            }
             asked => asked,
         }
     }
@@ -354,10 +402,7 @@ impl Line {
         let node = &shared.nodes[self.node];
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => {
-                let dial = tokio::time::timeout_at(deadline, node.dial.connect(&node.config)).await;
-                Connection::new(dial.map_err(|_| Refused::Missed)?.map_err(|_| Refused::Missed)?)
-            }
+            None => Connection::new(self.connect(deadline).await?),
         };
         self.next_id += 1;
         let id = self.next_id.to_string();
@@ -369,16 +414,45 @@ impl Line {
         let answer = connection
             .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX)
             .await
-            .map_err(|_| Refused::Missed)?;
+            .map_err(|_| Refused::Missed(Missed::Silent))?;
         if answer.reusable {
             self.connection = Some(connection);
         }
-        let read = read_answer(&answer.body, DEPTH_MAX).map_err(|_| Refused::Missed)?;
-        match read.outcome {
-            _ if read.id != id.as_bytes() => Err(Refused::Missed),
-            Outcome::Result(result) if answer.status == 200 => Ok(result.to_vec()),
-            Outcome::Error { .. } if answer.status != 429 => Err(Refused::ByNode),
-            _ => Err(Refused::Missed),
+        let (status, retry_after) = (answer.status, answer.retry_after);
+        let read = read_answer(&answer.body, DEPTH_MAX);
+        let read = read.ok().filter(|read| is_ours(read, id.as_bytes()));
+        let (heard, missed) = match read.as_ref().map(|read| &read.outcome) {
+            Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
+            Some(Outcome::Error { code, message, .. }) => {
+                let (code, broadcast) = (*code, false);
+                (Heard::Error { status, retry_after, code, message, broadcast }, Refused::ByNode)
+            }
+            _ => (Heard::Http { status, retry_after }, Refused::Missed(Missed::Silent)),
+        };
+        Err(match classify(&heard) {
+            Verdict::RateLimited { retry_after } => {
+                Refused::Missed(Missed::Limited { retry_after })
+            }
+            _ => missed,
+        })
+    }
+
+    /// Connects, and says once in each outage why that is not possible: calls only tell their
+    /// clients that it is not.
+    async fn connect(&mut self, deadline: Instant) -> Result<Stream, Refused> {
+        let node = &self.shared.nodes[self.node];
+        let dial = tokio::time::timeout_at(deadline, node.dial.connect(&node.config)).await;
+        match dial.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => {
+                self.told = false;
+                Ok(stream)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.told, true) {
+                    tracing::warn!(node = &*node.config.name, %error, "cannot connect to node");
+                }
+                Err(Refused::Missed(Missed::Silent))
+            }
         }
     }
 }

@@ -218,7 +218,6 @@ impl HeadTracker {
         let mut step = Step::default();
         self.polls += 1;
         let chain = &mut self.nodes[node];
-        chain.missed = 0;
         if let Some(finalized) = seen.finalized {
             chain.finalized = Some(finalized);
             chain.finalized_max = chain.finalized_max.max(Some(finalized));
@@ -229,7 +228,8 @@ impl HeadTracker {
             self.walk(node, now, &mut step);
             self.ask_fill(node, &mut step);
         }
-        self.settle(now, true, &mut step);
+        self.heard(node);
+        self.settle(now, Some(node), true, &mut step);
         step
     }
 
@@ -238,7 +238,7 @@ impl HeadTracker {
         let mut step = Step::default();
         let chain = &mut self.nodes[node];
         chain.missed = chain.missed.saturating_add(1);
-        self.settle(now, false, &mut step);
+        self.settle(now, None, false, &mut step);
         step
     }
 
@@ -264,7 +264,8 @@ impl HeadTracker {
             self.ask_fill(node, &mut step);
         }
         self.walk(node, now, &mut step);
-        self.settle(now, false, &mut step);
+        self.heard(node);
+        self.settle(now, Some(node), false, &mut step);
         self.canonical.deepen(&self.nodes[node].branch);
         step
     }
@@ -287,6 +288,15 @@ impl HeadTracker {
     /// The measured time between blocks, for poll intervals.
     pub fn block_time(&self) -> Duration {
         self.block_time
+    }
+
+    /// A node that answers counts again. One that was silent for long must first show how its head
+    /// follows from what is known of it: its former head is no news.
+    fn heard(&mut self, node: usize) {
+        let chain = &mut self.nodes[node];
+        if chain.missed < self.settings.missed_max || chain.is_linked() {
+            chain.missed = 0;
+        }
     }
 
     fn walk(&mut self, node: usize, now: Duration, step: &mut Step) {
@@ -339,14 +349,15 @@ impl HeadTracker {
     }
 
     /// Elects the head, moves the served chain, and brings the derived values up to date.
-    fn settle(&mut self, now: Duration, polled: bool, step: &mut Step) {
+    /// `spoke` is the node that was just heard, `polled` whether of its head.
+    fn settle(&mut self, now: Duration, spoke: Option<usize>, polled: bool, step: &mut Step) {
         let before = (self.head_seq, self.generation, self.finalized);
         let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let settings = self.settings;
         let witnesses = witnesses(&self.nodes, now, settings.missed_max, settings.lag_max, fresh);
         let elected = elect(&self.nodes, &witnesses, self.floor);
         match elected {
-            Some(elected) if self.allowed(&elected, &witnesses, polled) => {
+            Some(elected) if self.allowed(&elected, &witnesses, spoke, polled) => {
                 self.serve(now, &elected, &mut step.events);
             }
             // While a rollback waits for evidence the present head stays.
@@ -362,7 +373,13 @@ impl HeadTracker {
 
     /// Whether the elected head may be served: it extends the present one, or there is evidence that
     /// the present one is gone.
-    fn allowed(&mut self, elected: &Elected, witnesses: &Witnesses, polled: bool) -> bool {
+    fn allowed(
+        &mut self,
+        elected: &Elected,
+        witnesses: &Witnesses,
+        spoke: Option<usize>,
+        polled: bool,
+    ) -> bool {
         let Some(floor) = self.floor else {
             return true;
         };
@@ -382,14 +399,21 @@ impl HeadTracker {
         let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let backed = elected.own_head && elected.support >= 2;
-        // A node whose claim of a higher head is still being linked does not insist on a lower one.
-        let insists = winner.is_linked();
-        let replaced = !behind && elected.own_head && (backed || (shallow && !held && insists));
+        // That others went silent says nothing against the head that they held: the lone node must
+        // have said just now what its head is, and not a head that is still being linked.
+        let insists = spoke == Some(elected.node) && winner.is_linked();
+        // While a node holds the served head, others that never did and stand below it on another
+        // branch may be on their way over it: the branch that replaces it soon reaches above it.
+        let gone = !held || winner.has_dropped(floor.hash);
+        let by_two = backed && !behind && (above || gone);
+        let by_one = elected.own_head && above && shallow && !held && insists;
+        let replaced = by_two || by_one;
         if !alone && (extends || replaced) {
             self.rollback_polls = 0;
             return true;
         }
-        if held || alone || !insists {
+        let evident = if backed { !(held && behind) } else { !held && insists };
+        if alone || !evident {
             self.rollback_polls = 0;
             return false;
         }

@@ -26,6 +26,8 @@ pub(super) struct NodeChain {
     /// block at such a height is recognised as a branch change.
     pub(super) branch: Branch,
     pub(super) head: Option<u64>,
+    /// The blocks that its last branch change dropped.
+    dropped: Vec<Hash>,
     /// When its head last rose by linked blocks.
     pub(super) advanced: Option<Duration>,
     /// When its head was last set at all.
@@ -96,7 +98,12 @@ impl NodeChain {
 
     /// Whether its head is the one that it claimed last.
     pub(super) fn is_linked(&self) -> bool {
-        self.walk.is_none()
+        self.claim.is_none() && self.unlinked_polls == 0
+    }
+
+    /// Whether its last branch change dropped this block.
+    pub(super) fn has_dropped(&self, hash: Hash) -> bool {
+        self.dropped.contains(&hash)
     }
 
     /// Takes a head that was judged plausible. May ask for headers.
@@ -213,6 +220,9 @@ impl NodeChain {
             return Linked::No;
         };
         let dropped = self.branch.top().filter(|&top| top > fork);
+        if let Some(top) = dropped {
+            self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
+        }
         self.branch.cut_above(fork);
         for hash in walk.hashes {
             self.branch.push(hash);
