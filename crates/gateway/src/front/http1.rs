@@ -103,18 +103,23 @@ where
             let head = match self.next_head(first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
+                    // It ends its streams by itself when a stop begins.
+                    self.standing.busy.set(true);
                     let rest = std::mem::take(&mut self.buf);
                     return Box::pin(http2::serve(worker, self.stream, rest, self.client)).await;
                 }
                 Err(stop) => return Box::pin(self.stop(stop)).await,
             };
             first = false;
+            // Its head may have come whole, with nothing to wait for in between.
+            self.standing.busy.set(true);
             let body = match self.read_body(&head).await {
                 Ok(body) => body,
                 Err(stop) => return Box::pin(self.stop(stop)).await,
             };
-            let keep_alive = head.keep_alive && !worker.draining();
             let message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
+            // A stop may have begun meanwhile.
+            let keep_alive = head.keep_alive && !worker.draining();
             self.write(&head, message, keep_alive).await?;
             if !keep_alive {
                 return self.stream.shutdown().await;
