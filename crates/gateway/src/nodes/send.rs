@@ -198,7 +198,7 @@ fn read(node: usize, ask: &Ask<'_>, id: u64, http: HttpAnswer) -> Attempt {
 
 /// Whether an answer is the one to the call with this id. An error that a node gives before it has
 /// read the id bears `null` (JSON-RPC 2.0, section 5).
-fn is_ours(answer: &Answer<'_>, expected: &[u8]) -> bool {
+pub(crate) fn is_ours(answer: &Answer<'_>, expected: &[u8]) -> bool {
     answer.id == expected
         || (answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. }))
 }
