@@ -1,8 +1,9 @@
 //! Equal calls that are under way at the same time share one call to a node.
 //!
 //! The shared call runs as a task of its own, so that the client that caused it may leave without
-//! harm to those who joined. Everyone waits with their own deadline, and an outcome is shared only
-//! with those who were waiting when it came: afterwards the entry is gone.
+//! harm to those who joined. Everyone waits with their own deadline: who joined late and has time
+//! left when the one who began has none asks again. An outcome is shared only with those who were
+//! waiting when it came: afterwards the entry is gone.
 //! One table per thread: a call may run once per thread, which costs less than a lock for each.
 
 use std::cell::RefCell;
@@ -28,8 +29,10 @@ pub(crate) struct Flights {
 type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>;
 
 /// One shared call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Flight {
+    /// When the one who began it gives up.
+    deadline: Instant,
     outcome: RefCell<Option<Fetched>>,
     landed: Notify,
 }
@@ -83,8 +86,8 @@ pub(crate) enum Boarding {
 }
 
 impl Flights {
-    /// Joins the flight of `key`, or begins it.
-    pub(crate) fn board(&self, key: &[u8]) -> Boarding {
+    /// Joins the flight of `key`, or begins it, to be ended by `deadline`.
+    pub(crate) fn board(&self, key: &[u8], deadline: Instant) -> Boarding {
         let mut under_way = self.under_way.borrow_mut();
         if let Some(flight) = under_way.get(key) {
             return Boarding::Join(Rc::clone(flight));
@@ -92,7 +95,8 @@ impl Flights {
         if under_way.len() >= FLIGHTS_MAX {
             return Boarding::Alone;
         }
-        let flight = Rc::new(Flight::default());
+        let (outcome, landed) = Default::default();
+        let flight = Rc::new(Flight { deadline, outcome, landed });
         let key: Rc<[u8]> = key.into();
         under_way.insert(Rc::clone(&key), Rc::clone(&flight));
         drop(under_way);
@@ -107,6 +111,12 @@ impl Flights {
 }
 
 impl Flight {
+    /// Whether it can have failed for want of time alone, so that a caller with time left should ask
+    /// again.
+    pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
+        now >= self.deadline
+    }
+
     /// Waits for the outcome; `None` when `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<Fetched> {
         let landed = self.landed.notified();

@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -20,7 +21,7 @@ use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
 
-use crate::coalesce::Boarding;
+use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
@@ -316,40 +317,58 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
 }
 
 /// Asks the nodes, together with whoever asks the same, and keeps what may be kept.
-async fn answer_ask(worker: &Rc<Worker>, ask: Ask<'_>, key: Option<&[u8]>) -> (Fetched, Mark) {
-    let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
-    let deadline = ask.deadline;
-    let Some(key) = key.filter(|_| ask.join) else {
-        let fetched = Box::pin(fetch(worker, &ask)).await;
+///
+/// Apart from the connection's own state, which would otherwise carry room for it while it waits.
+fn answer_ask<'a>(
+    worker: &'a Rc<Worker>,
+    ask: Ask<'a>,
+    key: Option<&'a [u8]>,
+) -> Pin<Box<dyn Future<Output = (Fetched, Mark)> + 'a>> {
+    Box::pin(async move {
+        let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
+        while let Some((flight, joined)) = key.and_then(|key| board(worker, &ask, key)) {
+            let fetched = flight.wait(ask.deadline).await;
+            let fetched = fetched.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Deadline)));
+            if joined && matches!(fetched.payload, Payload::Failed(_)) {
+                let now = worker.tick();
+                if flight.is_out_of_time(now) && now < ask.deadline {
+                    continue;
+                }
+            }
+            return (fetched, if joined { Mark::Join } else { mark });
+        }
+        let fetched = fetch(worker, &ask).await;
         fill(worker, &ask, key, &fetched);
-        return (fetched, mark);
-    };
+        (fetched, mark)
+    })
+}
+
+/// The flight of everyone who asks the same, and whether it was under way before; none where a call
+/// is not to be shared.
+fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, bool)> {
+    if !ask.join {
+        return None;
+    }
     // Only calls that began under the same view may share an answer.
     let mut flight_key = Vec::with_capacity(key.len() + 16);
     flight_key.extend_from_slice(key);
     flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
     flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
-    let (flight, mark) = match worker.flights.board(&flight_key) {
-        Boarding::Join(flight) => (flight, Mark::Join),
+    match worker.flights.board(&flight_key, ask.deadline) {
+        Boarding::Alone => None,
+        Boarding::Join(flight) => Some((flight, true)),
         Boarding::Lead(landing) => {
             let flight = landing.flight();
-            let (leader, ask) = (Rc::clone(worker), ask.into_owned());
+            let (leader, ask) = (Rc::clone(worker), ask.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
                 let fetched = fetch(&leader, &ask).await;
                 fill(&leader, &ask, Some(&landing.key()[..key_bytes]), &fetched);
                 landing.land(fetched);
             });
-            (flight, mark)
+            Some((flight, false))
         }
-        Boarding::Alone => {
-            let fetched = Box::pin(fetch(worker, &ask)).await;
-            fill(worker, &ask, Some(key), &fetched);
-            return (fetched, mark);
-        }
-    };
-    let fetched = flight.wait(deadline).await;
-    (fetched.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Deadline))), mark)
+    }
 }
 
 /// Keeps an answer if the rules admit it.

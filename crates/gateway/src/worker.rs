@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,11 +18,11 @@ use crate::coalesce::Flights;
 use crate::front::http1::{self, Standing};
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
-use crate::rules::choose::PeakEwma;
+use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
 use crate::see::counters::Counters;
-use crate::shared::Shared;
+use crate::shared::{NodeShared, Shared};
 
 /// Spare buffers kept per thread; more than this are in use at once only in a burst.
 const SPARES_MAX: usize = 64;
@@ -55,10 +56,21 @@ pub(crate) struct Worker {
 pub(crate) struct LocalNode {
     pub(crate) pool: Rc<Pool>,
     pub(crate) latency: Cell<PeakEwma>,
+    /// Readmissions of the node that `latency` knows of.
+    readmissions: Cell<u64>,
     pub(crate) in_flight: Cell<u32>,
 }
 
 impl LocalNode {
+    /// What one more call there costs; a node that was taken back starts anew.
+    pub(crate) fn cost(&self, node: &NodeShared, now: Duration) -> f64 {
+        let readmissions = node.readmissions.load(Ordering::Relaxed);
+        if self.readmissions.replace(readmissions) != readmissions {
+            self.latency.set(PeakEwma::new(now, EWMA_READMITTED, EWMA_DECAY));
+        }
+        self.latency.get().cost(now, self.in_flight.get()) / f64::from(node.config.weight)
+    }
+
     /// Notes how long an attempt felt.
     pub(crate) fn felt(&self, now: Duration, felt: Duration) {
         let mut latency = self.latency.get();
@@ -96,11 +108,8 @@ impl Worker {
                     node.config.connections_max.div_ceil(config.threads),
                     node.config.idle_timeout,
                 ),
-                latency: Cell::new(PeakEwma::new(
-                    now,
-                    crate::rules::choose::EWMA_START,
-                    crate::rules::choose::EWMA_DECAY,
-                )),
+                latency: Cell::new(PeakEwma::new(now, EWMA_START, EWMA_DECAY)),
+                readmissions: Cell::new(0),
                 in_flight: Cell::new(0),
             })
             .collect();

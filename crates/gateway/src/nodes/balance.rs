@@ -49,9 +49,7 @@ impl Balancer {
                 let now = worker.now();
                 let cost = |place: u16| {
                     let node = node_at(usize::from(place));
-                    let local = &worker.nodes[node];
-                    let weight = f64::from(worker.shared.nodes[node].config.weight);
-                    local.latency.get().cost(now, local.in_flight.get()) / weight
+                    worker.nodes[node].cost(&worker.shared.nodes[node], now)
                 };
                 let skip = |place: u16| !fits(node_at(usize::from(place)));
                 pick_two(worker.random(), candidates, skip, cost).map(usize::from)

@@ -15,12 +15,15 @@ use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
 use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
 use crate::path::Ask;
-use crate::rules::classify::{Fault, Heard, Verdict, classify};
+use crate::rules::classify::{Blame, Fault, Heard, Verdict, classify};
 use crate::worker::Worker;
 
 /// Nesting allowed in answers: traces of deep call stacks go to 1024 calls, each a few levels, but
 /// the wire crate bounds it to its own ceiling.
 const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
+
+/// A failed attempt feels as long as this many of the node's usual ones.
+const FAILED_FEELS_TIMES: u32 = 4;
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -55,9 +58,18 @@ pub(crate) async fn attempt(
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
     let took = worker.recent() - began;
     worker.counters.attempt(node, took, failed);
-    // A node that fails fast must not look quick.
-    let felt = if failed { deadline.saturating_duration_since(began) } else { took };
-    leaving.felt = Some(felt);
+    leaving.felt = Some(match attempt.verdict {
+        // A node that fails fast must not look quick, nor be shut out for longer than its health
+        // says: as if it had become several times slower.
+        Verdict::NodeFault(fault)
+            if fault.blame() == Blame::Always && !attempt.stale_connection =>
+        {
+            worker.nodes[node].latency.get().estimate() * FAILED_FEELS_TIMES + took
+        }
+        // Other faults say nothing of its speed.
+        Verdict::NodeFault(_) => Duration::ZERO,
+        _ => took,
+    });
     attempt
 }
 
@@ -74,7 +86,9 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         let felt = self.felt.unwrap_or_else(|| self.worker.tick() - self.began);
-        self.worker.nodes[self.node].felt(self.worker.now(), felt);
+        if !felt.is_zero() {
+            self.worker.nodes[self.node].felt(self.worker.now(), felt);
+        }
         self.worker.left(self.node);
     }
 }

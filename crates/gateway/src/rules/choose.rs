@@ -28,6 +28,10 @@ pub const EWMA_DECAY: Duration = Duration::from_secs(10);
 /// Latency assumed of a node that has not answered yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
+/// Latency assumed of a node that was taken back. What it showed before its outage is forgotten; it
+/// is asked at once, and a few calls in flight there make it as dear as any other.
+pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
+
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
 ///
 /// Each choice adds every usable node's effective weight to its current weight, takes the node with
@@ -205,6 +209,11 @@ impl PeakEwma {
             self.rtt = self.rtt * kept + rtt * (1.0 - kept);
         }
         self.updated = self.updated.max(now);
+    }
+
+    /// The latest estimate, as it was when the last answer came.
+    pub fn estimate(&self) -> Duration {
+        Duration::from_secs_f64(self.rtt)
     }
 
     /// What one more call costs there: the estimate, decayed towards nothing while no answer came,
