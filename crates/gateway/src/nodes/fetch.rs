@@ -43,11 +43,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
                     course.tried.push(node);
                     node
                 }
-                Err(failure) => {
-                    let view = worker.shared.chains[ask.chain].view.load();
-                    eprintln!("GIVEUP3 {:?} {} tried {:?} {failure} best {:?} {:?} min {} rule {:?} {:?} head {:?}", worker.now(), ask.name, course.tried, best.as_ref().map(|b| b.verdict), best.as_ref().map(|b| &b.payload), ask.caching.min_head, ask.caching.rule, view.nodes, view.head.map(|h| h.number));
-                    return best.map_or_else(|| Fetched::failed(failure), given_up)
-                }
+                Err(failure) => return best.map_or_else(|| Fetched::failed(failure), given_up),
             },
         };
         let deadline = ask.deadline.min(worker.recent() + group.attempt_deadline);
@@ -59,7 +55,6 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         course.note(worker, ask, &attempt);
         match course.decide(worker, ask, &attempt) {
             Decision::Return => {
-                if !matches!(attempt.verdict, Verdict::Answer) { eprintln!("RETURN {:?} {} {:?} tried {:?}", worker.now(), ask.name, attempt.verdict, course.tried); }
                 return returned(worker, ask, better(best, attempt), course.attempts).await;
             }
             Decision::GiveUp => return given_up(better(best, attempt)),
