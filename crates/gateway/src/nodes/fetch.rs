@@ -26,6 +26,9 @@ const NODE_WAIT_STEP: Duration = Duration::from_millis(20);
 /// How long it looks: a few polls, after which a lost head is noticed.
 const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
 
+/// When a call is late for which too few answers were seen to know: long for a read of any kind.
+const HEDGE_DELAY_UNKNOWN: Duration = Duration::from_millis(500);
+
 /// Asks nodes until one answers or nothing is left to try.
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     worker.budget.borrow_mut().deposit(worker.now());
@@ -260,9 +263,11 @@ async fn attempt_or_hedge(
 ) -> Attempt {
     let began = worker.recent();
     let group = &worker.shared.config.groups[ask.group];
+    let other_node = group.nodes.len() > course.tried.len();
     let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
-        let other_node = group.nodes.len() > course.tried.len();
-        hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node)
+        let known = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
+        let may = other_node && repeat(ask) == Repeat::Safe;
+        known.or_else(|| may.then_some(HEDGE_DELAY_UNKNOWN))
     });
     let attempt = match delay {
         None => attempt(worker, node, ask, deadline, fresh).await,
