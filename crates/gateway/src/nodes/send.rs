@@ -64,7 +64,10 @@ pub(crate) async fn attempt(
         Verdict::NodeFault(fault)
             if fault.blame() == Blame::Always && !attempt.stale_connection =>
         {
-            worker.nodes[node].latency.get().estimate() * FAILED_FEELS_TIMES + took
+            // No longer than an attempt can take, or a row of failures would multiply without end.
+            let usual = worker.nodes[node].latency.get().estimate();
+            let felt = usual.saturating_mul(FAILED_FEELS_TIMES).saturating_add(took);
+            felt.min(deadline.saturating_duration_since(began))
         }
         // Other faults say nothing of its speed.
         Verdict::NodeFault(_) => Duration::ZERO,
