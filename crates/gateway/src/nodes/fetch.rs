@@ -33,8 +33,7 @@ const HEDGE_DELAY_UNKNOWN: Duration = Duration::from_millis(500);
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     worker.budget.borrow_mut().deposit(worker.now());
     let group = &worker.shared.config.groups[ask.group];
-    let mut course =
-        Course { tried: Vec::new(), held: Vec::new(), attempts: 0, fresh_tried: false };
+    let mut course = Course::default();
     let mut fresh_on = None;
     let mut best: Option<Attempt> = None;
     loop {
@@ -56,6 +55,9 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         }
         course.note(worker, ask, &attempt);
+        if let Some(beside) = course.beside.take() {
+            best = Some(better(best, beside));
+        }
         match course.decide(worker, ask, &attempt) {
             Decision::Return => {
                 return returned(worker, ask, better(best, attempt), course.attempts).await;
@@ -98,12 +100,15 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
 }
 
 /// What one call has been through.
+#[derive(Default)]
 struct Course {
     tried: Vec<usize>,
     /// Faults that speak against a node only if another one does better.
     held: Vec<(usize, Fault)>,
     attempts: u32,
     fresh_tried: bool,
+    /// The one of two attempts at a time that failed first.
+    beside: Option<Attempt>,
 }
 
 impl Course {
@@ -311,6 +316,7 @@ async fn hedged(
             // It failed by itself; the other is still on its way.
             Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
                 course.note(worker, ask, &done);
+                course.beside = Some(done);
                 second.await
             }
             _ => done,
@@ -318,6 +324,7 @@ async fn hedged(
         done = &mut second => match done.verdict {
             Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
                 course.note(worker, ask, &done);
+                course.beside = Some(done);
                 first.await
             }
             _ => {
