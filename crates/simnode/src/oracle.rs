@@ -223,7 +223,11 @@ impl Oracle {
             let others = tagged.second().map_or(named..=named, heads);
             for other in others.rev() {
                 let params = tagged.at(&self.world, named, other);
-                let agreed = (named.max(other)..=newest).any(|view| {
+                // A final block is in every view, a head only in its own and later ones.
+                let lowest = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
+                let second = tagged.second().map_or(oldest, |tag| lowest(tag, other));
+                let views = lowest(tagged.first(), named).max(second)..=newest;
+                let agreed = views.into_iter().any(|view| {
                     let sight = Sight::honest(view);
                     let reply = rpc::answer(&self.world, &sight, exchange.method, Some(&params));
                     agrees(&reply, &exchange.answer)

@@ -91,7 +91,7 @@ async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<
 async fn honest_nodes_are_never_accused() {
     let world = world();
     let staleness = BLOCK;
-    let options = OracleOptions { staleness, lag_blocks_max: 2, behind_blocks: 0 };
+    let options = OracleOptions { staleness, ..OracleOptions::default() };
     let oracle = Oracle::new(Arc::clone(&world), options);
     for (seed, lag_blocks, delay_ms) in [(1, 0, 0), (2, 2, 0), (3, 1, 90)] {
         let node = Node::new("honest", Arc::clone(&world));
@@ -112,7 +112,7 @@ async fn honest_nodes_are_never_accused() {
 #[tokio::test(start_paused = true)]
 async fn dishonest_nodes_are_accused() {
     let world = world();
-    let options = OracleOptions { staleness: BLOCK, lag_blocks_max: 2, behind_blocks: 0 };
+    let options = OracleOptions { staleness: BLOCK, ..OracleOptions::default() };
     let oracle = Oracle::new(Arc::clone(&world), options);
     let accused = async |seed: u64, node: Arc<Node>| {
         let mut verdicts = trial(&node, &oracle, seed, 400).await;
@@ -138,7 +138,7 @@ async fn dishonest_nodes_are_accused() {
 #[tokio::test(start_paused = true)]
 async fn two_nodes_behind_one_client_make_heads_fall() {
     let world = world();
-    let options = OracleOptions { staleness: BLOCK, lag_blocks_max: 2, behind_blocks: 0 };
+    let options = OracleOptions { staleness: BLOCK, ..OracleOptions::default() };
     let oracle = Oracle::new(Arc::clone(&world), options);
     let (fast, slow) = (Node::new("fast", Arc::clone(&world)), Node::new("slow", world.clone()));
     slow.set(|settings| settings.lag_blocks = 2).unwrap();

@@ -1,0 +1,196 @@
+//! Random calls: every read that the simulated chain answers, with blocks near the head, across the
+//! finalized boundary, on branches that were dropped, and beyond the head.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use simnode::world::World;
+use tokio::time::Instant;
+
+/// How far below the head most calls look; more than a reorg goes, and past the finalized block.
+const DEPTH_MAX: u64 = 40;
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) method: &'static str,
+    pub(crate) params: String,
+}
+
+/// What calls are made of at one instant.
+struct Draw<'a> {
+    world: &'a World,
+    rng: &'a mut SmallRng,
+    head: u64,
+}
+
+/// A random call at this instant.
+pub(crate) fn draw(world: &World, rng: &mut SmallRng) -> Call {
+    let head = world.height_at(Instant::now());
+    let mut draw = Draw { world, rng, head };
+    let (method, params) = match draw.rng.random_range(0..100) {
+        0..30 => draw.of_head(),
+        30..55 => draw.of_block(),
+        55..70 => draw.of_transaction(),
+        70..88 => draw.of_state(),
+        88..97 => ("eth_getLogs", draw.filter()),
+        _ => draw.of_nothing(),
+    };
+    Call { method, params }
+}
+
+/// What a client that follows the chain asks when a new block may be there.
+pub(crate) fn draw_of_head(world: &World, rng: &mut SmallRng) -> Call {
+    let head = world.height_at(Instant::now());
+    let (method, params) = Draw { world, rng, head }.of_head();
+    Call { method, params }
+}
+
+impl Draw<'_> {
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.rng.random_range(0..all.len())]
+    }
+
+    fn of_head(&mut self) -> (&'static str, String) {
+        match self.rng.random_range(0..10) {
+            0..3 => ("eth_blockNumber", "[]".to_owned()),
+            3..6 => {
+                let full = self.rng.random_bool(0.3);
+                ("eth_getBlockByNumber", format!("[\"latest\",{full}]"))
+            }
+            6 => ("eth_gasPrice", "[]".to_owned()),
+            7 => ("eth_maxPriorityFeePerGas", "[]".to_owned()),
+            8 => ("eth_getBlockReceipts", "[\"latest\"]".to_owned()),
+            _ => {
+                let newest =
+                    if self.rng.random_bool(0.5) { self.number() } else { "latest".into() };
+                let count = self.rng.random_range(1..5);
+                ("eth_feeHistory", format!("[\"{count:#x}\",\"{newest}\",[25,75]]"))
+            }
+        }
+    }
+
+    fn of_block(&mut self) -> (&'static str, String) {
+        let (full, index) = (self.rng.random_bool(0.3), self.rng.random_range(0..6));
+        match self.rng.random_range(0..16) {
+            0..5 => ("eth_getBlockByNumber", format!("[\"{}\",{full}]", self.number())),
+            5 => {
+                let tag = self.one_of(&["finalized", "safe", "earliest"]);
+                ("eth_getBlockByNumber", format!("[\"{tag}\",{full}]"))
+            }
+            6..9 => ("eth_getBlockByHash", format!("[\"{}\",{full}]", self.hash())),
+            9 => ("eth_getBlockTransactionCountByNumber", format!("[\"{}\"]", self.number())),
+            10 => ("eth_getBlockTransactionCountByHash", format!("[\"{}\"]", self.hash())),
+            11 => ("eth_getUncleCountByBlockNumber", format!("[\"{}\"]", self.number())),
+            12 => ("eth_getBlockReceipts", format!("[\"{}\"]", self.number())),
+            13 => ("eth_getBlockReceipts", format!("[\"{}\"]", self.hash())),
+            14 => {
+                let method = "eth_getTransactionByBlockNumberAndIndex";
+                (method, format!("[\"{}\",\"{index:#x}\"]", self.number()))
+            }
+            _ => {
+                let method = "eth_getTransactionByBlockHashAndIndex";
+                (method, format!("[\"{}\",\"{index:#x}\"]", self.hash()))
+            }
+        }
+    }
+
+    fn of_transaction(&mut self) -> (&'static str, String) {
+        let (head, number) = self.place();
+        let block = self.world.block_at(head, number).expect("the world has built it");
+        let transactions = &block.transactions;
+        let hash = transactions[self.rng.random_range(0..transactions.len())].hash();
+        let method = self.one_of(&["eth_getTransactionByHash", "eth_getTransactionReceipt"]);
+        (method, format!("[\"{hash}\"]"))
+    }
+
+    fn of_state(&mut self) -> (&'static str, String) {
+        let account = self.world.cast().accounts[self.rng.random_range(0..4)];
+        let contract = self.world.cast().contracts[self.rng.random_range(0..2)];
+        let block = self.block();
+        match self.rng.random_range(0..12) {
+            0..4 => ("eth_getBalance", format!("[\"{account}\",{block}]")),
+            4..6 => ("eth_getTransactionCount", format!("[\"{account}\",{block}]")),
+            6 => ("eth_getCode", format!("[\"{contract}\",{block}]")),
+            7 => ("eth_getStorageAt", format!("[\"{contract}\",\"0x1\",{block}]")),
+            8 => ("eth_estimateGas", format!("[{{\"to\":\"{contract}\"}},{block}]")),
+            // No block at all is the newest one.
+            9 => ("eth_call", format!("[{{\"to\":\"{contract}\",\"data\":\"0x01\"}}]")),
+            _ => {
+                let data = self.one_of(&["0x01", "0x02", "0xdeadbeef"]);
+                ("eth_call", format!("[{{\"to\":\"{contract}\",\"data\":\"{data}\"}},{block}]"))
+            }
+        }
+    }
+
+    fn filter(&mut self) -> String {
+        let contract = self.world.cast().contracts[self.rng.random_range(0..2)];
+        let bounds = match self.rng.random_range(0..12) {
+            0 => format!("\"blockHash\":\"{}\"", self.hash()),
+            1 => "\"fromBlock\":\"latest\"".to_owned(),
+            2 => format!("\"fromBlock\":\"{}\"", self.number()),
+            3 => "\"fromBlock\":\"finalized\",\"toBlock\":\"latest\"".to_owned(),
+            // Reversed, as often as not.
+            4 => format!("\"fromBlock\":\"{}\",\"toBlock\":\"{}\"", self.number(), self.number()),
+            // From well below the finalized block to well above it.
+            5..8 => {
+                let finalized = self.world.finalized(self.head);
+                let from = finalized.saturating_sub(self.rng.random_range(0..24));
+                let to = finalized + self.rng.random_range(1..14);
+                format!("\"fromBlock\":\"{from:#x}\",\"toBlock\":\"{to:#x}\"")
+            }
+            _ => {
+                let to = self.head - self.rng.random_range(0..4);
+                let from = to - self.rng.random_range(0..8);
+                format!("\"fromBlock\":\"{from:#x}\",\"toBlock\":\"{to:#x}\"")
+            }
+        };
+        if self.rng.random_bool(0.5) {
+            return format!("[{{{bounds}}}]");
+        }
+        format!("[{{{bounds},\"address\":\"{contract}\"}}]")
+    }
+
+    fn of_nothing(&mut self) -> (&'static str, String) {
+        match self.rng.random_range(0..6) {
+            0 => ("eth_chainId", "[]".to_owned()),
+            1 => ("net_version", "[]".to_owned()),
+            2 => ("eth_syncing", "[]".to_owned()),
+            3 => ("web3_sha3", "[\"0x68656c6c6f\"]".to_owned()),
+            4 => ("eth_getBalance", "[\"0x12\",\"latest\"]".to_owned()),
+            _ => ("eth_accounts", "[]".to_owned()),
+        }
+    }
+
+    /// A block parameter of a read of state: a tag, a number, or a hash.
+    fn block(&mut self) -> String {
+        match self.rng.random_range(0..12) {
+            0..5 => "\"latest\"".to_owned(),
+            5..9 => format!("\"{}\"", self.number()),
+            9 => format!("{{\"blockNumber\":\"{}\"}}", self.number()),
+            10 => format!("{{\"blockHash\":\"{}\"}}", self.hash()),
+            _ => format!("{{\"blockHash\":\"{}\",\"requireCanonical\":true}}", self.hash()),
+        }
+    }
+
+    /// A number near the head: most often just below it, now and then above.
+    fn number(&mut self) -> String {
+        let number = match self.rng.random_range(0..40) {
+            0 => self.head + self.rng.random_range(1..4),
+            1..24 => self.head - self.rng.random_range(0..6),
+            _ => self.head - self.rng.random_range(0..DEPTH_MAX),
+        };
+        format!("{number:#x}")
+    }
+
+    fn hash(&mut self) -> String {
+        let (head, number) = self.place();
+        self.world.hash_at(head, number).expect("the world has built it").to_string()
+    }
+
+    /// A view of the last seconds, and a block in it: where a reorg came since, the block may be
+    /// one that was dropped.
+    fn place(&mut self) -> (u64, u64) {
+        let head = self.head - self.rng.random_range(0..12);
+        (head, head - self.rng.random_range(0..8))
+    }
+}
