@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use wire::method::{Family, family};
 
@@ -60,6 +61,8 @@ pub(crate) struct NodeShared {
     /// Everything of a request's head but the length.
     pub(crate) request_head: Vec<u8>,
     pub(crate) health: Mutex<NodeHealth>,
+    /// Told when a call failed, so that the node is polled at once.
+    pub(crate) suspected: Notify,
     pub(crate) unsupported: Mutex<Unsupported>,
     /// Whether it serves another chain than it should.
     pub(crate) foreign: AtomicBool,
@@ -240,6 +243,7 @@ impl NodeShared {
             place,
             dial,
             request_head: request_head(node),
+            suspected: Notify::new(),
             health: Mutex::new(NodeHealth::new(health_settings(&config.health))),
             unsupported: Mutex::new(Unsupported::default()),
             foreign: AtomicBool::new(false),

@@ -119,6 +119,8 @@ impl Course {
         let failed = |node: usize, fault: Fault| {
             worker.balancers[ask.group].borrow_mut().failed(&shared.config.groups[ask.group], node);
             shared.health(node, |health, now| health.call_failed(now, fault, random));
+            // The balancer now passes the node by, so that calls alone would tell late.
+            shared.nodes[node].suspected.notify_one();
         };
         match attempt.verdict {
             Verdict::NodeFault(fault) => match fault.blame() {

@@ -35,6 +35,9 @@ use crate::shared::Shared;
 const POLL_DEADLINE_INTERVALS: u32 = 4;
 const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
 const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
+/// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
+/// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
+const DOUBTED_POLLS: u32 = 4;
 /// The finalized height is asked for with each so manieth poll: it moves once in minutes.
 const FINALIZED_EVERY: u64 = 8;
 /// A header with many transaction hashes is some hundred kB; no honest one is larger than this.
@@ -77,6 +80,7 @@ async fn follow(watched: Rc<Watched>, node: usize) {
     let mut checked = false;
     let mut polls = 0u64;
     let mut rest_until = Duration::ZERO;
+    let mut silent: u32 = 0;
     loop {
         let began = Instant::now();
         if shared.now() < rest_until {
@@ -92,6 +96,7 @@ async fn follow(watched: Rc<Watched>, node: usize) {
         match line.head(family, with_finalized).await {
             Ok(seen) => {
                 polls += 1;
+                silent = 0;
                 watched.seen(&mut line, family, seen).await;
             }
             Err(Missed::Limited { retry_after }) => {
@@ -99,10 +104,20 @@ async fn follow(watched: Rc<Watched>, node: usize) {
             }
             Err(Missed::Silent) => {
                 checked = false;
+                silent = silent.saturating_add(1);
                 watched.missed(node);
             }
         }
-        tokio::time::sleep_until(began + interval).await;
+        let quick = began + interval / DOUBTED_POLLS;
+        if (1..shared.config.health.failures_max).contains(&silent) {
+            tokio::time::sleep_until(quick).await;
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(began + interval) => {}
+            // A call has just failed there: it is looked at early, if not at once.
+            () = shared.nodes[node].suspected.notified() => tokio::time::sleep_until(quick).await,
+        }
     }
 }
 
