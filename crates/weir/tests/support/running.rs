@@ -16,6 +16,8 @@ pub(crate) struct Running {
     log: NamedTempFile,
     /// Where it answers calls, as `127.0.0.1:PORT`.
     pub(crate) address: String,
+    /// Its admin address, where one was asked for.
+    pub(crate) admin: Option<String>,
 }
 
 impl Running {
@@ -26,6 +28,15 @@ impl Running {
             arguments.extend(["--upstream", upstream]);
         }
         arguments.extend(more);
+        Running::start(&arguments)
+    }
+
+    /// The same with an admin address.
+    pub(crate) fn observed_gateway(upstreams: &[String]) -> Running {
+        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        for upstream in upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
         Running::start(&arguments)
     }
 
@@ -42,6 +53,16 @@ impl Running {
         Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())
     }
 
+    /// The same at a given address, with an admin address.
+    pub(crate) fn observed_node(listen: &str, more: &[&str]) -> Running {
+        Running::start(&[&["node", "--listen", listen, "--admin", "127.0.0.1:0"], more].concat())
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts `weir` and waits until it says where it listens.
     fn start(arguments: &[&str]) -> Running {
         let log = NamedTempFile::new().expect("a file for its log");
@@ -53,12 +74,18 @@ impl Running {
             .spawn()
             .expect("weir starts");
         let out = child.stdout.take().expect("it is piped");
-        let mut running = Running { child, log, address: String::new() };
+        let mut running = Running { child, log, address: String::new(), admin: None };
+        let observed = arguments.contains(&"--admin") && !arguments.contains(&"off");
+        let place =
+            |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
         for line in BufReader::new(out).lines() {
             let line = line.expect("it prints text");
             if let Some((_, rest)) = line.split_once("listens on http://") {
-                let end = rest.find([' ', ',', '/']).unwrap_or(rest.len());
-                rest[..end].clone_into(&mut running.address);
+                running.address = place(rest);
+            } else if let Some((_, rest)) = line.split_once(" on http://") {
+                running.admin = Some(place(rest));
+            }
+            if !running.address.is_empty() && (running.admin.is_some() || !observed) {
                 return running;
             }
         }
