@@ -269,9 +269,9 @@ pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Lets time pass on the test's own thread, which serves nobody.
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods)] // No event loop runs on this thread.
 pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time);
+    std::thread::sleep(time); // Real time: the sockets under test know no other.
 }
 
 /// A call with the id 7.
