@@ -154,7 +154,7 @@ async fn befall(crowd: Rc<Crowd>, fate: Fate, rng: SmallRng) {
     match fate {
         Fate::Drawn => crowd.cluster.trouble(rng).await,
         Fate::Fixed(troubles) => {
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            tokio::time::sleep(Duration::from_secs(2)).await; // virtual time
             crowd.cluster.begin(troubles);
         }
     }
@@ -336,7 +336,7 @@ fn over_sockets_in_real_time_answers_are_right() {
             tokio::task::spawn_local(clients::run(Rc::clone(&crowd), manner(seed, client), connect))
         });
         let clients: Vec<_> = clients.collect();
-        tokio::time::sleep(REAL_TIME).await;
+        tokio::time::sleep(REAL_TIME).await; // How long the test lasts.
         crowd.calls_left.set(0);
         for client in clients {
             client.await.expect("a client does not panic");

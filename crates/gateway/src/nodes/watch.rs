@@ -114,6 +114,8 @@ async fn follow(watched: Rc<Watched>, node: usize) {
             continue;
         }
         tokio::select! {
+            // In order, so that simulations repeat.
+            biased;
             () = tokio::time::sleep_until(began + interval) => {}
             // A call has just failed there: it is looked at early, if not at once.
             () = shared.nodes[node].suspected.notified() => tokio::time::sleep_until(quick).await,
