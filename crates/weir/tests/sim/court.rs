@@ -180,7 +180,7 @@ impl Court {
             }
             Verdict::Stale { .. } | Verdict::Backward { .. }
                 if cluster
-                    .all_silent(sent.at.checked_sub(CATCH_UP).unwrap_or(sent.at), received) =>
+                    .none_heard(sent.at.checked_sub(CATCH_UP).unwrap_or(sent.at), received) =>
             {
                 self.account.borrow_mut().catching_up += 1;
             }
@@ -212,7 +212,7 @@ impl Court {
             call.params.split('"').filter_map(|text| text.strip_prefix("0x")).any(|digits| {
                 u64::from_str_radix(digits, 16).is_ok_and(|number| number > served_at_least)
             });
-        cluster.any_lying(before, received) && (above || cluster.all_silent(before, received))
+        cluster.any_lying(before, received) && (above || cluster.none_heard(before, received))
     }
 
     /// Keeps something that must not have been.

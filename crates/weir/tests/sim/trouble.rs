@@ -61,14 +61,18 @@ impl Trouble {
         matches!(self, Trouble::None | Trouble::Slow)
     }
 
+    /// Whether its answers come late or never, rather than failing at once.
+    fn hangs(&self) -> bool {
+        matches!(self, Trouble::Faulty(Fault::SlowBody { .. } | Fault::Hang, _))
+    }
+
     /// Whether no head can be learnt from the node.
     fn is_silent(&self) -> bool {
         match self {
             Trouble::Down => true,
-            // A head that takes as long as a block is old when it comes.
-            Trouble::Faulty(Fault::SlowBody { .. } | Fault::Hang, _) => true,
             // One that limits the rate is not asked for its head either while it rests.
-            Trouble::Faulty(_, share) => *share >= 1.0 || !self.rest().is_zero(),
+            // A head that takes as long as a block is old when it comes.
+            Trouble::Faulty(_, share) => *share >= 1.0 || !self.rest().is_zero() || self.hangs(),
             _ => false,
         }
     }
@@ -205,9 +209,10 @@ impl Cluster {
         })
     }
 
-    /// Whether all nodes were out of reach at some instant between these two; one that has just come
-    /// back still is.
-    pub(crate) fn all_silent(&self, from: Instant, until: Instant) -> bool {
+    /// Whether no head could be learnt at some instant between these two: all nodes were out of
+    /// reach (one that has just come back still is), or two of the three hung, which takes the
+    /// gateway as long to notice as it waits for three answers.
+    pub(crate) fn none_heard(&self, from: Instant, until: Instant) -> bool {
         let phases = self.phases.borrow();
         (0..phases.len()).any(|at| {
             let phase = &phases[at];
@@ -215,7 +220,9 @@ impl Cluster {
             let before = at.checked_sub(1).map_or(phase, |before| &phases[before]);
             let silent =
                 |node: usize| phase.troubles[node].is_silent() || before.troubles[node].is_silent();
-            phase.from <= until && end >= from && (0..NODES).all(silent)
+            let hung = phase.troubles.iter().filter(|trouble| trouble.hangs()).count();
+            let unknown = (0..NODES).all(silent) || hung >= 2;
+            phase.from <= until && end >= from && unknown
         })
     }
 
