@@ -219,7 +219,7 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
                 resolved: Some(head.number),
                 ..at_number(method, head.number, view, never)
             },
-            None => never,
+            None => headless(view, never),
         },
         // Only where the nodes say what is final: our own depth is not what the client asked for.
         BlockRef::Tag(Tag::Finalized) => match view.finalized {
@@ -258,8 +258,14 @@ fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> 
 fn at_head(view: &ChainView, never: Caching) -> Caching {
     match view.head {
         Some(head) => Caching { rule: CacheRule::AtHead, min_head: head.number, ..never },
-        None => never,
+        None => headless(view, never),
     }
+}
+
+/// No node vouches for a head: nothing is kept, and only a node that has reached the head last served
+/// may say what the head is.
+fn headless(view: &ChainView, never: Caching) -> Caching {
+    Caching { min_head: view.floor.unwrap_or(0), ..never }
 }
 
 /// Whether the answer to a call decided by `caching` is kept, and bound to what. `view` is the

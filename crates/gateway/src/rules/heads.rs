@@ -274,6 +274,7 @@ impl HeadTracker {
     pub fn view(&self) -> ChainView {
         ChainView {
             head: self.head,
+            floor: self.floor.map(|head| head.number),
             finalized: self.finalized,
             finalized_by_nodes: self.named_by_nodes(),
             generation: self.generation,

@@ -349,3 +349,22 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
     assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Admit::No(Refused::OtherBlock));
     assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Admit::No(Refused::NotCanonical));
 }
+
+#[test]
+fn without_a_head_only_nodes_at_the_last_one_answer_about_it() {
+    let mut chain = Chain::new(Finality::FromNodes);
+    for _ in 0..5 {
+        chain.now += Duration::from_secs(1);
+        chain.tracker.missed(0, chain.now);
+    }
+    let headless = chain.view();
+    assert_eq!((headless.head, headless.floor), (None, Some(HEAD)));
+    let latest = BlockRef::Tag(Tag::Latest);
+    for (name, block) in
+        [("eth_getBalance", Some(&latest)), ("eth_blockNumber", None), ("eth_gasPrice", None)]
+    {
+        let caching = decide(ethereum(name), block, &headless);
+        assert_eq!((caching.rule, caching.min_head), (CacheRule::Never, HEAD), "{name}");
+        assert_eq!(decide(ethereum(name), block, &ChainView::default()).min_head, 0, "{name}");
+    }
+}

@@ -13,6 +13,9 @@ pub const REORG_MARKS_MAX: usize = 64;
 pub struct ChainView {
     /// The corroborated head; none while no node vouches for one.
     pub head: Option<Head>,
+    /// The height last served, also while no node vouches for a head: whoever answers about the head
+    /// must have reached it, or a client would see the head go back.
+    pub floor: Option<u64>,
     /// The height that no reorg may undo; none if the nodes name none.
     pub finalized: Option<u64>,
     /// Whether the nodes themselves named `finalized`; otherwise it is head minus a depth and must
