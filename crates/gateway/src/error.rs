@@ -6,20 +6,14 @@
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use crate::rules::retry::Sent;
+
 /// Who is at fault. A client's own faults are refusals and never come this far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Us,
     /// The node with this index into the configuration's list.
     Node(usize),
-}
-
-/// What had reached the node when the call failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
-    No,
-    Maybe,
-    Yes,
 }
 
 /// What went wrong with a call.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wire::method::Repeat;
 
-use crate::error::{Failure, Kind, Sent};
+use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
 use crate::nodes::broadcast;
 use crate::nodes::send::{Attempt, attempt};
@@ -158,11 +158,7 @@ impl Course {
         let group = &worker.shared.config.groups[ask.group];
         let tried = retry::Attempt {
             verdict: attempt.verdict,
-            sent: match attempt.failure.sent {
-                Sent::No => retry::Sent::No,
-                Sent::Maybe => retry::Sent::Maybe,
-                Sent::Yes => retry::Sent::Yes,
-            },
+            sent: attempt.failure.sent,
             reused: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
         };
