@@ -1,0 +1,16 @@
+//! The lab: load, objectives, capacity, first bottleneck, told honestly. It meets what it measures
+//! at sockets and imports neither the gateway nor the index.
+//!
+//! Reading order: `plan` (what is asked), `rules` (decisions), `record` (what is counted), `result`
+//! (what a run ends with).
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod plan;
+
+pub mod chain;
+
+pub mod rules;
+
+pub mod record;
+
+pub mod result;

@@ -1,0 +1,370 @@
+//! What is to be measured, checked: the second of the two stages of a plan.
+//!
+//! Everything here is ready to run: durations, byte templates, indexes into lists that exist.
+//! Nothing is optional where a default exists. The first stage, what was written and where, is
+//! `plan/file.rs`, which alone knows the written form; the step from the first to the second is
+//! `plan/checked.rs`. Nothing here opens a socket or reads a clock.
+
+use std::time::Duration;
+
+use wire::method::FamilyName;
+
+use crate::rules::threshold::Threshold;
+
+/// One plan: everything that a run does and is judged by.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Shown in reports; from the file's name if it has none of its own.
+    pub name: String,
+    /// The plan as it was written, kept in the result so that a run can be repeated.
+    pub text: String,
+    /// Who is loaded, and how it is reached.
+    pub target: Target,
+    /// How connections are made and used.
+    pub connections: Connections,
+    /// All randomness of the run comes from this.
+    pub seed: u64,
+    /// Engine threads; at least 1.
+    pub threads: usize,
+    /// Names of all methods that the run may call; a [`Template`]'s `method` is an index into it.
+    pub methods: Vec<Box<str>>,
+    /// All mixes; a [`Scenario`]'s `mix` is an index into it.
+    pub mixes: Vec<Mix>,
+    /// At least one. They run at the same time, each from its own start.
+    pub scenarios: Vec<Scenario>,
+    /// What the run must keep; judged over everything after [`Plan::warmup`].
+    pub thresholds: Vec<Threshold>,
+    /// From the start of the run, measured and shown but not judged.
+    pub warmup: Duration,
+    /// When the numbers may be believed.
+    pub validity: Validity,
+    /// Whom answers are compared with, if with anyone.
+    pub reference: Option<Reference>,
+    /// What is watched on hosts during the run.
+    pub watch: Watch,
+    /// How `weir capacity` searches.
+    pub capacity: Capacity,
+    /// What is allowed but looks like a mistake.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// When the last scenario ends, without the grace for calls under way.
+    pub fn duration(&self) -> Duration {
+        let end = |scenario: &Scenario| scenario.start + scenario.duration();
+        self.scenarios.iter().map(end).max().unwrap_or_default()
+    }
+
+    /// All stages of all scenarios, in the order of their indexes.
+    pub fn stages(&self) -> impl Iterator<Item = (&Scenario, &Stage)> {
+        self.scenarios
+            .iter()
+            .flat_map(|scenario| scenario.stages.iter().map(move |s| (scenario, s)))
+    }
+}
+
+/// Who is loaded.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The URL as it was written. May hold a secret: show [`Target::shown`].
+    pub url: String,
+    /// The URL without what may be secret: user, query, and long path segments are masked.
+    pub shown: String,
+    /// Whether TLS is spoken.
+    pub tls: bool,
+    /// Host name or address, for the Host header, SNI and look-up.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Path and query; begins with a slash.
+    pub path: String,
+    /// Which methods it understands; none if that is to be found out.
+    pub family: Option<FamilyName>,
+    /// Further request headers, such as `authorization`; values may be secret.
+    pub headers: Vec<(String, String)>,
+    /// How long an answer may take from the real send; a call past it is of class timeout.
+    pub timeout: Duration,
+    /// How long making a connection, TLS included, may take.
+    pub connect_timeout: Duration,
+    /// Bytes of one answer; a longer one is malformed.
+    pub answer_bytes_max: usize,
+}
+
+/// How connections are made and used.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    /// HTTP version.
+    pub http: HttpVersion,
+    /// How often a connection is used.
+    pub reuse: Reuse,
+    /// TLS settings; without meaning for plain targets.
+    pub tls: Tls,
+}
+
+/// HTTP version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/1.1, one request at a time on a connection.
+    Http1,
+    /// HTTP/2, one request at a time on a stream, all workers of a thread share its connections.
+    Http2,
+}
+
+/// How often a connection is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Until the server closes it.
+    Always,
+    /// Once: `connection: close`.
+    Never,
+    /// This many requests, at least 1; then it is closed by us.
+    Requests(u32),
+}
+
+/// TLS settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Whether sessions are resumed on new connections.
+    pub resume: bool,
+    /// The only version to offer, if not both.
+    pub version: Option<TlsVersion>,
+    /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's choice.
+    pub ciphers: Vec<String>,
+    /// Whether certificates are not checked.
+    pub insecure: bool,
+    /// PEM file of further trust anchors.
+    pub ca: Option<std::path::PathBuf>,
+}
+
+/// A TLS version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2
+    Tls12,
+    /// 1.3
+    Tls13,
+}
+
+/// One stream of iterations.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Unique in the plan.
+    pub name: String,
+    /// Offset of its first stage from the start of the run.
+    pub start: Duration,
+    /// Whether iterations come by the clock or when a worker is free.
+    pub model: Model,
+    /// At least one; in order of time.
+    pub stages: Vec<Stage>,
+    /// Index into [`Plan::mixes`].
+    pub mix: usize,
+    /// A worker runs one iteration at a time on a connection of its own (k6: VU).
+    pub workers_max: usize,
+    /// Wait of a worker after each iteration (closed model only).
+    pub pause: Duration,
+    /// Batches, if any.
+    pub batch: Option<Batch>,
+    /// Stop after this many iterations, if that comes first.
+    pub iterations_max: Option<u64>,
+    /// How long iterations under way may go on after the end (k6: gracefulStop).
+    pub grace: Duration,
+}
+
+impl Scenario {
+    /// All stages together.
+    pub fn duration(&self) -> Duration {
+        self.stages.iter().map(|stage| stage.duration).sum()
+    }
+}
+
+/// Whether iterations come by the clock or when a worker is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// By arrival rate: a stage's level is iterations per second.
+    Open {
+        /// What happens when an iteration is due and no worker is free.
+        late: Late,
+    },
+    /// By concurrency: a stage's level is workers.
+    Closed,
+}
+
+/// What happens when an iteration is due and no worker is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// It waits, and its latency counts from when it was due. Past this many it is dropped.
+    Queue {
+        /// Iterations that may wait, over all threads.
+        max: usize,
+    },
+    /// It is dropped and counted (k6: dropped_iterations).
+    Drop,
+}
+
+/// A part of a scenario with one planned, linear course of its level.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Index over all stages of the plan; what is recorded names it.
+    pub index: usize,
+    /// Unique in its scenario.
+    pub name: String,
+    /// May be zero: a step.
+    pub duration: Duration,
+    /// Level at its start: iterations per second, or workers.
+    pub from: f64,
+    /// Level at its end.
+    pub to: f64,
+}
+
+/// Batches of calls in one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Batch {
+    /// Probability that a call becomes a batch; 0 to 1.
+    pub probability: f64,
+    /// Calls in a batch, drawn from the same step; at least 1.
+    pub size: usize,
+}
+
+/// What one iteration does.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// Unique in the plan.
+    pub name: String,
+    /// At least one; in order. Each is one request.
+    pub steps: Vec<Step>,
+}
+
+/// One request of an iteration.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// One of several calls by weight; one alone is a fixed call.
+    Choose(Vec<Weighted>),
+    /// The next body of a list, in order, from the start again at its end.
+    Replay(Vec<Recorded>),
+}
+
+/// A call with its weight.
+#[derive(Clone, Debug)]
+pub struct Weighted {
+    /// Above 0; shares are weights by their sum.
+    pub weight: f64,
+    /// The call.
+    pub template: Template,
+}
+
+/// A call whose parameters may be drawn anew each time.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// Index into [`Plan::methods`].
+    pub method: usize,
+    /// The JSON text of the parameters, in pieces; empty for a call without parameters.
+    pub params: Vec<Piece>,
+}
+
+/// A part of a parameter text.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// As it stands.
+    Text(Box<[u8]>),
+    /// Drawn for each call.
+    Draw(Draw),
+}
+
+/// What is drawn for a call. Blocks and hashes come from the chain as it was when the run began.
+#[derive(Clone, Debug)]
+pub enum Draw {
+    /// A block number: head minus a number from this range, as `"0x…"`, or decimal for families that
+    /// write numbers so.
+    BlockBehind {
+        /// Smallest and largest distance from the head.
+        behind: (u64, u64),
+    },
+    /// A range of blocks for a log filter, as `"fromBlock":"0x…","toBlock":"0x…"`.
+    LogRange {
+        /// Blocks in the range; at least 1.
+        blocks: u64,
+        /// Smallest and largest distance of the range's end from the head.
+        behind: (u64, u64),
+    },
+    /// Hash of one of the recent blocks, in quotes.
+    BlockHash,
+    /// Hash of a transaction in one of the recent blocks, in quotes.
+    TransactionHash,
+    /// One of these addresses, in quotes; if empty, one seen in the recent blocks.
+    Address(Vec<Box<str>>),
+    /// Random bytes as `"0x…"`.
+    RandomBytes(usize),
+    /// One of these JSON texts.
+    OneOf(Vec<Box<[u8]>>),
+}
+
+/// A request body as it was recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Index into [`Plan::methods`], of its first call.
+    pub method: usize,
+    /// Calls in it; 1 unless it is a batch.
+    pub calls: usize,
+    /// The body, sent as it is.
+    pub body: Box<[u8]>,
+    /// The raw id of a single call, by which its answer is checked.
+    pub id: Box<[u8]>,
+}
+
+/// When the numbers of a run may be believed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Validity {
+    /// Least share of planned iterations that were begun.
+    pub delivered_share_min: f64,
+    /// Largest 99th percentile of how late sends were.
+    pub lateness_p99_max: Duration,
+    /// The same as a share of the measured median latency; either may be broken, not both.
+    pub lateness_share_max: f64,
+}
+
+/// Whom answers are compared with.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// URL of a node that is believed.
+    pub url: String,
+    /// Share of calls that are compared; 0 to 1.
+    pub share: f64,
+    /// JSON pointers that are left out of the comparison.
+    pub ignore: Vec<String>,
+    /// Relative difference up to which two numbers are equal.
+    pub tolerance: f64,
+    /// JSON pointers of arrays whose order has no meaning.
+    pub sets: Vec<String>,
+}
+
+/// What is watched on hosts during a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    /// Time between two samples; 100 ms to 1 s.
+    pub interval: Duration,
+    /// Processes by id; the listener of a local target is added by itself.
+    pub pids: Vec<u32>,
+    /// `http://HOST:9100/metrics` of a prometheus-node-exporter on the target's host.
+    pub node_exporter: Option<String>,
+}
+
+/// How `weir capacity` searches for the highest load that keeps the thresholds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capacity {
+    /// First rate to try, in iterations per second.
+    pub rate_start: f64,
+    /// Never above this rate.
+    pub rate_max: f64,
+    /// Stop when (lowest fail - highest pass) / highest pass is at most this.
+    pub precision: f64,
+    /// Time of one probe, of which the first part is warm-up.
+    pub probe: Duration,
+    /// The part of a probe that is not judged.
+    pub probe_warmup: Duration,
+    /// Probes at each rate next to the boundary; a majority decides.
+    pub repeats: usize,
+    /// Wait between probes for the target to drain.
+    pub drain: Duration,
+    /// Time of the last run at the highest pass; zero for none.
+    pub soak: Duration,
+}

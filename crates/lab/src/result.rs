@@ -1,0 +1,400 @@
+//! What a run ends with: `result.json`, the published contract of the lab.
+//!
+//! Reports, comparisons, exports and the capacity search read this and nothing else. A field is
+//! never renamed or given another meaning without a new [`SCHEMA`]; fields may be added. Durations
+//! are seconds unless the name says otherwise, instants are seconds since the start of the run.
+//! Histograms lie beside it, in `latency.hlog`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Class, Iterations, Traffic};
+
+/// Version of the shape below.
+pub const SCHEMA: &str = "weir.run/1";
+
+/// One run, told whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the program.
+    pub weir: String,
+    /// Start, as RFC 3339 in UTC.
+    pub started: String,
+    /// Start, in seconds since 1970.
+    pub started_unix: f64,
+    /// Measured time.
+    pub duration: f64,
+    /// Whether the run was ended before its plan; everything in it is then of a part.
+    pub partial: bool,
+    /// What was asked.
+    pub plan: PlanFacts,
+    /// Who was asked.
+    pub target: TargetFacts,
+    /// The machine that asked.
+    pub fingerprint: Fingerprint,
+    /// What may be said.
+    pub verdict: Verdict,
+    /// Objectives and what came of them.
+    pub thresholds: Vec<ThresholdOutcome>,
+    /// Doubts, each with advice.
+    pub warnings: Vec<String>,
+    /// All calls together, warm-up left out.
+    pub overall: Row,
+    /// By method, warm-up left out.
+    pub methods: Vec<Row>,
+    /// By stage.
+    pub stages: Vec<StageRow>,
+    /// By second.
+    pub series: Vec<Second>,
+    /// How the generator did.
+    pub generator: Generator,
+    /// Connections, handshakes, bytes, statuses.
+    pub wire: WireFacts,
+    /// What was watched on hosts, by sample.
+    pub host: Vec<HostSample>,
+    /// What saturated first, if a threshold failed or a search ended.
+    pub bottleneck: Option<Finding>,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanFacts {
+    /// The plan's name.
+    pub name: String,
+    /// The plan as it was written.
+    pub text: String,
+    /// SHA-256 of the text, in hexadecimal: equal plans have equal hashes.
+    pub hash: String,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Excluded from judgement.
+    pub warmup: f64,
+    /// Engine threads.
+    pub threads: usize,
+    /// `1.1` or `2`.
+    pub http: String,
+    /// `reuse`, `close`, or the number of requests per connection.
+    pub connections: String,
+}
+
+/// Who was asked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetFacts {
+    /// Its URL with secrets masked.
+    pub url: String,
+    /// `ethereum`, `harmony` or `bitcoin`.
+    pub family: String,
+    /// What it says it is (web3_clientVersion or the family's like), if it says.
+    pub client: Option<String>,
+    /// Chain id, if it says.
+    pub chain_id: Option<String>,
+    /// Head at the start.
+    pub head_start: Option<u64>,
+    /// Head at the end.
+    pub head_end: Option<u64>,
+}
+
+/// The machine that asked. Two results are comparable in what is equal here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Host name.
+    pub host: String,
+    /// CPU model.
+    pub cpu: String,
+    /// Logical cores that this process may use.
+    pub cores: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Frequency governor, if there is one.
+    pub governor: Option<String>,
+    /// Total memory in bytes.
+    pub memory_bytes: u64,
+    /// CPU limit of the cgroup in cores, if there is one.
+    pub cpu_limit: Option<f64>,
+    /// TCP congestion control.
+    pub congestion: Option<String>,
+    /// Whether the target runs on this machine.
+    pub target_local: bool,
+}
+
+/// What may be said of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// In one word.
+    pub outcome: Outcome,
+    /// Why, most important first; empty for a plain pass.
+    pub reasons: Vec<String>,
+}
+
+/// In one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every objective was kept, and the numbers may be believed.
+    Pass,
+    /// An objective was broken, and the numbers may be believed.
+    Fail,
+    /// The numbers may not be believed.
+    Invalid,
+    /// The generator was the limit: nothing was learnt of the target's.
+    ClientLimited,
+}
+
+/// An objective and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThresholdOutcome {
+    /// As written: `latency{method:eth_call} p(99)<300`.
+    pub text: String,
+    /// Whether it was kept.
+    pub kept: bool,
+    /// The observed value in the threshold's unit; none for no data.
+    pub observed: Option<f64>,
+    /// When it was first broken.
+    pub broken_at: Option<f64>,
+    /// What to know beside it: no data, sustained for.
+    pub note: Option<String>,
+}
+
+/// Calls of one method, or of all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Method, or `all`.
+    pub method: String,
+    /// Calls that ended, however they did.
+    pub calls: u64,
+    /// Share of all calls.
+    pub share: f64,
+    /// Results per second (goodput).
+    pub goodput: f64,
+    /// Failed calls / calls; a 429 is not a failure.
+    pub failed_share: f64,
+    /// HTTP 429 / calls.
+    pub limited_share: f64,
+    /// By class; classes without calls are left out.
+    pub classes: Vec<ClassRow>,
+    /// Latency from the planned send, all classes together.
+    pub latency: Quantiles,
+    /// Time from the real send, all classes together.
+    pub service: Quantiles,
+    /// Codes of JSON-RPC errors with their counts.
+    pub codes: Vec<(i64, u64)>,
+}
+
+/// Calls of one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRow {
+    /// The class.
+    pub class: Class,
+    /// Calls.
+    pub calls: u64,
+    /// Latency from the planned send.
+    pub latency: Quantiles,
+}
+
+/// A distribution of times, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many were measured; below 10,000 a p99 is weak.
+    pub count: u64,
+    /// Mean.
+    pub mean_ms: f64,
+    /// Smallest.
+    pub min_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 90 %.
+    pub p90_ms: f64,
+    /// 95 %.
+    pub p95_ms: f64,
+    /// 99 %.
+    pub p99_ms: f64,
+    /// 99.9 %.
+    pub p999_ms: f64,
+    /// Largest.
+    pub max_ms: f64,
+    /// 95 % confidence interval of the p99 by order statistics, requests taken as independent.
+    pub p99_interval_ms: (f64, f64),
+}
+
+/// One stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageRow {
+    /// Its scenario.
+    pub scenario: String,
+    /// Its name.
+    pub stage: String,
+    /// `open` (level is iterations per second) or `closed` (level is workers).
+    pub model: String,
+    /// Start since the start of the run.
+    pub from: f64,
+    /// End since the start of the run.
+    pub to: f64,
+    /// Level at its start.
+    pub level_from: f64,
+    /// Level at its end.
+    pub level_to: f64,
+    /// Iterations due, begun, ended, dropped, cut.
+    pub iterations: Iterations,
+    /// Iterations begun per second.
+    pub rate_begun: f64,
+    /// All calls of the stage.
+    pub overall: Row,
+    /// By method.
+    pub methods: Vec<Row>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// End of the second since the start of the run.
+    pub at: f64,
+    /// Iterations due.
+    pub due: u64,
+    /// Iterations begun.
+    pub begun: u64,
+    /// Iterations dropped.
+    pub dropped: u64,
+    /// HTTP requests ended.
+    pub requests: u64,
+    /// 99th percentile of lateness.
+    pub lateness_p99_ms: f64,
+    /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
+    pub generator_busy: f64,
+    /// Calls under way at its end.
+    pub in_flight: u64,
+    /// Busy workers at its end.
+    pub workers_busy: u64,
+    /// Iterations waiting for a worker at its end.
+    pub waiting: u64,
+    /// By method; methods without calls are left out.
+    pub methods: Vec<MethodSecond>,
+}
+
+/// One method in one second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MethodSecond {
+    /// The method.
+    pub method: String,
+    /// Stage that most of its calls belong to, as an index into [`RunResult::stages`].
+    pub stage: usize,
+    /// Calls by class; classes without calls are left out.
+    pub classes: Vec<(Class, u64)>,
+    /// Median latency.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Largest.
+    pub max_ms: f64,
+}
+
+/// How the generator did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// Iterations of the run.
+    pub iterations: Iterations,
+    /// Begun / due.
+    pub delivered_share: f64,
+    /// How late sends were because of the generator.
+    pub lateness: Quantiles,
+    /// Largest busy share of any second, 0 to 1.
+    pub busy_max: f64,
+    /// CPU seconds of the engine threads.
+    pub cpu: f64,
+    /// Their CPU microseconds per HTTP request.
+    pub cpu_us_per_request: f64,
+    /// Seconds that they were ready to run but had no core.
+    pub run_delay: f64,
+    /// Iterations from due time to end.
+    pub iteration_time: Quantiles,
+}
+
+/// Connections, handshakes, bytes, statuses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WireFacts {
+    /// Counts.
+    pub traffic: Traffic,
+    /// TCP connect times.
+    pub connect: Quantiles,
+    /// Times of full TLS handshakes.
+    pub handshake_full: Quantiles,
+    /// Times of resumed TLS handshakes.
+    pub handshake_resumed: Quantiles,
+    /// Resumed / all handshakes; none without TLS.
+    pub resumption: Option<f64>,
+    /// HTTP requests by status.
+    pub statuses: Vec<(u16, u64)>,
+    /// Retry-After of 429 and 503 answers.
+    pub retry_after: Quantiles,
+}
+
+/// One sample of what was watched on a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostSample {
+    /// Since the start of the run.
+    pub at: f64,
+    /// `generator` (this host) or `target` (by node-exporter).
+    pub host: String,
+    /// Metric names (`cpu_user`, `psi_io_some`, `process.geth.cpu`, …) with their values, sorted by
+    /// name; the names and units are listed in docs/measuring.md.
+    pub values: Vec<(String, f64)>,
+}
+
+/// What saturated first, with its evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The cause.
+    pub cause: Cause,
+    /// How sure: from the share of evidence that agrees.
+    pub confidence: Confidence,
+    /// In one sentence.
+    pub sentence: String,
+    /// What it rests on, one fact a line, with times and values.
+    pub evidence: Vec<String>,
+    /// When it began, since the start of the run.
+    pub at: Option<f64>,
+}
+
+/// A cause of a broken objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The generator.
+    Generator,
+    /// Making connections, or TLS handshakes.
+    Connection,
+    /// The server's rate limit.
+    RateLimit,
+    /// A server behind the target.
+    Upstream,
+    /// CPU of the target's host.
+    Cpu,
+    /// A CPU quota (cgroup) of the target.
+    CpuQuota,
+    /// Memory.
+    Memory,
+    /// Disk.
+    Disk,
+    /// Network.
+    Network,
+    /// One thread of the target at its limit.
+    Thread,
+    /// Nothing of the machine is saturated: a lock, a pool, a queue.
+    Software,
+    /// The data do not tell.
+    Unknown,
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// One hint.
+    Low,
+    /// Evidence with gaps.
+    Medium,
+    /// Evidence agrees in time and direction.
+    High,
+}

@@ -1,0 +1,4 @@
+//! Decisions as pure functions and small state machines: what is known goes in, what to do comes
+//! out. No clock, socket, thread, randomness or file; `now` and seeds are arguments.
+
+pub mod threshold;
