@@ -1,11 +1,13 @@
 //! The lab: load, objectives, capacity, first bottleneck, told honestly. It meets what it measures
 //! at sockets and imports neither the gateway nor the index.
 //!
-//! Reading order: `plan` (what is asked), `rules` (decisions), `record` (what is counted), `result`
-//! (what a run ends with).
+//! Reading order: `plan` (what is asked), `run` (the steps of a run, in order), `rules` (decisions),
+//! `record` (what is counted), `result` (what a run ends with).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod plan;
+
+pub mod run;
 
 pub mod chain;
 
