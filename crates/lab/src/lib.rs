@@ -16,3 +16,7 @@ pub mod rules;
 pub mod record;
 
 pub mod result;
+
+pub mod capacity;
+
+pub mod compare;
