@@ -3,6 +3,8 @@
 //! It decides whether bytes are one JSON text by RFC 8259 (UTF-8, no byte order mark, nothing
 //! after the value), refuses nesting beyond a limit, and notes members whose name occurs twice in
 //! one object, at any depth and after decoding escapes. It builds no tree and changes no byte.
+//! Values that are valid and plain, nearly all, are passed by `json/skip.rs`; this one knows every
+//! rule and says what is wrong.
 //! Walking bytes which are known to be valid is done by `json/walk.rs`; what the members mean is
 //! decided in `call.rs` and `answer.rs`.
 
@@ -10,26 +12,22 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 
 mod skip;
-#[cfg(target_arch = "x86_64")]
-mod sse2;
 pub mod text;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 pub mod walk;
 
 #[cfg(test)]
 mod tests;
 
+use skip::{Marks, NAMES_MAX, Skim, past_space};
 use text::Text;
 
 /// Nesting that no setting can raise: the scanner recurses once per level, and this many levels
 /// fit a thread's smallest usual stack (2 MiB) several times over.
 pub const DEPTH_CEILING: usize = 512;
-
-/// Objects up to this many members are searched for repeated names by comparison; larger ones
-/// get a hash set. Block, receipt and transaction objects have up to 30 members.
-const COMPARED_MEMBERS_MAX: usize = 32;
 
 /// What is wrong with a text, and at which byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -85,42 +83,31 @@ pub struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
-    depth_max: usize,
-    /// Objects nested deeper than this are not searched for repeated names.
-    names_depth_max: usize,
-    /// Names of the objects that are open now; each object owns a tail of it.
-    names: SmallVec<[&'a [u8]; COMPARED_MEMBERS_MAX]>,
-    repeated: Option<usize>,
+    skim: Skim<'a>,
+    /// Whether the value around was left by the quick pass: within it nothing is tried twice, or
+    /// the work would grow with the nesting.
+    careful: bool,
 }
 
 /// What is known of the names in one open object.
 struct Seen<'a> {
-    base: usize,
-    /// One bit per name: a name whose bit is unset is new for certain.
-    marks: u64,
+    marks: Marks,
     escapes: bool,
-    many: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
+    many: Option<Box<HashSet<Cow<'a, [u8]>, RandomState>>>,
 }
 
 impl<'a> Scan<'a> {
     /// A cursor at the start of `bytes` that allows `depth_max` nested arrays and objects, at
     /// most [`DEPTH_CEILING`].
     pub fn new(bytes: &'a [u8], depth_max: usize) -> Scan<'a> {
-        Scan {
-            bytes,
-            at: 0,
-            depth: 0,
-            depth_max: depth_max.min(DEPTH_CEILING),
-            names_depth_max: DEPTH_CEILING,
-            names: SmallVec::new(),
-            repeated: None,
-        }
+        Scan::shallow(bytes, depth_max, DEPTH_CEILING)
     }
 
     /// The same, searching for repeated names only down to `names_depth_max` levels: for documents
     /// of which nothing deeper is decided on, since that search is half of the cost of a scan.
     pub fn shallow(bytes: &'a [u8], depth_max: usize, names_depth_max: usize) -> Scan<'a> {
-        Scan { names_depth_max, ..Scan::new(bytes, depth_max) }
+        let skim = Skim::new(bytes, depth_max.min(DEPTH_CEILING), names_depth_max);
+        Scan { bytes, at: 0, depth: 0, skim, careful: false }
     }
 
     /// The offset of the next byte to be read.
@@ -135,7 +122,7 @@ impl<'a> Scan<'a> {
 
     /// The offset of the first repeated member name since the last call, if there was one.
     pub fn take_repeated(&mut self) -> Option<usize> {
-        self.repeated.take()
+        self.skim.repeated.take()
     }
 
     /// The first byte of the next value, whitespace skipped.
@@ -169,27 +156,33 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// The first fault met.
     pub fn value(&mut self) -> Result<&'a [u8], Fault> {
-        let first = self.peek()?;
-        let start = self.at;
-        if self.depth >= self.names_depth_max
-            && let Some(end) = skip::end_of_value(self.bytes, start, self.depth_max - self.depth)
-        {
-            self.at = end;
-            return Ok(&self.bytes[start..end]);
-        }
-        match first {
-            b'"' => {
-                self.string()?;
+        // The cursor itself stays, because an empty text is told by where it stands.
+        let start = past_space(self.bytes, self.at);
+        if !self.careful {
+            if let Some(end) = self.skim.end_of_value(start, self.depth) {
+                self.at = end;
+                return Ok(&self.bytes[start..end]);
             }
-            b'{' => self.members(|_, _| {})?,
-            b'[' => self.elements(|scan| scan.value().map(|_| true))?,
-            b't' => self.literal(b"true")?,
-            b'f' => self.literal(b"false")?,
-            b'n' => self.literal(b"null")?,
-            b'-' | b'0'..=b'9' => self.number()?,
-            other => return Err(self.fault(Flaw::Unexpected(other))),
+            self.careful = true;
+            self.value_carefully()?;
+            self.careful = false;
+        } else {
+            self.value_carefully()?;
         }
         Ok(&self.bytes[start..self.at])
+    }
+
+    fn value_carefully(&mut self) -> Result<(), Fault> {
+        match self.peek()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' => self.members(|_, _| {}),
+            b'[' => self.elements(|scan| scan.value().map(|_| true)),
+            b't' => self.literal(b"true"),
+            b'f' => self.literal(b"false"),
+            b'n' => self.literal(b"null"),
+            b'-' | b'0'..=b'9' => self.number(),
+            other => Err(self.fault(Flaw::Unexpected(other))),
+        }
     }
 
     /// Passes an object, calling `visit` with each member's name and the exact bytes of its
@@ -199,22 +192,30 @@ impl<'a> Scan<'a> {
     /// The first fault met, also when the next value is not an object.
     pub fn members(&mut self, mut visit: impl FnMut(Text<'a>, &'a [u8])) -> Result<(), Fault> {
         self.open(b'{')?;
-        let mut seen = Seen { base: self.names.len(), marks: 0, escapes: false, many: None };
+        let marks = Marks { base: self.skim.names.len(), bits: 0 };
+        let mut seen = Seen { marks, escapes: false, many: None };
+        let searched = self.depth <= self.skim.names_depth_max;
         if self.next_byte() == Some(b'}') {
             return self.close();
         }
         loop {
-            if self.peek()? != b'"' {
+            if self.next_byte() != Some(b'"') {
                 return Err(self.unexpected());
             }
-            let name_at = self.at;
-            let name = self.string()?;
-            let searched = self.depth <= self.names_depth_max;
-            if searched && self.repeats(&mut seen, name) && self.repeated.is_none() {
-                self.repeated = Some(name_at);
-            }
-            self.expect_byte(b':')?;
-            let value = self.value()?;
+            let plain = !seen.escapes && seen.many.is_none();
+            let quick = if searched && plain && !self.careful {
+                self.skim.try_member(self.at, self.depth, &mut seen.marks)
+            } else {
+                None
+            };
+            let (name, value) = match quick {
+                Some(member) => {
+                    self.at = member.value.end;
+                    let name = Text { raw: &self.bytes[member.name], escaped: false };
+                    (name, &self.bytes[member.value])
+                }
+                None => self.member(&mut seen)?,
+            };
             visit(name, value);
             match self.next_byte() {
                 Some(b',') => self.at += 1,
@@ -222,8 +223,20 @@ impl<'a> Scan<'a> {
                 _ => return Err(self.unexpected()),
             }
         }
-        self.names.truncate(seen.base);
+        self.skim.names.truncate(seen.marks.base);
         self.close()
+    }
+
+    /// Passes a member from its name's opening quote.
+    fn member(&mut self, seen: &mut Seen<'a>) -> Result<(Text<'a>, &'a [u8]), Fault> {
+        let name_at = self.at;
+        let name = self.string()?;
+        let searched = self.depth <= self.skim.names_depth_max;
+        if searched && self.repeats(seen, name) && self.skim.repeated.is_none() {
+            self.skim.repeated = Some(name_at);
+        }
+        self.expect_byte(b':')?;
+        Ok((name, self.value()?))
     }
 
     /// Passes an array, calling `each` with the cursor before every element; `each` passes
@@ -275,13 +288,8 @@ impl<'a> Scan<'a> {
 
     #[inline]
     fn next_byte(&mut self) -> Option<u8> {
-        loop {
-            match self.bytes.get(self.at) {
-                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
-                Some(byte) => return Some(*byte),
-                None => return None,
-            }
-        }
+        self.at = past_space(self.bytes, self.at);
+        self.bytes.get(self.at).copied()
     }
 
     #[inline]
@@ -297,8 +305,8 @@ impl<'a> Scan<'a> {
         if self.next_byte() != Some(bracket) {
             return Err(self.unexpected());
         }
-        if self.depth >= self.depth_max {
-            return Err(self.fault(Flaw::TooDeep(self.depth_max)));
+        if self.depth >= self.skim.depth_max {
+            return Err(self.fault(Flaw::TooDeep(self.skim.depth_max)));
         }
         self.depth += 1;
         self.at += 1;
@@ -355,7 +363,7 @@ impl<'a> Scan<'a> {
     #[inline]
     fn string(&mut self) -> Result<Text<'a>, Fault> {
         let start = self.at + 1;
-        let end = text::plain_end(self.bytes, start);
+        let end = self.skim.next_odd(start);
         if self.bytes.get(end) == Some(&b'"') {
             self.at = end + 1;
             return Ok(Text { raw: &self.bytes[start..end], escaped: false });
@@ -403,29 +411,28 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether the open object had a member of this name before; remembers the name.
-    #[inline]
     fn repeats(&mut self, seen: &mut Seen<'a>, name: Text<'a>) -> bool {
         if let Some(many) = &mut seen.many {
             return !many.insert(name.decode());
         }
         let mark = if name.escaped { u64::MAX } else { 1 << text::mark(name.raw) };
-        let maybe = seen.marks & mark != 0;
-        seen.marks |= mark;
+        let maybe = seen.marks.bits & mark != 0;
+        seen.marks.bits |= mark;
         seen.escapes |= name.escaped;
-        let known = &self.names[seen.base..];
+        let known = &self.skim.names[seen.marks.base..];
         let found = maybe
             && if seen.escapes {
                 known.iter().any(|k| Text::of(k).decode() == name.decode())
             } else {
                 known.contains(&name.raw)
             };
-        if known.len() == COMPARED_MEMBERS_MAX {
+        if known.len() == NAMES_MAX {
             let mut many: HashSet<Cow<'a, [u8]>, RandomState> =
                 known.iter().map(|k| Text::of(k).decode()).collect();
             many.insert(name.decode());
-            seen.many = Some(many);
+            seen.many = Some(Box::new(many));
         }
-        self.names.push(name.raw);
+        self.skim.names.push(name.raw);
         found
     }
 }

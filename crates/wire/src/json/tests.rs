@@ -273,6 +273,11 @@ proptest! {
     }
 
     #[test]
+    fn the_quick_pass_agrees_with_the_cursor(bytes in mutated()) {
+        skip::tests::both_agree(&bytes, 4);
+    }
+
+    #[test]
     fn walking_agrees_with_scanning(bytes in mutated()) {
         if let Ok((value, _)) = check(&bytes, 128) {
             let mut elements = Vec::new();

@@ -53,7 +53,7 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 #[inline]
 pub(crate) fn plain_end(bytes: &[u8], at: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    let at = match super::sse2::plain_end(bytes, at) {
+    let at = match super::vector::plain_end(bytes, at) {
         Ok(end) => return end,
         Err(rest) => rest,
     };

@@ -1,16 +1,31 @@
-//! Goal: the quick pass and the cursor agree on every text. Method: a table of odd values, and
-//! every recorded text damaged at many places, through both.
+//! Goal: the quick pass and the cursor agree on every text. Method: a table of odd values, a long
+//! text damaged at many places, and random texts (`json/tests.rs`), through both.
 
 use super::*;
-use crate::json::Scan;
+#[cfg(target_arch = "x86_64")]
+use crate::json::vector;
+use crate::json::{DEPTH_CEILING, Scan};
 
-fn both_agree(text: &[u8], depth: usize) {
-    let mut scan = Scan::new(text, depth);
-    let slow = scan.value().ok().map(|_| scan.at());
-    let first = past_space(text, 0);
-    let quick =
-        if text.starts_with(b"\xef\xbb\xbf") { None } else { end_of_value(text, first, depth) };
-    assert_eq!(quick, slow, "{}", String::from_utf8_lossy(text));
+/// Both must say the same of values of which no names are looked at. Where they are, the quick pass
+/// may give up, but must then have left no trace.
+pub(in crate::json) fn both_agree(text: &[u8], depth: usize) {
+    for names_depth_max in [0, 1, DEPTH_CEILING] {
+        let mut scan = Scan::shallow(text, depth, names_depth_max);
+        scan.careful = true;
+        let slow = scan.value().ok().map(|_| scan.at());
+        let mut skim = Skim::new(text, depth, names_depth_max);
+        let quick = skim.end_of_value(past_space(text, 0), 0);
+        let shown = String::from_utf8_lossy(text);
+        if quick.is_some() || names_depth_max == 0 {
+            assert_eq!(quick, slow, "{shown}");
+        }
+        let repeated = quick.and(scan.take_repeated());
+        assert_eq!(skim.repeated, repeated, "{shown}");
+        assert_eq!(skim.names.len(), 0, "{shown}");
+        // And what gave up is passed all the same.
+        let mut scan = Scan::shallow(text, depth, names_depth_max);
+        assert_eq!(scan.value().ok().map(|_| scan.at()), slow, "{shown}");
+    }
 }
 
 #[test]
@@ -54,6 +69,11 @@ fn odd_values_are_passed_alike() {
         "[[[[[1]]]]]",
         "[[[[[[1]]]]]]",
         "{\"a\":{\"b\":[{}]}}",
+        "{\"a\":1,\"a\":2}",
+        "{\"a\":{\"b\":1,\"b\":2}}",
+        "{\"a\":{\"b\":1,\"b\":x}}",
+        "{\"a\":{\"b\":1},\"a\":2}",
+        "{\"a\":1,\"\\u0061\":2}",
     ];
     for value in values {
         both_agree(value.as_bytes(), 5);
@@ -84,6 +104,48 @@ fn damaged_texts_are_passed_alike() {
 }
 
 #[test]
+fn plain_values_are_not_left_to_the_cursor() {
+    let names = |count: usize| {
+        let members: Vec<String> = (0..count).map(|i| format!("\"n{i}\":[{i}]")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    for (text, quick) in [
+        (names(NAMES_MAX), true),
+        (names(NAMES_MAX + 1), false),
+        (format!("[{}]", vec![names(20); 50].join(" , ")), true),
+        (r#"{"to":"0xab","data":"é\n"}"#.to_owned(), true),
+        (r#"{"\u0061":1}"#.to_owned(), false),
+    ] {
+        let mut skim = Skim::new(text.as_bytes(), 8, DEPTH_CEILING);
+        assert_eq!(skim.end_of_value(0, 0), quick.then_some(text.len()), "{text}");
+        both_agree(text.as_bytes(), 8);
+    }
+}
+
+#[test]
+fn blocks_have_a_bit_for_each_odd_byte() {
+    for first in 0..=255u8 {
+        let bytes: Vec<u8> =
+            (0..300).map(|at: u32| (at as u8).wrapping_mul(37).wrapping_add(first) % 251).collect();
+        for at in (0..=300).step_by(7) {
+            for length in [0, 1, 63, 64, 65, 100, 128, 300] {
+                let run = &bytes[..length];
+                let expected = portable::odd_block(run, at);
+                assert_eq!(odd_block(run, at), expected, "{at} {run:?}");
+                #[cfg(target_arch = "x86_64")]
+                assert_eq!(vector::odd_block_baseline(run, at), expected, "{at} {run:?}");
+            }
+        }
+    }
+    for length in [0, 1, 63, 64, 65, 127, 128, 130] {
+        let run = vec![b'a'; length];
+        for at in 0..=length {
+            assert_eq!(Skim::new(&run, 1, 1).next_odd(at), length, "{at} of {length}");
+        }
+    }
+}
+
+#[test]
 fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
     for length in 0..70usize {
         for odd in 0..=255u8 {
@@ -94,6 +156,7 @@ fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
             let plain = !matches!(odd, b'"' | b'\\' | 0..0x20 | 0x80..);
             let end = if plain { length + 21 } else { length };
             assert_eq!(text::plain_end(&run, 0), end, "{odd} at {length}");
+            assert_eq!(Skim::new(&run, 1, 1).next_odd(0), end, "{odd} at {length}");
         }
     }
 }
