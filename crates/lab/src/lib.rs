@@ -2,7 +2,7 @@
 //! at sockets and imports neither the gateway nor the index.
 //!
 //! Reading order: `plan` (what is asked), `run` (the steps of a run, in order), `rules` (decisions),
-//! `record` (what is counted), `result` (what a run ends with).
+//! `record` (what is counted), `host` (what is watched meanwhile), `result` (what a run ends with).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod plan;
@@ -20,3 +20,5 @@ pub mod result;
 pub mod capacity;
 
 pub mod compare;
+
+pub mod host;

@@ -53,6 +53,9 @@ pub struct RunResult {
     pub wire: WireFacts,
     /// What was watched on hosts, by sample.
     pub host: Vec<HostSample>,
+    /// What could be watched on hosts, and what it comes to over the run.
+    #[serde(default)]
+    pub watched: HostFacts,
     /// What saturated first, if a threshold failed or a search ended.
     pub bottleneck: Option<Finding>,
 }
@@ -340,6 +343,70 @@ pub struct HostSample {
     /// Metric names (`cpu_user`, `psi_io_some`, `process.geth.cpu`, …) with their values, sorted by
     /// name; the names and units are listed in docs/measuring.md.
     pub values: Vec<(String, f64)>,
+}
+
+/// What could be watched on hosts, and what it comes to over the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Whether the target's address is one of this host's.
+    pub target_local: bool,
+    /// Whether a node-exporter told of the target's host.
+    pub exporter: bool,
+    /// Logical cores of this host.
+    pub cores: f64,
+    /// Cores that the target's processes may use, by their affinity and their cgroup's quota; none if
+    /// no process of the target was found.
+    pub target_cores: Option<f64>,
+    /// Watched processes, this one first.
+    pub processes: Vec<ProcessFacts>,
+    /// What could not be read, one sentence each: a rule that needs it cannot decide.
+    pub missing: Vec<String>,
+    /// Share of one core that watching took.
+    pub cost: f64,
+}
+
+impl HostFacts {
+    /// Fills [`ProcessFacts::cpu_ms_per_request`] from the number of HTTP requests of the run.
+    pub fn per_request(&mut self, requests: u64) {
+        for process in &mut self.processes {
+            #[expect(clippy::cast_precision_loss)]
+            let each = process.cpu * 1_000.0 / requests as f64;
+            process.cpu_ms_per_request = (requests > 0).then_some(each);
+        }
+    }
+}
+
+/// One watched process, or several of one name and role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// As in the metrics `process.NAME.…` and `cgroup.NAME.…`.
+    pub name: String,
+    /// Why it is watched.
+    pub role: ProcessRole,
+    /// Process ids, those that have ended left out unless all have.
+    pub pids: Vec<u32>,
+    /// CPU seconds, user and system, from the start of the run.
+    pub cpu: f64,
+    /// CPU milliseconds per HTTP request of the run.
+    pub cpu_ms_per_request: Option<f64>,
+    /// Largest resident memory.
+    pub memory_bytes_max: f64,
+    /// Whether one of them ended, or began, while it was watched.
+    pub restarted: bool,
+}
+
+/// Why a process is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessRole {
+    /// This process, which makes the load.
+    Generator,
+    /// It listens at the target's address, or is a child of what does.
+    Target,
+    /// The target is connected to it.
+    Upstream,
+    /// The plan names it.
+    Watched,
 }
 
 /// What saturated first, with its evidence.

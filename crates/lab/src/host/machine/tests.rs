@@ -1,0 +1,78 @@
+//! Goal: shares add up and what the kernel does oddly does not show. Method: counters made by hand,
+//! and this machine's own.
+
+use std::time::Duration;
+
+use super::*;
+
+fn values(before: States, now: States) -> Vec<(String, f64)> {
+    let mut values = Values::default();
+    now.since(&before).put(&mut values);
+    values.sample(0.0, "x").values
+}
+
+fn get(values: &[(String, f64)], name: &str) -> f64 {
+    values.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1
+}
+
+#[test]
+fn states_are_shares_of_all_cores() {
+    let before = States { user: 100.0, idle: 1_000.0, ..States::default() };
+    let now = States { user: 130.0, idle: 1_050.0, iowait: 20.0, ..States::default() };
+    let values = values(before, now);
+    assert_eq!(get(&values, "cpu_user"), 0.3);
+    assert_eq!(get(&values, "cpu_iowait"), 0.2);
+    assert!((get(&values, "cpu_busy") - 0.3).abs() < 1e-9, "waiting for IO is idle time");
+}
+
+#[test]
+fn iowait_that_falls_is_no_negative_share() {
+    let before = States { user: 0.0, idle: 0.0, iowait: 50.0, ..States::default() };
+    let now = States { user: 10.0, idle: 10.0, iowait: 40.0, ..States::default() };
+    let values = values(before, now);
+    assert_eq!(get(&values, "cpu_iowait"), 0.0);
+    assert_eq!(get(&values, "cpu_busy"), 0.5);
+}
+
+#[test]
+fn stalls_are_a_share_of_time() {
+    let mut values = Values::default();
+    let time = Duration::from_millis(250);
+    put_stalls(&mut values, "psi_io", (300_000.0, 130_000.0), (200_000.0, 130_000.0), time);
+    let values = values.sample(0.0, "x").values;
+    assert!((get(&values, "psi_io_some") - 0.4).abs() < 1e-9);
+    assert_eq!(get(&values, "psi_io_full"), 0.0);
+}
+
+#[test]
+fn guest_time_is_not_counted_twice() {
+    let line = "cpu  100 0 0 100 0 0 0 0 100 0\n";
+    let text = format!(
+        "{line}cpu0 100 0 0 100 0 0 0 0 100 0\nintr 1\nctxt 2\nbtime 3\nprocesses 4\nprocs_running 1\nprocs_blocked 0\n"
+    );
+    let info = procfs::LocalSystemInfo;
+    let kernel =
+        <KernelStats as procfs::FromBufReadSI>::from_buf_read(text.as_bytes(), &info).unwrap();
+    assert_eq!(States::of(&kernel.total).busy(), Some(0.5));
+}
+
+#[test]
+fn this_machine_tells_of_itself() {
+    let mut machine = Machine::new();
+    let start = Instant::now();
+    machine.sample(start, &mut Values::default());
+    let mut values = Values::default();
+    // Ticks are 10 ms long: without work in between all shares would be of nothing.
+    while start.elapsed() < Duration::from_millis(60) {
+        std::hint::spin_loop();
+    }
+    machine.sample(Instant::now(), &mut values);
+    let values = values.sample(0.0, "x").values;
+    let names = ["cpu_user", "cpu_nice", "cpu_system", "cpu_idle", "cpu_iowait"];
+    let more = ["cpu_irq", "cpu_softirq", "cpu_steal"];
+    let sum: f64 = names.iter().chain(&more).map(|name| get(&values, name)).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{sum}: {values:?}");
+    assert!(get(&values, "cpu_busy") > 0.0, "{values:?}");
+    assert!(get(&values, "memory_available_share") > 0.0);
+    assert!(get(&values, "runnable") >= 1.0);
+}

@@ -1,0 +1,31 @@
+//! Goal: what is dear is read less often. Method: readings with made-up times.
+
+use super::*;
+
+#[test]
+fn a_dear_reading_waits_longer() {
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut pace = Pace::new(Duration::from_millis(250), 200);
+    assert!(pace.due(start), "at first it is");
+    pace.took(start, at(1));
+    assert!(!pace.due(at(249)));
+    assert!(pace.due(at(250)), "200 ms of cost is less than the interval");
+    pace.took(at(250), at(260));
+    assert!(!pace.due(at(2_200)));
+    assert!(pace.due(at(2_250)), "10 ms cost 2 s of waiting");
+    pace.took(at(3_000), at(13_000));
+    assert!(pace.due(at(63_000)), "but never more than a minute");
+}
+
+#[test]
+fn cost_is_a_share_of_time() {
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut cost = Cost::default();
+    cost.add(start, at(2));
+    assert_eq!(cost.share(), None);
+    cost.add(at(250), at(252));
+    cost.add(at(498), at(500));
+    assert!((cost.share().unwrap() - 0.012).abs() < 1e-9);
+}

@@ -1,0 +1,42 @@
+//! Goal: bounded, whole in time, right in the mean. Method: long made-up runs.
+
+use super::*;
+
+fn sample(at: f64, host: &str, values: &[(&str, f64)]) -> HostSample {
+    let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    HostSample { at, host: host.to_owned(), values }
+}
+
+#[test]
+fn a_long_run_stays_bounded_and_whole() {
+    let mut kept = Kept::new(64);
+    for index in 0..10_000_u32 {
+        let at = f64::from(index);
+        kept.push(sample(at, "generator", &[("x", at), ("y", 1.0)]));
+        kept.push(sample(at, "target", &[("x", -at)]));
+        let samples = kept.samples();
+        if index % 97 == 0 {
+            assert!(samples.len() <= 130, "{}", samples.len());
+            assert_eq!(samples.last().unwrap().at, at, "the newest is in it");
+        }
+    }
+    let mine: Vec<_> =
+        kept.samples().into_iter().filter(|sample| sample.host == "generator").collect();
+    assert!(mine.len() >= 32, "{}", mine.len());
+    assert!(mine.windows(2).all(|pair| pair[0].at < pair[1].at));
+    for pair in mine.windows(2) {
+        // Each is the mean of what lies between its neighbour and itself.
+        let middle = (pair[0].at + 1.0 + pair[1].at) / 2.0;
+        assert!((pair[1].values[0].1 - middle).abs() < 1e-6, "{pair:?}");
+        assert_eq!(pair[1].values[1].1, 1.0);
+    }
+}
+
+#[test]
+fn a_value_that_only_one_has_stays() {
+    let first = sample(1.0, "generator", &[("a", 1.0), ("b", 4.0)]);
+    let second = sample(2.0, "generator", &[("b", 10.0), ("c", 3.0)]);
+    let merged = merge(first, 2, second, 1);
+    let expected = sample(2.0, "generator", &[("a", 1.0), ("b", 6.0), ("c", 3.0)]);
+    assert_eq!(merged, expected);
+}
