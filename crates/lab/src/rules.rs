@@ -1,4 +1,6 @@
 //! Decisions as pure functions and small state machines: what is known goes in, what to do comes
 //! out. No clock, socket, thread, randomness or file; `now` and seeds are arguments.
 
+pub mod statistics;
+
 pub mod threshold;

@@ -1,0 +1,245 @@
+//! Against published values and against what is known of made-up series. A test names its source.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::ranks::{holm, mann_whitney, shift, trend};
+use super::resample::{median_ratio, paired, signs};
+use super::series::{batch_means, effective_count, estimate, lag_one, mser5, settled};
+use super::welch::{Estimate, difference};
+use super::{median, median_interval, quantile_ranks};
+
+fn near(found: f64, expected: f64, tolerance: f64) {
+    assert!((found - expected).abs() <= tolerance, "{found} is not {expected} ± {tolerance}");
+}
+
+fn normal(random: &mut StdRng) -> f64 {
+    // Box and Muller 1958.
+    let (u, v): (f64, f64) = (random.random(), random.random());
+    (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// A first-order autoregressive series of variance 1.
+fn autoregressive(random: &mut StdRng, count: usize, rho: f64) -> Vec<f64> {
+    let mut value = normal(random);
+    let scale = (1.0 - rho * rho).sqrt();
+    let mut step = || {
+        value = rho * value + scale * normal(random);
+        value
+    };
+    (0..count).map(|_| step()).collect()
+}
+
+/// Conover, table of the binomial: ranks 1 and 6 of 6, 2 and 9 of 10, 6 and 15 of 20.
+#[test]
+fn the_median_has_the_published_ranks() {
+    let to = |count: usize| -> Vec<f64> { (1..=count).map(|value| value as f64).collect() };
+    let ranks = |count| median_interval(&to(count)).map(|found| (found.low, found.high));
+    assert_eq!(ranks(5), None);
+    assert_eq!(ranks(6), Some((1.0, 6.0)));
+    assert_eq!(ranks(10), Some((2.0, 9.0)));
+    assert_eq!(ranks(20), Some((6.0, 15.0)));
+    assert_eq!(median(&to(6)), Some(3.5));
+    assert_eq!(median(&[]), None);
+}
+
+/// np ± 1.96·sqrt(np(1−p)): 9,900 ± 19.5 of 10,000; 990 ± 6.2 of 1,000.
+#[test]
+fn quantile_ranks_are_the_closed_form() {
+    assert_eq!(quantile_ranks(10_000, 0.99), (9_880, 9_920));
+    assert_eq!(quantile_ranks(1_000, 0.99), (983, 997));
+    assert_eq!(quantile_ranks(0, 0.99), (1, 1));
+    assert_eq!(quantile_ranks(10, 0.999), (9, 10));
+}
+
+/// Hollander & Wolfe 1973, p. 69, as in R's `wilcox.test`: W = 35, one-sided 0.1272.
+#[test]
+fn mann_whitney_gives_the_textbook_chance() {
+    let x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
+    let y = [1.15, 0.88, 0.90, 0.74, 1.21];
+    let found = mann_whitney(&x, &y).unwrap();
+    assert_eq!(found.statistic, 35.0);
+    near(found.p, 2.0 * 0.1272, 2e-4);
+}
+
+/// The smallest two-sided chances: 0.1 for 3, 0.029 for 4, 0.008 for 5 values each; and the
+/// critical values of the usual table: U of 2 for 5 and 5, 13 for 8 and 8, 23 for 10 and 10.
+#[test]
+fn mann_whitney_reaches_what_tables_say() {
+    let apart = |count: usize| {
+        let a: Vec<f64> = (0..count).map(|value| value as f64).collect();
+        let b: Vec<f64> = a.iter().map(|value| value + 100.0).collect();
+        mann_whitney(&a, &b).unwrap().p
+    };
+    near(apart(3), 0.1, 1e-9);
+    near(apart(4), 2.0 / 70.0, 1e-9);
+    near(apart(5), 2.0 / 252.0, 1e-9);
+    for (count, critical) in [(5, 2), (8, 13), (10, 23)] {
+        // The interval's rank is the critical value plus one.
+        let values: Vec<f64> = (0..count).map(f64::from).collect();
+        let shifted: Vec<f64> = values.iter().map(|value| value * 1000.0).collect();
+        let interval = shift(&values, &shifted).unwrap().1.unwrap();
+        let mut all: Vec<f64> =
+            shifted.iter().flat_map(|y| values.iter().map(move |x| y - x)).collect();
+        all.sort_by(f64::total_cmp);
+        assert_eq!(interval.low, all[critical]);
+    }
+    assert_eq!(shift(&[1.0, 2.0, 3.0], &[7.0, 8.0, 9.0]).unwrap().1, None);
+}
+
+#[test]
+fn ties_and_many_values_agree_with_each_other() {
+    assert_eq!(mann_whitney(&[1.0; 5], &[1.0; 5]).unwrap().p, 1.0);
+    assert_eq!(mann_whitney(&[1.0; 60], &[1.0; 60]).unwrap().p, 1.0);
+    assert_eq!(mann_whitney(&[], &[1.0]), None);
+    // 25 and 25 are exact, 26 and 25 are not: the step between them must be small.
+    let mut random = StdRng::seed_from_u64(4);
+    let a: Vec<f64> = (0..25).map(|_| (normal(&mut random) * 4.0).round()).collect();
+    let b: Vec<f64> = (0..25).map(|_| (normal(&mut random) * 4.0 + 2.0).round()).collect();
+    let exact = mann_whitney(&a, &b).unwrap().p;
+    let longer: Vec<f64> = b.iter().copied().chain([median(&b).unwrap()]).collect();
+    near(mann_whitney(&a, &longer).unwrap().p, exact, 0.02);
+}
+
+/// R: `p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")`.
+#[test]
+fn holm_corrects_as_published() {
+    let found = holm(&[0.01, 0.04, 0.03, 0.005]);
+    for (found, expected) in found.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+        near(*found, expected, 1e-12);
+    }
+    assert!(holm(&[]).is_empty());
+}
+
+/// Student's sleep data (1908), as in R's `t.test`: t = −1.8608, df = 17.776, p = 0.07939, interval
+/// −3.365 to 0.205 of first minus second.
+#[test]
+fn welch_gives_the_textbook_interval() {
+    let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+    let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+    let found = difference(Estimate::of(&two).unwrap(), Estimate::of(&one).unwrap());
+    near(found.freedom, 17.776, 1e-3);
+    near(found.p, 0.07939, 1e-5);
+    near(found.interval.low, -3.365_483, 1e-5);
+    near(found.interval.high, 0.205_483, 1e-5);
+}
+
+#[test]
+fn welch_without_any_spread_is_certain() {
+    let of = |value| Estimate { mean: value, variance: 0.0, freedom: 3.0 };
+    assert_eq!(difference(of(2.0), of(2.0)).p, 1.0);
+    assert_eq!(difference(of(2.0), of(3.0)).p, 0.0);
+}
+
+/// Kendall 1975; R's `cor.test` on the same nine pairs gives the exact 0.1194.
+#[test]
+fn trend_is_near_the_exact_chance() {
+    // Quality of tuna by lightness, in the order of lightness (Hollander & Wolfe 1973, p. 187).
+    let found = trend(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
+    assert_eq!(found.statistic, 16.0);
+    near(found.p, 0.1194, 0.003);
+    assert!(trend(&(0..8).map(f64::from).collect::<Vec<_>>()).unwrap().p < 0.001);
+    assert_eq!(trend(&[5.0; 8]).unwrap().p, 1.0);
+    assert_eq!(trend(&[1.0, 2.0, 3.0]), None);
+}
+
+/// The interval must hold the true ratio in about 95 % of cases, for a skewed distribution too.
+#[test]
+fn the_bootstrap_covers() {
+    let mut random = StdRng::seed_from_u64(1);
+    let mut held = 0;
+    for _ in 0..100 {
+        let mut draw = |scale: f64| -> Vec<f64> {
+            (0..25).map(|_| scale * normal(&mut random).exp()).collect()
+        };
+        let (a, b) = (draw(1.0), draw(1.3));
+        let mut bits = StdRng::seed_from_u64(2);
+        let found = median_ratio(&a, &b, &mut || bits.random()).unwrap();
+        held += usize::from(found.low <= 1.3 && 1.3 <= found.high);
+    }
+    assert!((88..=100).contains(&held), "{held} of 100");
+    assert_eq!(median_ratio(&[1.0, 0.0, 1.0, 1.0], &[1.0; 4], &mut || 0), None);
+}
+
+#[test]
+fn pairs_see_through_a_drift_that_both_share() {
+    let mut random = StdRng::seed_from_u64(5);
+    // Each pair drifts by far more than the 5 % between its two runs.
+    let differences: Vec<f64> = (0..12).map(|_| 0.05 + 0.01 * normal(&mut random)).collect();
+    let found = paired(&differences, 2, &mut || random.random()).unwrap();
+    assert!(found.low > 0.04 && found.high < 0.06, "{found:?}");
+    assert_eq!(paired(&differences[..5], 1, &mut || 0), None);
+}
+
+/// Darwin's maize, in Fisher 1935, section 21: 1,726 of 32,768 ways: p = 0.0527.
+#[test]
+fn signs_give_fishers_own_chance() {
+    let darwin =
+        [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
+    near(signs(&darwin, &mut || 0).unwrap(), 1726.0 / 32768.0, 1e-12);
+    let mut random = StdRng::seed_from_u64(6);
+    let twice: Vec<f64> = darwin.iter().chain(&darwin).copied().collect();
+    assert!(signs(&twice, &mut || random.random()).unwrap() < 0.02);
+    assert_eq!(signs(&[], &mut || 0), None);
+}
+
+/// A first-order series of correlation ρ is worth n(1−ρ)/(1+ρ): a third at 0.5, a ninth at 0.8.
+#[test]
+fn dependent_values_count_less() {
+    let mut random = StdRng::seed_from_u64(7);
+    for (rho, share) in [(0.0, 1.0), (0.5, 1.0 / 3.0), (0.8, 1.0 / 9.0)] {
+        let series = autoregressive(&mut random, 4000, rho);
+        near(lag_one(&series), rho, 0.05);
+        near(effective_count(&series) / 4000.0, share, 0.1 * share.max(0.5));
+    }
+    assert_eq!(effective_count(&[1.0, 2.0]), 2.0);
+}
+
+/// The estimate's interval must hold the true mean in at least 93 % of short dependent series, where
+/// a plain standard error holds it in about half.
+#[test]
+fn the_mean_of_a_dependent_series_is_uncertain_enough() {
+    let mut random = StdRng::seed_from_u64(8);
+    let (mut held, mut plain, mut judged) = (0, 0, 0);
+    let zero = Estimate { mean: 0.0, variance: 0.0, freedom: 1e9 };
+    for _ in 0..400 {
+        let series = autoregressive(&mut random, 60, 0.7);
+        let covers = |estimate| {
+            let found = difference(zero, estimate);
+            usize::from(found.interval.low <= 0.0 && 0.0 <= found.interval.high)
+        };
+        plain += covers(Estimate::of(&series).unwrap());
+        if let Some(found) = estimate(&series) {
+            judged += 1;
+            held += covers(found);
+        }
+    }
+    assert!(judged > 300, "{judged}");
+    assert!(held * 100 >= judged * 93, "{held} of {judged}");
+    assert!(plain < 300, "{plain}");
+    assert!(estimate(&[1.0; 19]).is_none());
+}
+
+#[test]
+fn batches_are_of_the_newest_values() {
+    assert_eq!(batch_means(&[100.0, 1.0, 3.0, 5.0, 7.0], 2), [2.0, 6.0]);
+    assert!(batch_means(&[1.0], 2).is_empty());
+    assert!(batch_means(&[1.0], 0).is_empty());
+}
+
+#[test]
+fn a_planted_warm_up_is_cut() {
+    let mut random = StdRng::seed_from_u64(9);
+    let mut series: Vec<f64> = (0..300).map(|_| 10.0 + 0.1 * normal(&mut random)).collect();
+    for (place, value) in series.iter_mut().take(20).enumerate() {
+        *value += 20.0 - place as f64;
+    }
+    let cut = mser5(&series).unwrap();
+    assert!((15..=30).contains(&cut), "{cut}");
+    let rising: Vec<f64> = (0..100).map(f64::from).collect();
+    assert_eq!(mser5(&rising), None, "what never settles has no warm-up");
+    assert_eq!(mser5(&[1.0; 4]), None);
+    let from = settled(&series, 5, 0.02).unwrap();
+    assert!((10..=25).contains(&from), "{from}");
+    assert_eq!(settled(&rising, 5, 0.001), None);
+}

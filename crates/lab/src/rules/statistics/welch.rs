@@ -1,0 +1,59 @@
+//! Differences of means under a normal distribution, for where there are too few values for ranks.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::{CONFIDENCE, Interval, mean, variance};
+
+/// A mean, how uncertain it is, and on how many independent values that rests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Variance of the mean, not of the values.
+    pub variance: f64,
+    /// Degrees of freedom of that variance; above 0.
+    pub freedom: f64,
+}
+
+impl Estimate {
+    /// Of independent values; none for fewer than two.
+    pub fn of(values: &[f64]) -> Option<Estimate> {
+        let count = values.len() as f64;
+        let variance = variance(values)? / count;
+        Some(Estimate { mean: mean(values)?, variance, freedom: count - 1.0 })
+    }
+}
+
+/// A difference of two means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// Second minus first.
+    pub difference: f64,
+    /// 95 % interval.
+    pub interval: Interval,
+    /// Two-sided chance of such a difference if there is none.
+    pub p: f64,
+    /// Degrees of freedom.
+    pub freedom: f64,
+}
+
+/// Second minus first mean by Welch's unequal variances (Welch 1947, degrees of freedom after
+/// Satterthwaite 1946). Where neither varies at all, any difference is certain.
+pub fn difference(a: Estimate, b: Estimate) -> Difference {
+    let difference = b.mean - a.mean;
+    let variance = a.variance + b.variance;
+    if variance <= 0.0 {
+        let interval = Interval { low: difference, high: difference };
+        let p = if difference == 0.0 { 1.0 } else { 0.0 };
+        return Difference { difference, interval, p, freedom: a.freedom + b.freedom };
+    }
+    let parts = a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom;
+    // Below one degree the interval has no bound that means anything.
+    let freedom = (variance.powi(2) / parts).max(1.0);
+    let student = StudentsT::new(0.0, 1.0, freedom).expect("scale and freedom are positive");
+    let error = variance.sqrt();
+    let reach = student.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
+    let interval = Interval { low: difference - reach, high: difference + reach };
+    let p = 2.0 * student.sf((difference / error).abs());
+    Difference { difference, interval, p, freedom }
+}
