@@ -1,0 +1,347 @@
+//! The search for the highest rate that keeps the objectives: which probe comes next, and what all
+//! of them together say.
+//!
+//! Pure: the whole state is the history of probes, so a search can be repeated from its record. It
+//! doubles from the first rate until one fails, bisects, repeats both sides of the boundary until a
+//! majority decides, and ends with a long run at the highest pass. A probe in which the generator
+//! was the limit, or whose numbers may not be believed, counts as neither pass nor fail. After each
+//! failed probe a baseline at a low rate shows whether the target came back to itself.
+//!
+//! What makes a probe pass is in `judge`; runs are started by `capacity.rs`.
+
+mod estimate;
+pub mod judge;
+mod levels;
+
+use crate::capacity::{Boundary, End, Judged, Kind};
+use levels::{Levels, Standing};
+
+pub use estimate::{Estimate, estimate};
+
+/// What a search is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// First rate; above 0.
+    pub rate_start: f64,
+    /// Never above this rate; at least `rate_start`.
+    pub rate_max: f64,
+    /// Rate of baselines; above 0.
+    pub rate_baseline: f64,
+    /// Relative width at which the interval is narrow enough; above 0.
+    pub precision: f64,
+    /// Probes at each side of the boundary, of which a majority decides; at least 1.
+    pub repeats: usize,
+    /// Whether the highest pass is confirmed by a soak.
+    pub soak: bool,
+}
+
+/// One probe that was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// What it was for.
+    pub kind: Kind,
+    /// What was asked for; exactly as [`next`] gave it.
+    pub rate: f64,
+    /// What became of it.
+    pub judged: Judged,
+    /// How far within the nearest limit (above 0) or outside, as a share of it.
+    pub margin: Option<f64>,
+    /// How the target answered; compared among baselines.
+    pub health: Health,
+    /// How many times the wait of the settings was waited before it.
+    pub drains: u32,
+}
+
+/// How a target answers at a low rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Health {
+    /// Median time from the real send, in milliseconds.
+    pub p50_ms: f64,
+    /// Failed calls / calls.
+    pub failed_share: f64,
+}
+
+impl Health {
+    /// Half as slow again is beyond what a median moves by chance; a fifth of a millisecond beside
+    /// it keeps the jitter of very fast targets out.
+    const SLOWER: f64 = 1.5;
+    const SLOWER_MS: f64 = 0.2;
+    const FAILED_MORE: f64 = 0.01;
+
+    /// Whether it is clearly worse than `other`.
+    fn worse_than(&self, other: &Health) -> bool {
+        self.p50_ms > other.p50_ms * Self::SLOWER + Self::SLOWER_MS
+            || self.failed_share > other.failed_share + Self::FAILED_MORE
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// A probe.
+    Probe {
+        /// What it is for.
+        kind: Kind,
+        /// Iterations per second.
+        rate: f64,
+        /// How many times the wait of the settings comes before it.
+        drains: u32,
+    },
+    /// Nothing: it is over.
+    End(End),
+}
+
+/// Longest wait for a target to come back, as powers of two of the drain: twice, four and eight
+/// times, then it counts as changed.
+const WAITS_MAX: u32 = 3;
+/// How far down the first rate is halved if it fails: to 1/64 of it.
+const HALVINGS_MAX: i32 = 6;
+/// Where the generator is the limit, the interval need not be narrower than this: what it tells of
+/// is the generator.
+const LIMITED_PRECISION: f64 = 0.1;
+/// Soaks before the search gives up to find one that holds.
+const SOAKS_MAX: usize = 3;
+/// Least step down after a soak that failed.
+const SOAK_STEP: f64 = 0.05;
+
+/// Which probe comes next after these, in the order in which they were made.
+pub fn next(settings: &Settings, history: &[Probe]) -> Step {
+    if let Some(step) = baseline_first(settings, history) {
+        return step;
+    }
+    let levels = Levels::of(history);
+    if judged_count(history) >= probes_max(settings) {
+        return Step::End(End::ProbesMax);
+    }
+    if let Some(rate) = levels.contradicted(settings.repeats) {
+        return probe(Kind::Repeat, rate);
+    }
+    if let Some(rate) = levels.once_invalid() {
+        return probe(Kind::Repeat, rate);
+    }
+    match (levels.highest_pass(), levels.upper()) {
+        (None, None) => probe(Kind::Climb, rounded(settings.rate_start)),
+        (None, Some(_)) => down(settings, &levels),
+        (Some(pass), None) if pass < settings.rate_max => {
+            probe(Kind::Climb, rounded(2.0 * pass).min(settings.rate_max))
+        }
+        (Some(pass), upper) => narrow(settings, &levels, pass, upper, history),
+    }
+}
+
+/// The first thing ever, and the thing to do after an overload, until the target is itself again.
+fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
+    let baseline =
+        |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
+    let Some(last) = history.last() else { return Some(baseline(0)) };
+    let known = patience(history);
+    if last.kind != Kind::Baseline {
+        return (last.judged != Judged::Pass).then(|| baseline(known));
+    }
+    let waits = trailing_worse(history);
+    (1..=WAITS_MAX).contains(&waits).then(|| baseline(known.max(1 << waits)))
+}
+
+/// How many baselines at the end of the history are worse than the one that they are held against.
+fn trailing_worse(history: &[Probe]) -> u32 {
+    let Some(normal) = normal(history) else { return 0 };
+    let from_end = history.iter().rev().take_while(|probe| probe.kind == Kind::Baseline);
+    let worse = from_end.take_while(|probe| believed(probe) && probe.health.worse_than(&normal));
+    u32::try_from(worse.count()).unwrap_or(u32::MAX)
+}
+
+/// Whether a baseline's figures may be compared.
+fn believed(baseline: &Probe) -> bool {
+    matches!(baseline.judged, Judged::Pass | Judged::Fail)
+}
+
+/// What baselines are held against: the first one, or, once the target was given up on, what it
+/// was like then. So a lasting change is waited for only once.
+fn normal(history: &[Probe]) -> Option<Health> {
+    let mut normal: Option<Health> = None;
+    let mut waits = 0;
+    for probe in history {
+        let compared = probe.kind == Kind::Baseline && believed(probe);
+        let worse = normal.is_some_and(|health| probe.health.worse_than(&health));
+        waits = if compared && worse { waits + 1 } else { 0 };
+        if compared && (normal.is_none() || waits > WAITS_MAX) {
+            normal = Some(probe.health);
+        }
+    }
+    normal
+}
+
+/// How many drains an overload took so far until the target was itself again; at least one.
+fn patience(history: &[Probe]) -> u32 {
+    let normal = normal(history).unwrap_or_default();
+    let itself = |probe: &&Probe| {
+        probe.kind == Kind::Baseline && believed(probe) && !probe.health.worse_than(&normal)
+    };
+    history.iter().filter(itself).map(|probe| probe.drains).max().unwrap_or(1).max(1)
+}
+
+/// Below the lowest rate that was tried, until one passes.
+fn down(settings: &Settings, levels: &Levels) -> Step {
+    let lowest = levels.lowest().unwrap_or(settings.rate_start);
+    if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
+        return probe(Kind::Climb, rounded(lowest / 2.0));
+    }
+    match (levels.lowest_fail(), levels.ceiling()) {
+        (None, Some((_, Standing::Limited))) => Step::End(End::ClientLimited),
+        (None, _) => Step::End(End::Invalid),
+        (Some(_), _) => Step::End(End::NothingPassed),
+    }
+}
+
+/// Between a pass and what is above it: bisect, repeat, soak.
+fn narrow(
+    settings: &Settings,
+    levels: &Levels,
+    pass: f64,
+    upper: Option<f64>,
+    history: &[Probe],
+) -> Step {
+    if let Some(step) = soaked(settings, history) {
+        return step;
+    }
+    let fail = levels.lowest_fail();
+    let limited = upper.is_some() && upper != fail;
+    let width =
+        if limited { settings.precision.max(LIMITED_PRECISION) } else { settings.precision };
+    if let Some(upper) = upper {
+        let middle = rounded(f64::midpoint(pass, upper));
+        if (upper - pass) / pass > width && middle > pass && middle < upper {
+            return probe(Kind::Bisect, middle);
+        }
+    }
+    let open = [Some(pass), fail.filter(|_| !limited)].into_iter().flatten();
+    if let Some(rate) = open.into_iter().find(|rate| !levels.decided(*rate, settings.repeats)) {
+        return probe(Kind::Repeat, rate);
+    }
+    if settings.soak {
+        return probe(Kind::Soak, pass);
+    }
+    Step::End(reason(levels, upper))
+}
+
+/// What follows once there was a soak: another one lower if it failed, else the end.
+fn soaked(settings: &Settings, history: &[Probe]) -> Option<Step> {
+    let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
+    let last = soaks.last()?;
+    let levels = Levels::of(history);
+    if last.judged == Judged::Fail && soaks.len() < SOAKS_MAX {
+        let step = settings.precision.max(SOAK_STEP);
+        return Some(probe(Kind::Soak, rounded(last.rate * (1.0 - step))));
+    }
+    let upper = if last.judged == Judged::Fail { Some(last.rate) } else { levels.upper() };
+    Some(Step::End(reason(&levels, upper)))
+}
+
+fn reason(levels: &Levels, upper: Option<f64>) -> End {
+    match (upper, levels.ceiling()) {
+        (None, _) => End::RateMax,
+        (Some(upper), Some((rate, standing))) if rate == upper => match standing {
+            Standing::Limited => End::ClientLimited,
+            _ => End::Invalid,
+        },
+        _ => End::Converged,
+    }
+}
+
+fn probe(kind: Kind, rate: f64) -> Step {
+    Step::Probe { kind, rate, drains: 1 }
+}
+
+/// To four digits: finer rates are no finer knowledge, and equal rates must be equal numbers.
+pub fn rounded(rate: f64) -> f64 {
+    if rate <= 0.0 || !rate.is_finite() {
+        return rate;
+    }
+    let scale = 10_f64.powf(3.0 - rate.log10().floor());
+    (rate * scale).round() / scale
+}
+
+fn judged_count(history: &[Probe]) -> usize {
+    history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
+}
+
+/// No search makes more probes than this, baselines apart: twice what one with an ideal target
+/// needs, since noise may turn a majority once on each side.
+pub fn probes_max(settings: &Settings) -> usize {
+    let doublings = (settings.rate_max / settings.rate_start).log2().ceil().max(0.0) as usize + 1;
+    let halvings = (1.0 / settings.precision).log2().ceil().clamp(1.0, 14.0) as usize;
+    2 * (doublings + halvings) + 4 * settings.repeats + SOAKS_MAX
+}
+
+/// What a history of probes says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Highest rate that passed, below every rate that failed.
+    pub highest_pass: Option<f64>,
+    /// Lowest rate that failed.
+    pub lowest_fail: Option<f64>,
+    /// Position of the probe that failed there; the last if there are several.
+    pub failed: Option<usize>,
+    /// Position of the longest probe that passed at the highest pass; the last of equals.
+    pub passed: Option<usize>,
+    /// False if a rate passed above one that failed.
+    pub monotone: bool,
+    /// How it breaks.
+    pub boundary: Boundary,
+    /// Whether the highest pass held through a soak; none if no soak could be judged.
+    pub soak_held: Option<bool>,
+    /// First baseline, and the last one that was worse, if the target did not come back.
+    pub degraded: Option<(Health, Health)>,
+    /// Largest number of drains that the target needed to come back.
+    pub patience: u32,
+}
+
+/// What these probes say, whether or not the search is over.
+pub fn found(settings: &Settings, history: &[Probe]) -> Found {
+    let levels = Levels::of(history);
+    let highest_pass = levels.highest_pass();
+    let lowest_fail = levels.lowest_fail();
+    let last = |rate: Option<f64>, judged| {
+        let at = |probe: &Probe| Some(probe.rate) == rate && probe.judged == judged;
+        history.iter().rposition(|probe| probe.kind != Kind::Baseline && at(probe))
+    };
+    let soaks = || history.iter().filter(|probe| probe.kind == Kind::Soak);
+    let soak_held = match soaks().next_back().map(|probe| probe.judged) {
+        Some(Judged::Pass) => Some(true),
+        Some(Judged::Fail) => Some(false),
+        _ => None,
+    };
+    let first = history.iter().find(|probe| probe.kind == Kind::Baseline && believed(probe));
+    let changed = normal(history).zip(first).filter(|(normal, first)| *normal != first.health);
+    Found {
+        highest_pass,
+        lowest_fail,
+        failed: last(lowest_fail, Judged::Fail),
+        passed: last(highest_pass, Judged::Pass),
+        monotone: levels.monotone(),
+        boundary: boundary(settings, &levels),
+        soak_held,
+        degraded: changed.map(|(normal, first)| (first.health, normal)),
+        patience: patience(history),
+    }
+}
+
+/// A fail farther outside than this beside a pass as far within is a cliff.
+const CLIFF_MARGIN: f64 = 0.3;
+
+fn boundary(settings: &Settings, levels: &Levels) -> Boundary {
+    let ends = levels.highest_pass().zip(levels.lowest_fail());
+    let margins = |(pass, fail)| Some((levels.margin(pass)?, levels.margin(fail)?));
+    let Some((pass, fail)) = ends else { return Boundary::Unknown };
+    match margins((pass, fail)) {
+        Some(_) if (fail - pass) / pass > 2.0 * settings.precision => Boundary::Unknown,
+        Some((inside, outside)) if inside > CLIFF_MARGIN && outside < -CLIFF_MARGIN => {
+            Boundary::Cliff
+        }
+        Some(_) => Boundary::Gradual,
+        None => Boundary::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! What a search will cost, before it is begun: the search itself, run against ideal targets.
+
+use crate::capacity::{Judged, Kind};
+
+use super::{Health, Probe, Settings, Step, next};
+
+/// Least and most of something over targets of all capacities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Probes of the shortest and the longest search, baselines included.
+    pub probes: (usize, usize),
+    /// Their costs, in the unit of the cost.
+    pub cost: (f64, f64),
+}
+
+/// Capacities that are tried for every doubling of the rate.
+const PER_DOUBLING: f64 = 8.0;
+
+/// How many probes a search takes and what they cost together, where one probe of a kind with its
+/// drains before it costs `cost(kind, drains)`. From half the first rate to twice the largest; a
+/// target that is noisy or slow to come back costs more.
+pub fn estimate(settings: &Settings, cost: impl Fn(Kind, u32) -> f64) -> Estimate {
+    let mut probes = (usize::MAX, 0);
+    let mut costs = (f64::INFINITY, 0.0_f64);
+    let span = (4.0 * settings.rate_max / settings.rate_start).log2().max(1.0);
+    let steps = (span * PER_DOUBLING).ceil() as i32;
+    for step in 0..=steps {
+        let capacity = settings.rate_start / 2.0 * f64::exp2(f64::from(step) / PER_DOUBLING);
+        let (count, sum) = ideal(settings, capacity, &cost);
+        probes = (probes.0.min(count), probes.1.max(count));
+        costs = (costs.0.min(sum), costs.1.max(sum));
+    }
+    Estimate { probes, cost: costs }
+}
+
+/// A search against a target that passes up to its capacity and fails above.
+fn ideal(settings: &Settings, capacity: f64, cost: &impl Fn(Kind, u32) -> f64) -> (usize, f64) {
+    let mut history: Vec<Probe> = Vec::new();
+    let mut sum = 0.0;
+    while let Step::Probe { kind, rate, drains } = next(settings, &history) {
+        sum += cost(kind, drains);
+        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
+        let health = Health { p50_ms: 1.0, failed_share: 0.0 };
+        history.push(Probe { kind, rate, judged, margin: None, health, drains });
+    }
+    (history.len(), sum)
+}

@@ -1,0 +1,240 @@
+//! What makes a probe of a capacity search pass.
+//!
+//! A run's own verdict comes first: objectives, methods that fail altogether, the generator's
+//! health (`rules/verdict.rs`). A search asks one thing more: a rate that is above the capacity may
+//! keep every objective for the time of a probe, while what is under way grows without end. So a
+//! probe passes only if what was asked for was also delivered and the backlog does not grow.
+
+use crate::capacity::{Binding, Judged};
+use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
+use crate::rules::statistics::{mean, median, ranks};
+use crate::rules::threshold::{Aggregation, Metric, Operator, Threshold};
+
+/// A run as far as it is looked at here.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// What was asked for, in iterations per second.
+    pub rate: f64,
+    /// Seconds from the start that are not judged.
+    pub warmup: f64,
+    /// When load ended, in seconds since the start; what ends later is the grace.
+    pub end: f64,
+    /// Least share of planned iterations that must have begun.
+    pub delivered_min: f64,
+    /// The run's own verdict.
+    pub verdict: &'a Verdict,
+    /// Objectives as they were asked.
+    pub thresholds: &'a [Threshold],
+    /// What came of them, in the same order.
+    pub outcomes: &'a [ThresholdOutcome],
+    /// All methods of the plan, by a threshold's index.
+    pub names: &'a [Box<str>],
+    /// All seconds of the run.
+    pub seconds: &'a [Second],
+    /// By method, warm-up left out.
+    pub methods: &'a [Row],
+    /// The same of the baseline, if there was one.
+    pub baseline: &'a [Row],
+}
+
+/// What became of a probe, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// In one word.
+    pub judged: Judged,
+    /// Most important first; empty for a plain pass.
+    pub reasons: Vec<String>,
+    /// How far within the nearest limit (above 0) or outside, as a share of it.
+    pub margin: Option<f64>,
+    /// What broke, for a fail; its `probe` is 0, for the caller to set.
+    pub binding: Option<Binding>,
+    /// Begun / due iterations after the warm-up; 1 if none was due.
+    pub delivered_share: f64,
+    /// Iterations per second by which those under way and waiting grew; 0 if that may be chance.
+    pub backlog_growth: f64,
+    /// Mean number of iterations under way and waiting.
+    pub under_way: f64,
+}
+
+/// A trend as clear as this or clearer in one of twenty calm probes is taken for a trend.
+const TREND_P: f64 = 0.05;
+/// Growth over a whole probe below this many iterations is rounding.
+const GROWTH_MIN: f64 = 3.0;
+
+/// Judges one probe.
+pub fn judge(seen: Seen<'_>) -> Judgement {
+    let part: Vec<&Second> = seen
+        .seconds
+        .iter()
+        .filter(|second| second.at > seen.warmup + 0.5 && second.at <= seen.end + 0.5)
+        .collect();
+    let (due, begun) =
+        part.iter().fold((0, 0), |sum, second| (sum.0 + second.due, sum.1 + second.begun));
+    // What waited since the warm-up may begin now, so more can begin than is due.
+    let delivered_share = if due > 0 { (begun as f64 / due as f64).min(1.0) } else { 1.0 };
+    let waiting: Vec<f64> =
+        part.iter().map(|second| (second.workers_busy + second.waiting) as f64).collect();
+    let growth = growth(&waiting);
+    let allowed = 1.0 - seen.delivered_min;
+
+    let mut reasons = seen.verdict.reasons.clone();
+    let mut behind = None;
+    if delivered_share < seen.delivered_min {
+        let percent = delivered_share * 100.0;
+        reasons.push(format!("{percent:.1} % of the iterations due began: {begun} of {due}"));
+        behind = Some(("delivered value", delivered_share, seen.delivered_min));
+    }
+    if growth > allowed * seen.rate {
+        reasons.push(format!(
+            "what was under way grew by {growth:.1} iterations/s at {} iterations/s: a rate that \
+             cannot be held",
+            super::rounded(seen.rate)
+        ));
+        behind.get_or_insert(("backlog growth / rate", growth / seen.rate, allowed));
+    }
+    let judged = match seen.verdict.outcome {
+        Outcome::ClientLimited => Judged::ClientLimited,
+        Outcome::Invalid => Judged::Invalid,
+        Outcome::Fail => Judged::Fail,
+        Outcome::Pass if behind.is_some() => Judged::Fail,
+        Outcome::Pass => Judged::Pass,
+    };
+    let kept_up = (delivered_share - seen.delivered_min).min(allowed - growth / seen.rate);
+    let margin = margin(seen, kept_up / allowed.max(1e-6), judged);
+    Judgement {
+        judged,
+        reasons,
+        margin,
+        binding: (judged == Judged::Fail).then(|| binding(seen, behind)),
+        delivered_share,
+        backlog_growth: growth,
+        under_way: mean(&waiting).unwrap_or_default(),
+    }
+}
+
+/// Iterations per second by which a backlog grows: the median slope between all its seconds (Theil
+/// 1950, Sen 1968), if it is there at all (Mann–Kendall). Values are one second apart.
+fn growth(backlog: &[f64]) -> f64 {
+    let rising = ranks::trend(backlog).is_some_and(|test| test.statistic > 0.0 && test.p < TREND_P);
+    if !rising {
+        return 0.0;
+    }
+    let mut slopes = Vec::with_capacity(backlog.len() * backlog.len() / 2);
+    for (place, earlier) in backlog.iter().enumerate() {
+        for (later, value) in backlog.iter().enumerate().skip(place + 1) {
+            slopes.push((value - earlier) / (later - place) as f64);
+        }
+    }
+    let slope = median(&slopes).unwrap_or_default();
+    if slope * backlog.len() as f64 >= GROWTH_MIN { slope } else { 0.0 }
+}
+
+/// The least margin of all objectives, or of keeping up. Cut to ±1, since farther out says no more;
+/// its sign is the judgement's.
+fn margin(seen: Seen<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
+    let of = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
+        relative(threshold, outcome.observed?)
+    };
+    let all = seen.thresholds.iter().zip(seen.outcomes).filter_map(of);
+    let least = all.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
+    match judged {
+        Judged::Pass => Some(least.max(0.0)),
+        // Failed for another reason than a limit, such as a method that failed altogether.
+        Judged::Fail if least > 0.0 => Some(-1.0),
+        Judged::Fail => Some(least),
+        Judged::ClientLimited | Judged::Invalid => None,
+    }
+}
+
+/// How far within its limit a value is, as a share of the limit; none where distance means nothing.
+fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
+    let limit = threshold.limit;
+    let scale = if limit == 0.0 { 1.0 } else { limit.abs() };
+    match threshold.operator {
+        Operator::Less | Operator::LessOrEqual => Some((limit - observed) / scale),
+        Operator::Greater | Operator::GreaterOrEqual => Some((observed - limit) / scale),
+        Operator::Equal | Operator::NotEqual => None,
+    }
+}
+
+/// What broke: an objective before anything else, of several the one that broke first, of those
+/// the one that is farthest outside.
+fn binding(seen: Seen<'_>, behind: Option<(&str, f64, f64)>) -> Binding {
+    let broken = seen.thresholds.iter().zip(seen.outcomes).filter(|(_, outcome)| !outcome.kept);
+    let first = broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
+    if let Some((threshold, outcome)) = first {
+        let named = threshold.selector.method.and_then(|index| seen.names.get(index));
+        return Binding {
+            objective: outcome.text.clone(),
+            method: named.map(|name| name.to_string()).or_else(|| worst(seen, threshold)),
+            observed: outcome.observed,
+            limit: Some(threshold.limit),
+            rate: seen.rate,
+            probe: 0,
+        };
+    }
+    let failing = seen.methods.iter().filter(|row| row.calls > 0 && row.failed_share > 0.5);
+    let failing = failing.max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
+    let (objective, observed, limit) = match (behind, failing) {
+        (Some((objective, observed, limit)), _) => (objective, Some(observed), Some(limit)),
+        (None, Some(row)) => ("no method fails altogether", Some(row.failed_share), None),
+        (None, None) => ("the run's own verdict", None, None),
+    };
+    let method = match (behind, failing) {
+        (None, Some(row)) => Some(row.method.clone()),
+        _ => busiest(seen),
+    };
+    let objective = objective.to_owned();
+    Binding { objective, method, observed, limit, rate: seen.rate, probe: 0 }
+}
+
+fn order(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {
+    let (threshold, outcome) = broken;
+    let outside = outcome.observed.and_then(|observed| relative(threshold, observed));
+    (outcome.broken_at.unwrap_or(f64::MAX), outside.unwrap_or_default())
+}
+
+/// The method that breaks an objective about all methods.
+fn worst(seen: Seen<'_>, threshold: &Threshold) -> Option<String> {
+    let by = |value: fn(&Row, Aggregation) -> f64| {
+        let rows = seen.methods.iter().filter(|row| row.calls > 0);
+        let aggregation = threshold.aggregation;
+        let worst = rows.max_by(|a, b| value(a, aggregation).total_cmp(&value(b, aggregation)));
+        worst.map(|row| row.method.clone())
+    };
+    match threshold.selector.metric {
+        Metric::Latency => by(|row, aggregation| quantile(&row.latency, aggregation)),
+        Metric::Service => by(|row, aggregation| quantile(&row.service, aggregation)),
+        Metric::Failed => by(|row, _| row.failed_share * row.calls as f64),
+        Metric::Limited => by(|row, _| row.limited_share * row.calls as f64),
+        _ => busiest(seen),
+    }
+}
+
+fn quantile(of: &crate::result::Quantiles, aggregation: Aggregation) -> f64 {
+    match aggregation {
+        Aggregation::Avg => of.mean_ms,
+        Aggregation::Min => of.min_ms,
+        Aggregation::Max => of.max_ms,
+        Aggregation::Percentile(p) if p > 99.0 => of.p999_ms,
+        Aggregation::Percentile(p) if p > 95.0 => of.p99_ms,
+        Aggregation::Percentile(p) if p > 90.0 => of.p95_ms,
+        Aggregation::Percentile(p) if p > 50.0 => of.p90_ms,
+        _ => of.p50_ms,
+    }
+}
+
+/// The method on which the target spends most of its time: calls × the mean time of one when nothing
+/// waits, as the baseline saw it. Under overload all methods wait alike, so their own times tell
+/// nothing. None with fewer than two methods to tell apart.
+fn busiest(seen: Seen<'_>) -> Option<String> {
+    let work = |row: &&Row| {
+        let calm = seen.baseline.iter().find(|calm| calm.method == row.method);
+        row.calls as f64 * calm.map_or(row.service.mean_ms, |calm| calm.service.mean_ms)
+    };
+    let most = seen.methods.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    Some(most.method.clone())
+}
+
+#[cfg(test)]
+mod tests;

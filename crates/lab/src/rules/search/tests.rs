@@ -1,0 +1,360 @@
+//! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
+//! capacity, and something that makes it hard to find.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded};
+use crate::capacity::{Boundary, End, Judged, Kind};
+
+const SETTINGS: Settings = Settings {
+    rate_start: 100.0,
+    rate_max: 100_000.0,
+    rate_baseline: 50.0,
+    precision: 0.02,
+    repeats: 3,
+    soak: true,
+};
+
+/// What a target does with a probe: kind, rate and drains before it in, what is seen out.
+type Target<'a> = dyn FnMut(Kind, f64, u32) -> (Judged, Option<f64>, Health) + 'a;
+
+const CALM: Health = Health { p50_ms: 2.0, failed_share: 0.0 };
+
+fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Found, Vec<Probe>) {
+    let mut history = Vec::new();
+    loop {
+        match next(settings, &history) {
+            Step::End(end) => {
+                let found = found(settings, &history);
+                return (end, found, history);
+            }
+            Step::Probe { kind, rate, drains } => {
+                let (judged, margin, health) = target(kind, rate, drains);
+                history.push(Probe { kind, rate, judged, margin, health, drains });
+                // Baselines come at most four for each probe.
+                assert!(history.len() <= 5 * probes_max(settings) + 5, "it does not end");
+            }
+        }
+    }
+}
+
+fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (Judged, Option<f64>, Health) {
+    move |_, rate, _| {
+        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
+        (judged, Some((capacity - rate) / capacity), CALM)
+    }
+}
+
+fn within(found: &Found, capacity: f64, tolerance: f64) {
+    for end in [found.highest_pass.unwrap(), found.lowest_fail.unwrap()] {
+        assert!((end / capacity - 1.0).abs() <= tolerance, "{end} is not {capacity}: {found:?}");
+    }
+}
+
+#[test]
+fn five_known_capacities_are_found_within_three_per_cent() {
+    for capacity in [37.0, 250.0, 1_234.0, 7_777.0, 61_000.0] {
+        let (end, found, history) = search(&SETTINGS, &mut sharp(capacity));
+        assert_eq!(end, End::Converged, "{capacity}");
+        within(&found, capacity, 0.03);
+        let (pass, fail) = (found.highest_pass.unwrap(), found.lowest_fail.unwrap());
+        assert!(pass <= capacity && capacity < fail);
+        assert!((fail - pass) / pass <= SETTINGS.precision);
+        assert!(found.monotone);
+        assert_eq!(found.soak_held, Some(true));
+        assert_eq!(found.boundary, Boundary::Gradual);
+        assert_eq!(history[found.failed.unwrap()].rate, fail);
+        assert_eq!(history[found.passed.unwrap()].kind, Kind::Soak);
+        assert!(history.len() <= 40, "{} probes for {capacity}", history.len());
+    }
+}
+
+/// Near its capacity the target passes or fails by chance, with a width of 1 %; one probe of thirty
+/// anywhere comes out wrong altogether.
+#[test]
+fn a_noisy_target_is_still_found() {
+    let (mut near, mut probes) = (0, 0);
+    for seed in 0..100 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let capacity = 300.0 * f64::exp2(6.0 * random.random::<f64>());
+        let mut target = |_, rate: f64, _| {
+            let noise = 0.01 * (random.random::<f64>() + random.random::<f64>() - 1.0);
+            let wrong = random.random::<f64>() < 1.0 / 30.0;
+            let passed = (rate <= capacity * (1.0 + noise)) != wrong;
+            (if passed { Judged::Pass } else { Judged::Fail }, None, CALM)
+        };
+        let (_, found, history) = search(&SETTINGS, &mut target);
+        probes += history.len();
+        let pass = found.highest_pass.unwrap();
+        near += usize::from((pass / capacity - 1.0).abs() <= 0.03);
+    }
+    assert!(near >= 90, "{near} of 100 within 3 %");
+    assert!(probes / 100 <= 45, "{} probes each", probes / 100);
+}
+
+/// The majority is what saves the case above: a single wrong fail far below the capacity.
+#[test]
+fn one_wrong_fail_is_looked_at_again() {
+    let mut wrong = true;
+    let (end, found, history) = search(&SETTINGS, &mut |_, rate, _| {
+        let judged = if rate == 400.0 && std::mem::take(&mut wrong) {
+            Judged::Fail
+        } else if rate <= 5_000.0 {
+            Judged::Pass
+        } else {
+            Judged::Fail
+        };
+        (judged, None, CALM)
+    });
+    assert_eq!(end, End::Converged);
+    within(&found, 5_000.0, 0.03);
+    assert!(found.monotone);
+    assert!(history.iter().filter(|probe| probe.rate == 400.0).count() >= 3);
+}
+
+/// A fail below a pass: both are made again until a majority decides; if it stays, it is said, and
+/// the careful side is the answer.
+#[test]
+fn passes_above_fails_are_said() {
+    let probe = |rate, judged| Probe {
+        kind: Kind::Climb,
+        rate,
+        judged,
+        margin: None,
+        health: CALM,
+        drains: 1,
+    };
+    let mut history = vec![
+        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
+        probe(100.0, Judged::Pass),
+        probe(200.0, Judged::Fail),
+        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
+        probe(300.0, Judged::Pass),
+    ];
+    let repeated = |history: &[Probe]| match next(&SETTINGS, history) {
+        Step::Probe { kind: Kind::Repeat, rate, .. } => Some(rate),
+        _ => None,
+    };
+    assert_eq!(repeated(&history), Some(200.0));
+    history.push(probe(300.0, Judged::Pass));
+    assert_eq!(repeated(&history), Some(200.0));
+    history.extend([
+        probe(200.0, Judged::Fail),
+        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
+    ]);
+    assert_eq!(repeated(&history), None, "both are decided");
+    let found = found(&SETTINGS, &history);
+    assert!(!found.monotone);
+    assert_eq!((found.highest_pass, found.lowest_fail), (Some(100.0), Some(200.0)));
+}
+
+#[test]
+fn a_cliff_is_called_a_cliff() {
+    let (_, found, _) = search(&SETTINGS, &mut |_, rate, _| {
+        if rate <= 1_000.0 {
+            (Judged::Pass, Some(0.8), CALM)
+        } else {
+            (Judged::Fail, Some(-1.0), CALM)
+        }
+    });
+    assert_eq!(found.boundary, Boundary::Cliff);
+}
+
+/// The generator gives out at 980: never a pass, never a fail, and no endless climb.
+#[test]
+fn a_limited_generator_gives_at_least() {
+    let mut target = |_, rate: f64, _| {
+        let judged = if rate <= 980.0 { Judged::Pass } else { Judged::ClientLimited };
+        (judged, Some(0.5), CALM)
+    };
+    let (end, found, history) = search(&SETTINGS, &mut target);
+    assert_eq!(end, End::ClientLimited);
+    assert_eq!(found.lowest_fail, None);
+    let pass = found.highest_pass.unwrap();
+    assert!((880.0..=980.0).contains(&pass), "{pass}");
+    assert!(history.len() <= 20, "{}", history.len());
+    // Nothing could be measured at all: it goes down, then says so.
+    let (end, found, _) = search(&SETTINGS, &mut |_, _, _| (Judged::ClientLimited, None, CALM));
+    assert_eq!((end, found.highest_pass), (End::ClientLimited, None));
+    let (end, found, _) = search(&SETTINGS, &mut |_, _, _| (Judged::Invalid, None, CALM));
+    assert_eq!((end, found.highest_pass), (End::Invalid, None));
+}
+
+/// A generator that gives out at 1800, above the target's 1500, must not hide the 1500.
+#[test]
+fn a_target_below_the_generators_limit_is_found() {
+    let mut target = |_, rate: f64, _| {
+        let judged = match rate {
+            rate if rate > 1_800.0 => Judged::ClientLimited,
+            rate if rate > 1_700.0 => Judged::Fail,
+            _ => Judged::Pass,
+        };
+        (judged, None, CALM)
+    };
+    let (end, found, _) = search(&SETTINGS, &mut target);
+    assert_eq!(end, End::Converged);
+    within(&found, 1_700.0, 0.03);
+}
+
+#[test]
+fn an_invalid_probe_is_made_again_once() {
+    let mut first = true;
+    let mut inner = sharp(1_000.0);
+    let (end, found, history) = search(&SETTINGS, &mut |kind, rate, drains| {
+        if rate == 400.0 && std::mem::take(&mut first) {
+            return (Judged::Invalid, None, CALM);
+        }
+        inner(kind, rate, drains)
+    });
+    assert_eq!(end, End::Converged);
+    within(&found, 1_000.0, 0.03);
+    assert_eq!(history.iter().filter(|probe| probe.rate == 400.0).count(), 2);
+}
+
+/// After an overload the target holds only half until it was left alone for four drains.
+#[test]
+fn a_target_that_needs_rest_gets_it() {
+    let mut tired = false;
+    let mut target = |kind: Kind, rate: f64, drains: u32| {
+        tired &= drains < 4;
+        let capacity = if tired { 500.0 } else { 1_000.0 };
+        let health = if tired { Health { p50_ms: 20.0, failed_share: 0.0 } } else { CALM };
+        let passed = rate <= capacity;
+        tired |= !passed && kind != Kind::Baseline;
+        (if passed { Judged::Pass } else { Judged::Fail }, None, health)
+    };
+    let (end, found, history) = search(&SETTINGS, &mut target);
+    assert_eq!(end, End::Converged);
+    within(&found, 1_000.0, 0.03);
+    assert_eq!(found.degraded, None);
+    assert_eq!(found.patience, 4);
+    // It is learnt once: later overloads are followed by the long wait at once.
+    let waits = history.iter().filter(|probe| probe.kind == Kind::Baseline && probe.drains < 4);
+    assert!(waits.count() <= 4, "{history:?}");
+}
+
+/// After the first overload the target is slower for ever.
+#[test]
+fn a_target_that_never_comes_back_is_said() {
+    let mut broken = false;
+    let mut target = |kind: Kind, rate: f64, _| {
+        let passed = rate <= if broken { 700.0 } else { 1_000.0 };
+        let health = if broken { Health { p50_ms: 9.0, failed_share: 0.0 } } else { CALM };
+        broken |= !passed && kind != Kind::Baseline;
+        (if passed { Judged::Pass } else { Judged::Fail }, None, health)
+    };
+    let (end, found, history) = search(&SETTINGS, &mut target);
+    assert_eq!(end, End::Converged);
+    let (first, later) = found.degraded.unwrap();
+    assert_eq!((first.p50_ms, later.p50_ms), (2.0, 9.0));
+    let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
+    let fails = history.iter().filter(|probe| probe.judged == Judged::Fail).count();
+    assert!(baselines <= fails + 1 + 4, "it is waited for only once");
+    within(&found, 700.0, 0.03);
+}
+
+/// Each probe costs the target half a per cent of its capacity for ever; the search must end, and what
+/// it names must be close to what the target holds by then.
+#[test]
+fn a_slow_degradation_ends() {
+    let mut capacity = 5_000.0;
+    let mut target = |_, rate: f64, _| {
+        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
+        capacity *= 0.995;
+        (judged, None, CALM)
+    };
+    let (_, found, history) = search(&SETTINGS, &mut target);
+    assert!(history.len() < 80, "{}", history.len());
+    let pass = found.highest_pass.unwrap();
+    assert!(pass < 5_000.0 && pass > 0.8 * capacity, "{pass} {capacity}");
+}
+
+#[test]
+fn a_soak_that_fails_steps_down() {
+    // For the time of a probe it holds 1000, for longer only 940.
+    let mut target = |kind: Kind, rate: f64, _| {
+        let capacity = if kind == Kind::Soak { 940.0 } else { 1_000.0 };
+        (if rate <= capacity { Judged::Pass } else { Judged::Fail }, None, CALM)
+    };
+    let (end, found, history) = search(&SETTINGS, &mut target);
+    assert_eq!(end, End::Converged);
+    assert_eq!(found.soak_held, Some(true));
+    assert!((880.0..=940.0).contains(&found.highest_pass.unwrap()), "{found:?}");
+    assert_eq!(history[found.failed.unwrap()].kind, Kind::Soak);
+    // It never holds: three soaks, then the answer is what short probes say below them.
+    let mut never = |kind: Kind, rate: f64, _| {
+        let fails = kind == Kind::Soak || rate > 1_000.0;
+        (if fails { Judged::Fail } else { Judged::Pass }, None, CALM)
+    };
+    let (_, found, history) = search(&SETTINGS, &mut never);
+    assert_eq!(found.soak_held, Some(false));
+    assert_eq!(history.iter().filter(|probe| probe.kind == Kind::Soak).count(), 3);
+}
+
+#[test]
+fn the_ends_of_what_is_allowed_are_said() {
+    let (end, found, history) = search(&SETTINGS, &mut sharp(1e9));
+    assert_eq!((end, found.highest_pass), (End::RateMax, Some(100_000.0)));
+    assert_eq!(history.last().unwrap().kind, Kind::Soak);
+    let (end, found, history) = search(&SETTINGS, &mut sharp(0.1));
+    assert_eq!((end, found.highest_pass), (End::NothingPassed, None));
+    assert!(history.len() <= 16, "{}", history.len());
+    let one = Settings { rate_max: 100.0, soak: false, ..SETTINGS };
+    let (end, found, _) = search(&one, &mut sharp(1e9));
+    assert_eq!((end, found.highest_pass), (End::RateMax, Some(100.0)));
+}
+
+/// Whatever a target says, the search ends, and within its limit of probes.
+#[test]
+fn chance_alone_ends_too() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let settings = Settings {
+            rate_start: f64::exp2(random.random_range(0.0..12.0)),
+            rate_max: f64::exp2(random.random_range(12.0..20.0)),
+            precision: random.random_range(0.001..0.2),
+            repeats: random.random_range(1..6),
+            soak: random.random(),
+            ..SETTINGS
+        };
+        let (_, found, history) = search(&settings, &mut |_, rate, _| {
+            assert!(rate > 0.0 && rate <= settings.rate_max, "{rate}");
+            let judged = match random.random_range(0..10) {
+                0..=4 => Judged::Pass,
+                5..=7 => Judged::Fail,
+                8 => Judged::ClientLimited,
+                _ => Judged::Invalid,
+            };
+            let p50_ms = random.random_range(1.0..5.0);
+            (judged, Some(random.random()), Health { p50_ms, failed_share: 0.0 })
+        });
+        let judged = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
+        assert!(judged <= probes_max(&settings));
+        if let (Some(pass), Some(fail)) = (found.highest_pass, found.lowest_fail) {
+            assert!(pass < fail);
+        }
+    }
+}
+
+#[test]
+fn the_estimate_is_what_ideal_searches_take() {
+    let minutes = |kind: Kind, drains: u32| match kind {
+        Kind::Baseline => 5.0 + 5.0 * f64::from(drains),
+        Kind::Soak => 125.0,
+        _ => 25.0,
+    };
+    let estimated = estimate(&SETTINGS, minutes);
+    let (_, _, history) = search(&SETTINGS, &mut sharp(3_000.0));
+    let cost: f64 = history.iter().map(|probe| minutes(probe.kind, probe.drains)).sum();
+    assert!((estimated.probes.0..=estimated.probes.1).contains(&history.len()), "{estimated:?}");
+    assert!(estimated.cost.0 <= cost && cost <= estimated.cost.1, "{estimated:?} {cost}");
+}
+
+#[test]
+fn rates_have_four_digits() {
+    assert_eq!(rounded(1234.56), 1235.0);
+    assert_eq!(rounded(0.012_345_6), 0.012_35);
+    assert_eq!(rounded(61_234.0), 61_230.0);
+    assert_eq!(rounded(0.0), 0.0);
+}
