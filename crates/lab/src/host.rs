@@ -5,12 +5,20 @@
 //! one, so that a slow answer delays no sample. Both only read. What the values mean is in
 //! `host/names.rs`; what they say of a bottleneck is decided in `rules/bottleneck.rs`, not here.
 
+mod cgroup;
 mod disk;
+mod exporter;
+mod find;
+mod links;
 mod machine;
+pub mod names;
 mod network;
 mod pace;
+mod process;
+mod sockets;
 mod text;
 pub mod thin;
+mod threads;
 mod values;
 
 use std::collections::VecDeque;
@@ -23,12 +31,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::plan::Watch;
-use crate::result::{HostFacts, HostSample};
+use crate::result::{HostFacts, HostSample, ProcessRole};
 
+pub use cgroup::own_cpu_limit;
 use disk::Disks;
+use exporter::{Exporter, Polls};
+use links::Links;
 use machine::Machine;
 use network::Network;
 use pace::Cost;
+use process::Processes;
 use values::Values;
 
 /// Samples that wait for [`Watcher::take`]; the oldest give way. At the shortest interval these are
@@ -47,25 +59,44 @@ pub enum HostFault {
     /// The interval is not within [`INTERVAL`].
     #[error("the interval of watching is {0:?}; allowed are 100 ms to 1 s")]
     Interval(Duration),
+    /// A process that the plan names is not there.
+    #[error("process {0}, which is to be watched, does not exist")]
+    NoProcess(u32),
+    /// The node-exporter could not be asked.
+    #[error("the node-exporter at {url:?} cannot be used: {why}")]
+    Exporter {
+        /// Its URL.
+        url: String,
+        /// What is wrong, or what is allowed.
+        why: String,
+    },
     /// A thread could not be started.
     #[error("the thread that watches the host could not be started: {0}")]
     Thread(std::io::Error),
 }
 
+/// Samples that nobody has taken yet.
+type Waiting = Mutex<VecDeque<HostSample>>;
+
 /// Watches until it is finished or dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    waiting: Arc<Mutex<VecDeque<HostSample>>>,
+    waiting: Arc<Waiting>,
+    /// Closing these ends the threads.
     stop: Vec<SyncSender<()>>,
     own: Option<JoinHandle<HostFacts>>,
+    other: Option<JoinHandle<()>>,
+    polls: Arc<Mutex<Polls>>,
+    exporter_missing: Option<String>,
 }
 
 impl Watcher {
-    /// Begins to watch. Start it some samples before the load: what it sees until `origin`, the
+    /// Begins to watch. Start it half a second before the load: what it sees until `origin`, the
     /// start of the run, is the baseline that a bottleneck is told from, with `at` below zero.
     ///
     /// # Errors
-    /// If the interval is not allowed or `/proc` is missing.
+    /// If the interval is not allowed, `/proc` is missing, a process of the plan does not exist, or
+    /// the node-exporter does not answer.
     pub fn start(
         watch: &Watch,
         target: Option<SocketAddr>,
@@ -75,11 +106,19 @@ impl Watcher {
             return Err(HostFault::Interval(watch.interval));
         }
         std::fs::metadata("/proc/stat").map_err(|fault| HostFault::NoProc(fault.to_string()))?;
-        let waiting = Arc::new(Mutex::new(VecDeque::new()));
-        let mut watcher = Watcher { waiting, stop: Vec::new(), own: None };
-        let sampler = Sampler::new(watch, target, origin);
-        let stop = watcher.stopper();
-        let waiting = Arc::clone(&watcher.waiting);
+        let mut watcher = Watcher {
+            waiting: Arc::default(),
+            stop: Vec::new(),
+            own: None,
+            other: None,
+            polls: Arc::default(),
+            exporter_missing: None,
+        };
+        let sampler = Sampler::new(watch, target, origin)?;
+        if let Some(url) = &watch.node_exporter {
+            watcher.ask_exporter(url, origin)?;
+        }
+        let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.stopper());
         let interval = watch.interval;
         let thread = thread::Builder::new().name("weir-host".to_owned());
         let own = thread.spawn(move || sampler.run(interval, &waiting, &stop));
@@ -92,11 +131,46 @@ impl Watcher {
         self.waiting.lock().drain(..).collect()
     }
 
-    /// Ends watching and tells what the processes came to.
+    /// Ends watching and tells what the processes came to. Samples that were not taken are lost.
     pub fn finish(mut self) -> HostFacts {
         self.stop.clear();
         let facts = self.own.take().and_then(|thread| thread.join().ok());
-        facts.unwrap_or_default()
+        let mut facts = facts.unwrap_or_default();
+        // The thread that asks the exporter ends by itself: an answer that hangs is not waited for.
+        facts.exporter = self.other.is_some();
+        facts.missing.extend(self.exporter_missing.take());
+        let polls = self.polls.lock();
+        if let Some(fault) = &polls.last_fault {
+            let (failed, asked) = (polls.failed, polls.asked);
+            let message =
+                format!("the node-exporter failed to answer {failed} of {asked} times: {fault}");
+            facts.missing.push(message);
+        }
+        drop(polls);
+        facts
+    }
+
+    /// The first answer is waited for, so that a wrong URL is known before the load begins.
+    fn ask_exporter(&mut self, url: &str, origin: Instant) -> Result<(), HostFault> {
+        let refused = |why: exporter::Fault| HostFault::Exporter {
+            url: url.to_owned(),
+            why: why.to_string(),
+        };
+        let exporter = Exporter::at(url).map_err(refused)?;
+        let first = exporter.ask().map_err(refused)?;
+        if !first.has_pressure() {
+            let message = "the node-exporter tells nothing of pressure (its host has no pressure \
+                           stall information, or the collector is off): waiting for CPU, disk and \
+                           memory is not seen";
+            self.exporter_missing = Some(message.to_owned());
+        }
+        let first = (Instant::now(), first);
+        let (waiting, stop) = (Arc::clone(&self.waiting), self.stopper());
+        let polls = Arc::clone(&self.polls);
+        let thread = thread::Builder::new().name("weir-exporter".to_owned());
+        let run = move || exporter.run(origin, first, &waiting, &stop, &polls);
+        self.other = Some(thread.spawn(run).map_err(HostFault::Thread)?);
+        Ok(())
     }
 
     /// The end of a channel whose closing ends a thread.
@@ -107,7 +181,7 @@ impl Watcher {
     }
 }
 
-fn push(waiting: &Mutex<VecDeque<HostSample>>, sample: HostSample) {
+fn push(waiting: &Waiting, sample: HostSample) {
     let mut waiting = waiting.lock();
     if waiting.len() == WAITING_MAX {
         waiting.pop_front();
@@ -130,33 +204,45 @@ fn is_local(address: SocketAddr) -> bool {
 #[derive(Debug)]
 struct Sampler {
     origin: Instant,
+    /// Whether the run has begun.
+    begun: bool,
     machine: Machine,
     disks: Disks,
     network: Network,
+    processes: Processes,
+    links: Option<Links>,
     cost: Cost,
-    facts: HostFacts,
+    target_local: bool,
 }
 
 impl Sampler {
-    fn new(_watch: &Watch, target: Option<SocketAddr>, origin: Instant) -> Sampler {
-        let machine = Machine::new();
-        let mut facts = HostFacts { cores: machine::cores(), ..HostFacts::default() };
-        facts.target_local = target.is_some_and(is_local);
-        if !machine.pressure {
-            let message = "/proc/pressure cannot be read: this kernel has no pressure stall \
-                           information, so that waiting for CPU, disk and memory is not seen";
-            facts.missing.push(message.to_owned());
+    fn new(
+        watch: &Watch,
+        target: Option<SocketAddr>,
+        origin: Instant,
+    ) -> Result<Sampler, HostFault> {
+        let target_local = target.is_some_and(is_local);
+        let mut processes = Processes::new();
+        processes.add(std::process::id(), ProcessRole::Generator);
+        for &pid in &watch.pids {
+            if !processes.add(pid, ProcessRole::Watched) && processes.name(pid).is_none() {
+                return Err(HostFault::NoProcess(pid));
+            }
         }
-        let (disks, network, cost) = (Disks::default(), Network::default(), Cost::default());
-        Sampler { origin, machine, disks, network, cost, facts }
+        Ok(Sampler {
+            origin,
+            begun: false,
+            machine: Machine::new(),
+            disks: Disks::default(),
+            network: Network::default(),
+            processes,
+            links: target.map(|target| Links::new(target, target_local)),
+            cost: Cost::default(),
+            target_local,
+        })
     }
 
-    fn run(
-        mut self,
-        interval: Duration,
-        waiting: &Mutex<VecDeque<HostSample>>,
-        stop: &Receiver<()>,
-    ) -> HostFacts {
+    fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
         // The first reading makes rates of the second one.
         self.sample();
         let mut due = Instant::now();
@@ -172,7 +258,7 @@ impl Sampler {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        push(waiting, self.sample());
+        self.sample();
         self.finish()
     }
 
@@ -182,14 +268,49 @@ impl Sampler {
         self.machine.sample(now, &mut values);
         self.disks.sample(now, &mut values);
         self.network.sample(now, &mut values);
-        self.cost.add(now, Instant::now());
+        self.processes.sample(now, &mut values);
+        if let Some(links) = &mut self.links {
+            links.sample(now, &mut self.processes, &mut values);
+        }
+        if !self.begun && now >= self.origin {
+            self.begun = true;
+            self.processes.begin();
+        }
+        self.cost.read(now);
         values.put_some("watch_cost", self.cost.share());
         values.sample(since(self.origin, now), "generator")
     }
 
-    fn finish(mut self) -> HostFacts {
-        self.facts.cost = self.cost.share().unwrap_or(0.0);
-        self.facts
+    fn finish(self) -> HostFacts {
+        let processes = self.processes.facts();
+        let found = processes.iter().any(|process| process.role == ProcessRole::Target);
+        let mut missing = Vec::new();
+        if !self.machine.pressure {
+            missing.push(
+                "/proc/pressure cannot be read: this kernel has no pressure stall information, so \
+                 that waiting for CPU, disk and memory is not seen",
+            );
+        }
+        if self.target_local && !found {
+            missing.push(
+                "the target's address is one of this host's, but no process that listens there can \
+                 be seen: it belongs to another user, or is in a container (name it with --pid, or \
+                 run as root)",
+            );
+        }
+        if self.links.as_ref().is_some_and(|links| !links.readable) {
+            missing.push("the sockets of this host cannot be read");
+        }
+        HostFacts {
+            target_local: self.target_local,
+            exporter: false,
+            cores: machine::cores(),
+            target_cores: self.processes.target_cores(),
+            upstreams: self.links.as_ref().map(Links::facts).unwrap_or_default(),
+            processes,
+            missing: missing.into_iter().map(str::to_owned).collect(),
+            cost: self.cost.share().unwrap_or(0.0),
+        }
     }
 }
 

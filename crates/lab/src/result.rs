@@ -359,6 +359,9 @@ pub struct HostFacts {
     pub target_cores: Option<f64>,
     /// Watched processes, this one first.
     pub processes: Vec<ProcessFacts>,
+    /// Servers that the target is connected to, that on which it waited most first.
+    #[serde(default)]
+    pub upstreams: Vec<UpstreamFacts>,
     /// What could not be read, one sentence each: a rule that needs it cannot decide.
     pub missing: Vec<String>,
     /// Share of one core that watching took.
@@ -393,6 +396,17 @@ pub struct ProcessFacts {
     pub memory_bytes_max: f64,
     /// Whether one of them ended, or began, while it was watched.
     pub restarted: bool,
+}
+
+/// A server that the target is connected to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpstreamFacts {
+    /// Address and port.
+    pub address: String,
+    /// The process that listens there, if it is on this host.
+    pub process: Option<String>,
+    /// Mean number of connections on which the target waited for its answer.
+    pub waiting: f64,
 }
 
 /// Why a process is watched.

@@ -73,6 +73,18 @@ impl States {
         }
     }
 
+    /// Adds those of another core.
+    pub(super) fn add(&mut self, other: &States) {
+        self.user += other.user;
+        self.nice += other.nice;
+        self.system += other.system;
+        self.idle += other.idle;
+        self.iowait += other.iowait;
+        self.irq += other.irq;
+        self.softirq += other.softirq;
+        self.steal += other.steal;
+    }
+
     fn whole(&self) -> f64 {
         let kernel = self.system + self.irq + self.softirq + self.steal;
         self.user + self.nice + kernel + self.idle + self.iowait

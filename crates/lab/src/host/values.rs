@@ -44,6 +44,11 @@ pub(super) fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
+/// The larger of the two that are there.
+pub(super) fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
+}
+
 /// A counter as a float: exact up to 2^53, which bytes reach after 9 petabytes.
 #[expect(clippy::cast_precision_loss)]
 pub(super) fn float(count: u64) -> f64 {

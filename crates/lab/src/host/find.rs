@@ -1,0 +1,88 @@
+//! Which processes are to be watched: who listens at an address, who are their children, which
+//! sockets they hold. Other users' processes can be looked into by root only; they are then not
+//! found, and the facts say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+
+use procfs::process::Process;
+
+use super::sockets::{Socket, State};
+
+/// Processes that are looked at; more than hosts of nodes have.
+const PROCESSES_MAX: usize = 20_000;
+
+/// Ids of all processes.
+pub(super) fn all() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.take(PROCESSES_MAX).collect()
+}
+
+/// Inodes of the sockets that a process holds; empty if it may not be looked into.
+pub(super) fn held(pid: u32) -> BTreeSet<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeSet::new() };
+    let inode = |entry: fs::DirEntry| {
+        let link = fs::read_link(entry.path()).ok()?;
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    entries.flatten().filter_map(inode).collect()
+}
+
+/// Inodes of the sockets that listen at an address.
+pub(super) fn listening(sockets: &[Socket], address: SocketAddr) -> BTreeSet<u64> {
+    let wanted = |socket: &&Socket| is_listener(socket, address);
+    sockets.iter().filter(wanted).map(|socket| socket.inode).collect()
+}
+
+/// Whether a socket takes connections to an address.
+pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
+    let ip = socket.local.ip();
+    socket.state == State::Listen
+        && socket.local.port() == address.port()
+        && (ip.is_unspecified() || ip == address.ip().to_canonical())
+}
+
+/// The processes that hold one of these sockets, and all their descendants: workers inherit the
+/// listening socket, or are handed connections by who has it.
+pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
+    if inodes.is_empty() {
+        return BTreeSet::new();
+    }
+    let all = all();
+    let holds = |pid: &u32| !held(*pid).is_disjoint(inodes);
+    let holders: BTreeSet<u32> = all.iter().copied().filter(holds).collect();
+    let own = std::process::id();
+    if holders.contains(&own) {
+        // The target is this very process, as in tests: its children have nothing to do with it.
+        return holders;
+    }
+    descendants(holders, &all)
+}
+
+fn descendants(mut found: BTreeSet<u32>, all: &[u32]) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for &pid in all {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut next: Vec<u32> = found.iter().copied().collect();
+    while let Some(pid) = next.pop() {
+        for &child in children.get(&pid).into_iter().flatten() {
+            if found.insert(child) {
+                next.push(child);
+            }
+        }
+    }
+    found
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    u32::try_from(process.stat().ok()?.ppid).ok()
+}
+
+#[cfg(test)]
+mod tests;

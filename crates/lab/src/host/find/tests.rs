@@ -1,0 +1,48 @@
+//! Goal: the listener of an address is found with its children, and nobody else. Method: sockets
+//! and a child of this test.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::host::sockets;
+
+#[test]
+fn who_listens_is_found_by_the_socket() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sockets = sockets::all().unwrap();
+    let inodes = listening(&sockets, listener.local_addr().unwrap());
+    assert_eq!(inodes.len(), 1);
+    assert_ne!(inodes, listening(&sockets, other.local_addr().unwrap()));
+    assert!(held(std::process::id()).is_superset(&inodes));
+    assert!(holders(&inodes).contains(&std::process::id()));
+}
+
+#[test]
+fn a_listener_at_any_address_serves_all() {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sockets = sockets::all().unwrap();
+    assert_eq!(listening(&sockets, SocketAddr::from(([127, 0, 0, 1], port))).len(), 1);
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = elsewhere.local_addr().unwrap().port();
+    let sockets = sockets::all().unwrap();
+    assert!(listening(&sockets, SocketAddr::from(([127, 0, 0, 2], port))).is_empty());
+}
+
+#[test]
+fn children_belong_to_it() {
+    let mut child = Command::new("sleep").arg("30").stdin(Stdio::null()).spawn().unwrap();
+    let own = std::process::id();
+    let found = descendants(BTreeSet::from([own]), &all());
+    assert!(found.contains(&child.id()), "{found:?}");
+    assert!(!descendants(BTreeSet::from([child.id()]), &all()).contains(&own));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn nobody_holds_nothing() {
+    assert!(holders(&BTreeSet::new()).is_empty());
+}

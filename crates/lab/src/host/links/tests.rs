@@ -1,0 +1,69 @@
+//! Goal: a target that waits for a server behind it is told from one that answers itself. Method: a
+//! target of threads in this process, with and without something behind it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+
+fn reading(links: &mut Links, processes: &mut Processes) -> BTreeMap<String, f64> {
+    let mut values = Values::default();
+    let sockets = sockets::all().unwrap();
+    links.read(&sockets, processes, &mut values);
+    values.sample(0.0, "x").values.into_iter().collect()
+}
+
+/// Reads until a value is there; ten seconds at most.
+fn until(links: &mut Links, name: &str, wanted: f64) -> BTreeMap<String, f64> {
+    let start = Instant::now();
+    let mut processes = Processes::new();
+    processes.add(std::process::id(), ProcessRole::Target);
+    loop {
+        let values = reading(links, &mut processes);
+        if values.get(name) == Some(&wanted) {
+            return values;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{name} {wanted}: {values:?}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn calls_that_wait_upstream_are_seen() {
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let back = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = front.local_addr().unwrap();
+    let mut links = Links::new(target, true);
+    let mut client = TcpStream::connect(target).unwrap();
+    assert_eq!(until(&mut links, "target.accept_queue", 1.0)["target.unread_in"], 0.0);
+
+    let mut served = front.accept().unwrap().0;
+    let mut onward = TcpStream::connect(back.local_addr().unwrap()).unwrap();
+    let mut behind = back.accept().unwrap().0;
+    // The kernel tells by its own ticks, of at most 10 ms.
+    let tick = || std::thread::park_timeout(Duration::from_millis(30));
+    tick();
+    client.write_all(b"?").unwrap();
+    assert_eq!(until(&mut links, "target.unread_in", 1.0)["target.waiting_in"], 1.0);
+
+    let mut byte = [0];
+    served.read_exact(&mut byte).unwrap();
+    onward.write_all(&byte).unwrap();
+    let values = until(&mut links, "target.waiting_out", 1.0);
+    assert_eq!(values["target.waiting_in"], 1.0);
+    assert_eq!(values["target.connections_in"], 1.0);
+    let facts = links.facts();
+    assert_eq!(facts[0].address, back.local_addr().unwrap().to_string(), "{facts:?}");
+    assert!(facts[0].waiting > 0.0);
+
+    behind.read_exact(&mut byte).unwrap();
+    tick();
+    behind.write_all(&byte).unwrap();
+    onward.read_exact(&mut byte).unwrap();
+    until(&mut links, "target.waiting_out", 0.0);
+    tick();
+    served.write_all(&byte).unwrap();
+    client.read_exact(&mut byte).unwrap();
+    let values = until(&mut links, "target.waiting_in", 0.0);
+    assert!(values["ports_used"] >= 1.0, "{values:?}");
+}

@@ -1,0 +1,93 @@
+//! Goal: what a process uses is counted once, also after it has ended. Method: this process, and
+//! children that spin.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+fn spin() -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Samples until `enough`, at most ten seconds.
+fn sample(
+    processes: &mut Processes,
+    enough: impl Fn(&[(String, f64)]) -> bool,
+) -> Vec<(String, f64)> {
+    let start = Instant::now();
+    loop {
+        let mut values = Values::default();
+        processes.sample(Instant::now(), &mut values);
+        let values = values.sample(0.0, "x").values;
+        if enough(&values) {
+            return values;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+fn get(values: &[(String, f64)], name: &str) -> f64 {
+    values.iter().find(|(known, _)| known == name).map_or(-1.0, |(_, value)| *value)
+}
+
+#[test]
+fn a_busy_child_is_seen_and_its_end_too() {
+    let (mut one, mut two) = (spin(), spin());
+    let mut processes = Processes::new();
+    assert!(processes.add(one.id(), ProcessRole::Target));
+    assert!(processes.add(two.id(), ProcessRole::Target));
+    assert!(!processes.add(two.id(), ProcessRole::Target), "only once");
+    let values = sample(&mut processes, |values| get(values, "process.sh.cpu") > 0.3);
+    assert_eq!(get(&values, "process.sh.threads"), 2.0, "{values:?}");
+    assert!(get(&values, "process.sh.memory_bytes") > 0.0);
+    assert!(get(&values, "process.sh.thread_max") > 0.0, "{values:?}");
+    one.kill().unwrap();
+    one.wait().unwrap();
+    sample(&mut processes, |values| get(values, "process.sh.threads") == 1.0);
+    let facts = processes.facts();
+    assert_eq!(facts.len(), 1, "{facts:?}");
+    assert_eq!(facts[0].pids, [two.id()]);
+    assert!(facts[0].restarted);
+    assert!(facts[0].cpu > 0.0 && facts[0].memory_bytes_max > 0.0, "{facts:?}");
+    let cpu = facts[0].cpu;
+    processes.begin();
+    assert!(processes.facts()[0].cpu < cpu, "what was before the run does not count");
+    two.kill().unwrap();
+    two.wait().unwrap();
+}
+
+#[test]
+fn this_process_may_be_generator_and_target() {
+    let mut processes = Processes::new();
+    let own = std::process::id();
+    assert!(processes.add(own, ProcessRole::Generator));
+    assert!(processes.add(own, ProcessRole::Target));
+    assert!(!processes.add(own, ProcessRole::Watched));
+    let facts = processes.facts();
+    assert_eq!(facts[0].name, "generator");
+    assert_eq!(facts[1].role, ProcessRole::Target);
+    assert!(processes.target_cores().unwrap() >= 1.0);
+}
+
+#[test]
+fn programs_of_one_name_in_two_roles_have_two_names() {
+    let (mut one, mut two) = (spin(), spin());
+    let mut processes = Processes::new();
+    processes.add(one.id(), ProcessRole::Target);
+    processes.add(two.id(), ProcessRole::Upstream);
+    let facts = processes.facts();
+    assert_eq!((facts[0].name.as_str(), facts[1].name.as_str()), ("sh", "sh-2"));
+    assert_eq!(processes.name(two.id()), Some("sh-2"));
+    for child in [&mut one, &mut two] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn nobody_is_not_watched() {
+    assert!(!Processes::new().add(u32::MAX, ProcessRole::Watched));
+}

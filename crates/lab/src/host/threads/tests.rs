@@ -1,0 +1,63 @@
+//! Goal: the busy thread of several is found by its name. Method: a thread of this test spins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+#[test]
+fn the_busy_thread_is_named() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let thread = std::thread::Builder::new().name("spins here".to_owned());
+    let spinning = thread
+        .spawn(move || {
+            while !asked.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })
+        .unwrap();
+    let mut threads = Threads::default();
+    let start = Instant::now();
+    let found = loop {
+        let mut values = Values::default();
+        let pids = [std::process::id()].into_iter();
+        threads.sample(Instant::now(), "me", pids, &mut values);
+        let values = values.sample(0.0, "x").values;
+        let named = |name: &str| name.contains(".thread.spins_here-") && name.ends_with(".cpu");
+        if let Some((_, cpu)) = values.iter().find(|(name, _)| named(name)) {
+            break (*cpu, values);
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    };
+    stop.store(true, Ordering::Relaxed);
+    spinning.join().unwrap();
+    let get = |name: &str| found.1.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+    assert!(found.0 > NAMED_SHARE && found.0 < 1.5, "{found:?}");
+    assert!(get("process.me.thread_max").unwrap() >= found.0);
+    assert!(get("process.me.run_delay").is_some());
+    assert!(get("process.me.threads_blocked").is_some());
+}
+
+#[test]
+fn a_new_thread_counts_from_zero_and_an_ended_one_is_forgotten() {
+    let thread = |ran, waited| Thread { ran, waited, voluntary: 0.0, involuntary: 0.0 };
+    let before = BTreeMap::from([((1, 1), thread(5.0, 1.0)), ((1, 2), thread(9.0, 0.0))]);
+    let now = BTreeMap::from([((1, 1), thread(5.5, 1.25)), ((1, 3), thread(0.25, 0.0))]);
+    let uses = uses(&before, &now, Duration::from_millis(500));
+    assert_eq!(
+        uses,
+        [
+            Use { thread: (1, 1), cpu: 1.0, delay: 0.5 },
+            Use { thread: (1, 3), cpu: 0.5, delay: 0.0 },
+        ]
+    );
+}
+
+#[test]
+fn names_are_fit_for_metrics() {
+    assert_eq!(plain("tokio-runtime w\n"), "tokio-runtime_w");
+    assert_eq!(plain("kworker/0:1"), "kworker_0_1");
+    assert_eq!(plain("a.b\""), "a_b_");
+}
