@@ -56,9 +56,8 @@ fn the_listener_is_found_and_every_metric_is_explained() {
     let seen = |samples: &[HostSample], wanted: &str| {
         samples.iter().flat_map(|sample| &sample.values).any(|(name, _)| name == wanted)
     };
-    let samples = until(&mut watcher, |samples| {
-        samples.len() >= 4 && seen(samples, "target.accept_queue")
-    });
+    let samples =
+        until(&mut watcher, |samples| samples.len() >= 4 && seen(samples, "target.accept_queue"));
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in samples.iter().flat_map(|sample| &sample.values) {
         assert!(names::fact(name).is_some(), "{name}");
