@@ -1,6 +1,10 @@
 //! Decisions as pure functions and small state machines: what is known goes in, what to do comes
 //! out. No clock, socket, thread, randomness or file; `now` and seeds are arguments.
 
+pub mod compare;
+
+pub mod scaling;
+
 pub mod search;
 
 pub mod statistics;

@@ -55,11 +55,20 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
 
 /// Share of all ways to pick `size` ranks whose sum is as far out as `sum`, times two.
 fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
-    let total: usize = doubled.iter().sum();
-    // ways[k][s]: number of ways to pick k ranks with the sum s.
+    let ways = ways(doubled, size);
+    let all: f64 = ways.iter().sum();
+    let below: f64 = ways[..=sum].iter().sum();
+    let above: f64 = ways[sum..].iter().sum();
+    (2.0 * below.min(above) / all).min(1.0)
+}
+
+/// For each sum: the number of ways to pick `size` of the ranks with that sum.
+fn ways(ranks: &[usize], size: usize) -> Vec<f64> {
+    let total: usize = ranks.iter().sum();
+    // By how many are picked, then by sum.
     let mut ways = vec![vec![0.0_f64; total + 1]; size + 1];
     ways[0][0] = 1.0;
-    for rank in doubled {
+    for rank in ranks {
         for picked in (1..=size).rev() {
             let (fewer, more) = ways.split_at_mut(picked);
             let without = &fewer[picked - 1];
@@ -68,10 +77,7 @@ fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
             }
         }
     }
-    let all: f64 = ways[size].iter().sum();
-    let below: f64 = ways[size][..=sum].iter().sum();
-    let above: f64 = ways[size][sum..].iter().sum();
-    (2.0 * below.min(above) / all).min(1.0)
+    ways.swap_remove(size)
 }
 
 fn approximate(doubled: &[usize], size: usize, u: f64) -> f64 {
@@ -117,10 +123,15 @@ fn critical_rank(n: usize, m: usize) -> usize {
         let spread = z(super::CONFIDENCE) * (n * m * (n + m + 1.0) / 12.0).sqrt();
         return (n * m / 2.0 - spread).floor().max(0.0) as usize;
     }
-    let doubled: Vec<usize> = (1..=n + m).map(|rank| 2 * rank).collect();
-    let least = n * (n + 1) / 2;
-    // `exact` doubles the tail.
-    (0..=n * m).take_while(|u| exact(&doubled, n, 2 * (least + u)) / 2.0 <= tail).count()
+    let ranks: Vec<usize> = (1..=n + m).collect();
+    let ways = ways(&ranks, n);
+    let all: f64 = ways.iter().sum();
+    let mut below = 0.0;
+    let rare = |ways: &&f64| {
+        below += **ways;
+        below / all <= tail
+    };
+    ways[n * (n + 1) / 2..].iter().take_while(rare).count()
 }
 
 /// Chances corrected for the number of tests, in the order given: the chance that any of them says

@@ -1,0 +1,184 @@
+//! Arms made up with known differences: an equal pair must hardly ever be called different, a
+//! planted difference must be found, and too little must be called too little.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Design, Found, Values, compare, spread, words};
+use crate::compare::{Basis, Metric, Word};
+
+const METRICS: [Metric; 5] = [
+    Metric::LatencyP50,
+    Metric::LatencyP95,
+    Metric::LatencyP99,
+    Metric::Goodput,
+    Metric::FailedShare,
+];
+
+fn normal(random: &mut StdRng) -> f64 {
+    let (u, v): (f64, f64) = (random.random(), random.random());
+    (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// A run of 60 s: each metric has an effect of the run (3 %, tails 8 %) and noise from second to
+/// second of correlation 0.7.
+fn run(random: &mut StdRng, metric: Metric, factor: f64) -> (f64, Vec<f64>) {
+    let (base, between, within) = match metric {
+        Metric::FailedShare => (0.002, 0.0002, 0.002),
+        Metric::Goodput => (5000.0, 0.01, 0.02),
+        Metric::LatencyP99 => (40.0 * factor, 0.08, 0.3),
+        Metric::LatencyP95 => (20.0 * factor, 0.05, 0.15),
+        _ => (5.0 * factor, 0.03, 0.08),
+    };
+    let effect = between * normal(random);
+    let mut noise = normal(random);
+    let mut second = || {
+        noise = 0.7 * noise + 0.51_f64.sqrt() * normal(random);
+        match metric.is_share() {
+            true => (base + effect + within * noise).max(0.0),
+            false => base * (effect + within * noise).exp(),
+        }
+    };
+    let seconds: Vec<f64> = (0..60).map(|_| second()).collect();
+    (seconds.iter().sum::<f64>() / 60.0, seconds)
+}
+
+fn arm(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values {
+    let all: Vec<(f64, Vec<f64>)> = (0..runs).map(|_| run(random, metric, factor)).collect();
+    let seconds = if runs == 1 { all[0].1.clone() } else { Vec::new() };
+    Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds }
+}
+
+/// A whole comparison: five metrics of two methods.
+fn comparison(seed: u64, runs: (usize, usize), factor: f64, paired: bool) -> Vec<(Word, Found)> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut all = Vec::new();
+    for metric in METRICS.into_iter().chain(METRICS) {
+        let a = arm(&mut random, metric, runs.0, 1.0);
+        let b = arm(&mut random, metric, runs.1, factor);
+        let design = Design { paired, spread: None };
+        all.push(compare(metric, &a, &b, design, &mut || random.random()).unwrap());
+    }
+    words(&all).into_iter().map(|(word, _)| word).zip(all).collect()
+}
+
+fn differs(comparison: &[(Word, Found)]) -> bool {
+    comparison.iter().any(|(word, _)| matches!(word, Word::Better | Word::Worse))
+}
+
+/// 400 comparisons of a thing with itself for each number of runs: at most 5 % say "different" of
+/// any of their ten metrics.
+#[test]
+fn a_thing_is_hardly_ever_different_from_itself() {
+    for runs in [(1, 1), (1, 5), (2, 2), (3, 3), (4, 4), (5, 10), (12, 12)] {
+        let wrong = (0..400).filter(|seed| differs(&comparison(*seed, runs, 1.0, false))).count();
+        assert!(wrong <= 20, "{wrong} of 400 with {runs:?} runs");
+    }
+    let wrong = (0..60).filter(|seed| differs(&comparison(*seed, (8, 8), 1.0, true))).count();
+    assert!(wrong <= 3, "{wrong} of 60 in pairs");
+}
+
+/// The test of the test: with a floor of nothing and no correction far more would be called
+/// different.
+#[test]
+fn without_floor_and_correction_it_would_not_hold() {
+    let naive = |found: &Found| found.p.is_some_and(|p| p <= 0.05);
+    let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, f)| naive(f));
+    assert!((0..100).filter(wrong).count() > 20);
+}
+
+#[test]
+fn a_planted_difference_is_found() {
+    for (runs, factor, basis) in
+        [((1, 1), 1.6, Basis::WithinRun), ((3, 3), 1.6, Basis::FewRuns), ((6, 6), 1.4, Basis::Runs)]
+    {
+        let mut found = 0;
+        for seed in 0..50 {
+            let all = comparison(seed, runs, factor, false);
+            let (word, p50) = &all[0];
+            assert_eq!(p50.basis, basis);
+            found += usize::from(*word == Word::Worse);
+            assert!(!all.iter().any(|(word, f)| {
+                *word == Word::Better && matches!(f.metric, Metric::LatencyP50)
+            }));
+        }
+        assert!(found >= 45, "{found} of 50 with {runs:?} runs");
+    }
+}
+
+#[test]
+fn direction_is_the_metrics() {
+    let of = |base: f64| Values {
+        runs: (0..6).map(|run| base * (1.0 + 0.001 * f64::from(run))).collect(),
+        seconds: Vec::new(),
+    };
+    let word = |metric, a: f64, b: f64| {
+        let found = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
+        words(&[found])[0].0
+    };
+    assert_eq!(word(Metric::Goodput, 100.0, 150.0), Word::Better);
+    assert_eq!(word(Metric::Goodput, 150.0, 100.0), Word::Worse);
+    assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), Word::Worse);
+    assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), Word::Better);
+    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Same, "below the floor");
+    assert_eq!(word(Metric::FailedShare, 0.0, 0.05), Word::Worse);
+    assert_eq!(word(Metric::FailedShare, 0.0, 0.0), Word::Same);
+    assert_eq!(word(Metric::Goodput, 100.0, 0.0), Word::Worse, "nothing at all has no logarithm");
+}
+
+#[test]
+fn too_little_is_called_too_little() {
+    let one = |value| Values { runs: vec![value], seconds: Vec::new() };
+    let found =
+        compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
+    assert_eq!((found.basis, found.interval), (Basis::ValuesOnly, None));
+    assert!((found.change - 8.0).abs() < 1e-9);
+    assert_eq!(words(&[found]), [(Word::CannotTell, None)]);
+    let short = Values { runs: vec![1.0], seconds: vec![1.0; 10] };
+    let found = compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
+    assert_eq!(found.basis, Basis::ValuesOnly);
+    let none = Values::default();
+    assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
+}
+
+/// A measured spread takes the place of the careful floor for single runs, and raises the other.
+#[test]
+fn a_measured_spread_is_the_floor() {
+    let mut random = StdRng::seed_from_u64(3);
+    let (a, b) = (
+        arm(&mut random, Metric::LatencyP50, 1, 1.0),
+        arm(&mut random, Metric::LatencyP50, 1, 1.0),
+    );
+    let floor = |spread| {
+        let design = Design { paired: false, spread };
+        compare(Metric::LatencyP50, &a, &b, design, &mut || 0).unwrap().floor
+    };
+    assert_eq!(floor(None), 0.1);
+    assert_eq!(floor(Some(0.01)), 0.025);
+    assert_eq!(floor(Some(0.3)), 0.3);
+    let widest = spread(Metric::LatencyP50, &[10.0, 11.0, 12.0]).unwrap();
+    assert!((widest - 0.2).abs() < 1e-9);
+    assert_eq!(spread(Metric::LatencyP50, &[10.0]), None);
+}
+
+/// A drift of 30 % over the session, shared by both arms, hides a change of 8 % from ranks but not
+/// from pairs.
+#[test]
+fn pairs_find_what_a_drift_hides() {
+    let mut random = StdRng::seed_from_u64(4);
+    let mut of = |factor: f64| Values {
+        runs: (0..10)
+            .map(|run| factor * (1.0 + 0.03 * f64::from(run)) * (0.005 * normal(&mut random)).exp())
+            .collect(),
+        seconds: Vec::new(),
+    };
+    let (a, b) = (of(1.0), of(1.08));
+    let mut word = |paired| {
+        let design = Design { paired, spread: None };
+        let mut bits = StdRng::seed_from_u64(5);
+        let found = compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();
+        words(&[found])[0].0
+    };
+    assert_eq!(word(false), Word::CannotTell);
+    assert_eq!(word(true), Word::Worse);
+}

@@ -1,0 +1,58 @@
+//! Curves made from known laws must be found again; what is no curve must not become one.
+
+use super::{at, fit, little};
+
+fn near(found: f64, expected: f64, share: f64) {
+    assert!((found - expected).abs() <= share * expected.abs().max(1e-9), "{found} {expected}");
+}
+
+#[test]
+fn a_known_law_is_found_again() {
+    let law = [955.0, 0.02, 0.0001];
+    let points: Vec<(f64, f64)> =
+        [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0].map(|n| (n, at(law, n))).to_vec();
+    let found = fit(&points).unwrap();
+    near(found.lambda, 955.0, 1e-6);
+    near(found.sigma, 0.02, 1e-6);
+    near(found.kappa, 0.0001, 1e-6);
+    near(found.peak_under_way.unwrap(), (0.98_f64 / 0.0001).sqrt(), 1e-6);
+    near(found.r_squared, 1.0, 1e-9);
+}
+
+#[test]
+fn noise_moves_it_little() {
+    let law = [100.0, 0.05, 0.001];
+    let noise = [1.02, 0.98, 1.01, 0.99, 1.02, 0.97, 1.01, 1.0];
+    let levels = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0];
+    let points: Vec<(f64, f64)> =
+        levels.iter().zip(noise).map(|(n, noise)| (*n, at(law, *n) * noise)).collect();
+    let found = fit(&points).unwrap();
+    near(found.lambda, 100.0, 0.05);
+    near(found.peak_rate.unwrap(), at(law, (0.95_f64 / 0.001).sqrt()), 0.05);
+    assert!(found.r_squared > 0.98);
+}
+
+/// A server of ten slots: linear, then flat. It has no peak, and κ must not go below 0.
+#[test]
+fn a_flat_top_has_no_negative_price() {
+    let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 10.0, 20.0, 40.0, 80.0]
+        .map(|n: f64| (n, 100.0 * n.min(10.0)))
+        .to_vec();
+    let found = fit(&points).unwrap();
+    assert!(found.kappa >= 0.0 && found.sigma >= 0.0, "{found:?}");
+}
+
+#[test]
+fn too_few_points_are_no_curve() {
+    let same: Vec<(f64, f64)> = (0..10).map(|_| (5.0, 100.0)).collect();
+    assert_eq!(fit(&same), None);
+    assert_eq!(fit(&[(1.0, 1.0), (2.0, 2.0)]), None);
+    assert_eq!(fit(&[]), None);
+    let zeros: Vec<(f64, f64)> = (0..10).map(|n| (f64::from(n), 0.0)).collect();
+    assert_eq!(fit(&zeros), None);
+}
+
+#[test]
+fn littles_law() {
+    assert_eq!(little(1000.0, 0.02), 20.0);
+}
