@@ -80,6 +80,12 @@ impl Class {
     pub const fn failed(self) -> bool {
         !matches!(self, Class::Ok | Class::Limited)
     }
+
+    /// Whether the server itself told the failure. Silence and broken connections could be ours.
+    pub const fn failed_by_server(self) -> bool {
+        use Class::{Http4xx, Http5xx, Malformed, RpcError, WrongAnswer, WrongId};
+        matches!(self, RpcError | Http4xx | Http5xx | Malformed | WrongId | WrongAnswer)
+    }
 }
 
 /// Where a call is counted.

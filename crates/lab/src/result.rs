@@ -58,6 +58,45 @@ pub struct RunResult {
     pub watched: HostFacts,
     /// What saturated first, if a threshold failed or a search ended.
     pub bottleneck: Option<Finding>,
+    /// Answers compared with a reference's, if the plan names one.
+    #[serde(default)]
+    pub compared: Option<Compared>,
+}
+
+/// Answers compared with a reference's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The reference's URL with secrets masked.
+    pub reference: String,
+    /// Calls that were compared.
+    pub compared: u64,
+    /// Answers that differed, and still did when both were asked again.
+    pub wrong: u64,
+    /// Answers that differed at first, and no more when both were asked again: the chain had moved.
+    pub moved: u64,
+    /// Calls that the reference did not answer.
+    pub unanswered: u64,
+    /// Sampled calls that were not compared because the reference was slower than the run.
+    pub skipped: u64,
+    /// By method: compared and wrong.
+    pub methods: Vec<(String, u64, u64)>,
+    /// The first few differences of each method.
+    pub examples: Vec<Difference>,
+}
+
+/// An answer that differs from the reference's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Method.
+    pub method: String,
+    /// The request, cut if long.
+    pub request: String,
+    /// JSON pointer of the first value that differs.
+    pub pointer: String,
+    /// The target's value there, cut if long.
+    pub target: String,
+    /// The reference's value there, cut if long.
+    pub reference: String,
 }
 
 /// What was asked.

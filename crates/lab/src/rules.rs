@@ -10,3 +10,14 @@ pub mod search;
 pub mod statistics;
 
 pub mod threshold;
+
+pub mod rows;
+
+pub mod knee;
+
+pub mod validity;
+
+pub mod verdict;
+
+#[cfg(test)]
+mod samples;

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+pub mod judge;
+
 /// One objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {

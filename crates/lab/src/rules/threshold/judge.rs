@@ -1,0 +1,503 @@
+//! Whether a run kept its objectives: fed with one second after the other, asked at any time.
+//!
+//! Three ways to judge, by what a threshold says:
+//! - neither window nor sustained-for: the number is over everything judged so far, as k6 does it;
+//!   what counts is how it stands at the end;
+//! - a window: the number is over the last so many seconds, each second anew; one window that broke
+//!   it is enough, or, with sustained-for, an unbroken row of them that lasts so long;
+//! - sustained-for alone: the same with windows of one second.
+//!
+//! Windows see only time in which the chosen stages were offered, because after it only stragglers
+//! end. The warm-up is left out by whoever feeds it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Aggregation, Metric, Operator, Selector, Threshold};
+use crate::plan::Plan;
+use crate::record::{Class, Slot, Times, Totals, times};
+use crate::result::ThresholdOutcome;
+use crate::rules::rows::{self, Span};
+
+#[cfg(test)]
+mod tests;
+
+/// Steps in which a window moves on; a longer window moves in longer steps, so that its memory has a
+/// limit.
+const WINDOW_STEPS_MAX: u32 = 60;
+
+/// The objectives of one run.
+#[derive(Debug)]
+pub struct Judge {
+    pools: Vec<Pool>,
+    judged: Vec<Judged>,
+}
+
+/// What came of one objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ruling {
+    /// As it is told.
+    pub outcome: ThresholdOutcome,
+    /// Whether what the server itself said (error answers, not silence) is enough to break it: then
+    /// it is broken whatever state the generator was in.
+    pub by_server: bool,
+}
+
+impl Judge {
+    /// Nothing seen yet.
+    pub fn new(plan: &Plan) -> Judge {
+        let mut pools: Vec<Pool> = Vec::new();
+        let mut judged = Vec::new();
+        for threshold in &plan.thresholds {
+            let window = window(threshold);
+            let same = |pool: &Pool| pool.selector == threshold.selector && pool.window == window;
+            let pool = pools.iter().position(same).unwrap_or_else(|| {
+                pools.push(Pool::new(plan, threshold.selector.clone(), window));
+                pools.len() - 1
+            });
+            judged.push(Judged::new(threshold.clone(), pool));
+        }
+        Judge { pools, judged }
+    }
+
+    /// Takes what ended between `from` and `to`, and says whether the run has to end because of it.
+    pub fn second(&mut self, from: Duration, to: Duration, part: &Totals) -> bool {
+        for pool in &mut self.pools {
+            pool.take(from, to, part);
+        }
+        let mut abort = false;
+        for judged in &mut self.judged {
+            abort |= judged.look(&self.pools[judged.pool], from, to);
+        }
+        abort
+    }
+
+    /// The run is over: judges windows that are longer than it was by what there is.
+    pub fn end(&mut self, at: Duration) {
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            let mut of_pool =
+                self.judged.iter_mut().filter(|judged| judged.pool == index).peekable();
+            if of_pool.peek().is_some_and(|judged| judged.windows == 0) {
+                pool.end();
+                of_pool.for_each(|judged| _ = judged.look(pool, at, at));
+            }
+        }
+    }
+
+    /// How they stand.
+    pub fn outcomes(&self) -> Vec<ThresholdOutcome> {
+        self.rulings().into_iter().map(|ruling| ruling.outcome).collect()
+    }
+
+    /// The same with what a verdict needs beside it, in the order of the plan.
+    pub fn rulings(&self) -> Vec<Ruling> {
+        self.judged.iter().map(|judged| judged.ruling(&self.pools[judged.pool])).collect()
+    }
+}
+
+fn window(threshold: &Threshold) -> Option<Duration> {
+    let sustained = (!threshold.sustained.is_zero()).then_some(Duration::from_secs(1));
+    threshold.window.or(sustained)
+}
+
+/// What is collected for all thresholds that look at the same thing.
+#[derive(Debug)]
+struct Pool {
+    selector: Selector,
+    window: Option<Duration>,
+    /// When the chosen stages are offered.
+    spans: Vec<Span>,
+    /// Over everything, or over the window as it stands.
+    sum: Sum,
+    /// The step that is being filled, and how long one is.
+    step: Sum,
+    step_length: Duration,
+    /// The steps of the window, oldest first.
+    steps: VecDeque<Step>,
+    /// Whether the window was full when it last moved, and moved at the last second.
+    ready: bool,
+}
+
+/// A finished step of a window; its histogram is kept as what was counted, which is far smaller.
+#[derive(Debug)]
+struct Step {
+    counts: Counts,
+    times: Vec<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Sum {
+    counts: Counts,
+    times: Times,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    /// Of shares: the part. Of counters: the count.
+    part: u64,
+    /// Of shares: the whole.
+    whole: u64,
+    /// Of failures: those that the server itself told.
+    by_server: u64,
+    /// Time offered.
+    seconds: f64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.part += other.part;
+        self.whole += other.whole;
+        self.by_server += other.by_server;
+        self.seconds += other.seconds;
+    }
+}
+
+impl Sum {
+    fn new() -> Sum {
+        Sum { counts: Counts::default(), times: times() }
+    }
+
+    fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.times.reset();
+    }
+}
+
+impl Pool {
+    fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Pool {
+        let chosen = |index: &usize| match &selector.stages {
+            Some(stages) => stages.contains(index),
+            None => true,
+        };
+        let spans = rows::spans(plan).filter(|(_, stage, _)| chosen(&stage.index));
+        let spans = spans.map(|(_, _, span)| span).collect();
+        let step = window.unwrap_or_default() / WINDOW_STEPS_MAX;
+        Pool {
+            selector,
+            window,
+            spans,
+            sum: Sum::new(),
+            step: Sum::new(),
+            step_length: step.max(Duration::from_secs(1)),
+            steps: VecDeque::new(),
+            ready: false,
+        }
+    }
+
+    fn take(&mut self, from: Duration, to: Duration, part: &Totals) {
+        let offered = self.offered(from, to);
+        let Some(window) = self.window else {
+            collect(&mut self.sum, &self.selector, part, offered);
+            return;
+        };
+        self.ready = false;
+        if offered * 2 < to.saturating_sub(from) || offered.is_zero() {
+            return;
+        }
+        collect(&mut self.step, &self.selector, part, offered);
+        // Seconds are a little longer or shorter than one; half of one is enough to tell.
+        let slack = Duration::from_millis(500);
+        if seconds(self.step.counts) + slack < self.step_length {
+            return;
+        }
+        self.move_on();
+        let covered: Duration = self.steps.iter().map(|step| seconds(step.counts)).sum();
+        let oldest = self.steps.front().map_or(Duration::ZERO, |step| seconds(step.counts));
+        if covered.saturating_sub(oldest) + slack >= window {
+            self.steps.pop_front();
+        }
+        if covered + slack >= window {
+            self.ready = true;
+            self.add_up();
+        }
+    }
+
+    /// At the end of the run: a window that never was full is judged as far as it was filled.
+    fn end(&mut self) {
+        self.ready = false;
+        if self.window.is_some() && !self.step.counts.eq(&Counts::default()) {
+            self.move_on();
+        }
+        if self.window.is_some() && !self.steps.is_empty() {
+            self.add_up();
+            self.ready = true;
+        }
+    }
+
+    /// Closes the step that is being filled.
+    fn move_on(&mut self) {
+        let recorded = self.step.times.iter_recorded();
+        let times = recorded.map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()));
+        self.steps.push_back(Step { counts: self.step.counts, times: times.collect() });
+        self.step.clear();
+    }
+
+    fn add_up(&mut self) {
+        self.sum.clear();
+        for step in &self.steps {
+            self.sum.counts.add(step.counts);
+            for &(value, count) in &step.times {
+                self.sum.times.saturating_record_n(value, count);
+            }
+        }
+    }
+
+    /// How much of `from..to` the chosen stages were offered.
+    fn offered(&self, from: Duration, to: Duration) -> Duration {
+        // Stages of several scenarios overlap; time is counted once.
+        let mut parts: Vec<Span> = self.spans.clone();
+        parts.sort_by_key(|span| span.from);
+        let (mut reached, mut sum) = (from, Duration::ZERO);
+        for span in parts {
+            sum += span.overlap(reached, to);
+            reached = reached.max(span.to);
+        }
+        sum
+    }
+
+    /// The number, in the threshold's unit; none for no data.
+    fn value(&self, aggregation: Aggregation) -> Option<f64> {
+        let Counts { part, whole, seconds, .. } = self.sum.counts;
+        let per_second = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
+        match kind(self.selector.metric) {
+            Kind::Times => of_times(&self.sum.times, aggregation, per_second),
+            Kind::Share => match aggregation {
+                Aggregation::Count => (whole > 0).then_some(part as f64),
+                _ => (whole > 0).then(|| rows::share(part, whole)),
+            },
+            Kind::Counter => match aggregation {
+                Aggregation::Rate => per_second(part),
+                _ => (seconds > 0.0).then_some(part as f64),
+            },
+        }
+    }
+}
+
+fn seconds(counts: Counts) -> Duration {
+    Duration::from_secs_f64(counts.seconds)
+}
+
+fn of_times(
+    times: &Times,
+    aggregation: Aggregation,
+    per_second: impl Fn(u64) -> Option<f64>,
+) -> Option<f64> {
+    let ms = |nanos: f64| (!times.is_empty()).then_some(nanos / 1e6);
+    match aggregation {
+        Aggregation::Avg | Aggregation::Value => ms(times.mean()),
+        Aggregation::Min => ms(times.min() as f64),
+        Aggregation::Max => ms(times.max() as f64),
+        Aggregation::Med => rows::percentile_ms(times, 50.0),
+        Aggregation::Percentile(percentile) => rows::percentile_ms(times, percentile),
+        Aggregation::Count => Some(times.len() as f64),
+        Aggregation::Rate => per_second(times.len()),
+    }
+}
+
+enum Kind {
+    Times,
+    Share,
+    Counter,
+}
+
+fn kind(metric: Metric) -> Kind {
+    match metric {
+        Metric::Latency | Metric::Service | Metric::IterationTime => Kind::Times,
+        Metric::Failed | Metric::Limited | Metric::Delivered => Kind::Share,
+        Metric::Calls | Metric::Goodput | Metric::Dropped | Metric::Iterations => Kind::Counter,
+    }
+}
+
+/// Adds what `selector` chooses of a second.
+fn collect(sum: &mut Sum, selector: &Selector, part: &Totals, offered: Duration) {
+    sum.counts.seconds += offered.as_secs_f64();
+    let stage_chosen = |stage: usize| match &selector.stages {
+        Some(stages) => stages.contains(&stage),
+        None => true,
+    };
+    let chosen = |slot: &Slot| {
+        selector.method.is_none_or(|method| method == usize::from(slot.method))
+            && stage_chosen(usize::from(slot.stage))
+    };
+    match selector.metric {
+        Metric::IterationTime => add_times(&mut sum.times, &part.iteration_time),
+        Metric::Dropped | Metric::Iterations | Metric::Delivered => {
+            let stages = part.iterations.iter().enumerate();
+            for (_, iterations) in stages.filter(|(index, _)| stage_chosen(*index)) {
+                let (part, whole) = match selector.metric {
+                    Metric::Dropped => (iterations.dropped, iterations.due),
+                    Metric::Iterations => (iterations.ended, iterations.due),
+                    _ => (iterations.begun, iterations.due),
+                };
+                sum.counts.part += part;
+                sum.counts.whole += whole;
+            }
+        }
+        metric => {
+            for (slot, cell) in part.cells.iter().filter(|(slot, _)| chosen(slot)) {
+                let calls = cell.latency.len();
+                sum.counts.whole += calls;
+                match metric {
+                    Metric::Latency => add_times(&mut sum.times, &cell.latency),
+                    Metric::Service => add_times(&mut sum.times, &cell.service),
+                    metric if counts(metric, slot.class) => sum.counts.part += calls,
+                    _ => {}
+                }
+                if slot.class.failed_by_server() {
+                    sum.counts.by_server += calls;
+                }
+            }
+        }
+    }
+}
+
+fn add_times(total: &mut Times, part: &Times) {
+    if !part.is_empty() {
+        total.add(part).expect("all histograms have one form");
+    }
+}
+
+/// Whether a call of this class is a part that the metric counts.
+fn counts(metric: Metric, class: Class) -> bool {
+    match metric {
+        Metric::Failed => class.failed(),
+        Metric::Limited => class == Class::Limited,
+        Metric::Goodput => class == Class::Ok,
+        _ => true,
+    }
+}
+
+/// Whether `value` keeps to what the threshold asks.
+fn keeps(threshold: &Threshold, value: f64) -> bool {
+    let limit = threshold.limit;
+    match threshold.operator {
+        Operator::Less => value < limit,
+        Operator::LessOrEqual => value <= limit,
+        Operator::Greater => value > limit,
+        Operator::GreaterOrEqual => value >= limit,
+        Operator::Equal => value == limit,
+        Operator::NotEqual => value != limit,
+    }
+}
+
+/// One threshold as it stands.
+#[derive(Debug)]
+struct Judged {
+    threshold: Threshold,
+    pool: usize,
+    /// Windows that were judged.
+    windows: u64,
+    /// The worst value of a window.
+    worst: Option<f64>,
+    /// Start of the second in which the present breach began.
+    breach: Option<Duration>,
+    /// Start of the breach that decided, and how long it lasted; of windows only, where a breach is
+    /// never made good.
+    broken: Option<(Duration, Duration)>,
+}
+
+impl Judged {
+    fn new(threshold: Threshold, pool: usize) -> Judged {
+        Judged { threshold, pool, windows: 0, worst: None, breach: None, broken: None }
+    }
+
+    /// Looks at the second from `from` to `to`; whether the run has to end.
+    fn look(&mut self, pool: &Pool, from: Duration, to: Duration) -> bool {
+        let in_windows = pool.window.is_some();
+        if !in_windows || pool.ready {
+            // A second without data neither breaks nor mends: a server that hangs says nothing.
+            if let Some(value) = pool.value(self.threshold.aggregation) {
+                self.note(value, from, in_windows);
+            }
+        }
+        let lasted = self.breach.map(|since| to.saturating_sub(since));
+        let long_enough = |lasted: Duration| {
+            // A second may be a little shorter than one.
+            lasted + Duration::from_millis(100) >= self.threshold.sustained
+        };
+        if in_windows {
+            match (self.broken, self.breach, lasted) {
+                (None, Some(since), Some(lasted)) if long_enough(lasted) => {
+                    self.broken = Some((since, lasted));
+                }
+                (Some((since, _)), Some(breach), Some(lasted)) if since == breach => {
+                    self.broken = Some((since, lasted));
+                }
+                _ => {}
+            }
+        }
+        self.threshold.abort && self.is_broken(in_windows) && to >= self.threshold.abort_delay
+    }
+
+    fn note(&mut self, value: f64, from: Duration, in_windows: bool) {
+        if keeps(&self.threshold, value) {
+            self.breach = None;
+        } else if self.breach.is_none() {
+            self.breach = Some(from);
+        }
+        if in_windows {
+            self.windows += 1;
+            let worst = self.worst.map_or(value, |worst| self.worse(worst, value));
+            self.worst = Some(worst);
+        }
+    }
+
+    fn worse(&self, a: f64, b: f64) -> f64 {
+        match self.threshold.operator {
+            Operator::Less | Operator::LessOrEqual => a.max(b),
+            Operator::Greater | Operator::GreaterOrEqual => a.min(b),
+            Operator::Equal | Operator::NotEqual if keeps(&self.threshold, a) => b,
+            Operator::Equal | Operator::NotEqual => a,
+        }
+    }
+
+    fn is_broken(&self, in_windows: bool) -> bool {
+        if in_windows { self.broken.is_some() } else { self.breach.is_some() }
+    }
+
+    fn ruling(&self, pool: &Pool) -> Ruling {
+        let in_windows = pool.window.is_some();
+        let observed = if in_windows { self.worst } else { pool.value(self.threshold.aggregation) };
+        let broken = self.is_broken(in_windows);
+        let kept = match observed {
+            Some(_) => !broken,
+            None => !self.threshold.no_data_fails,
+        };
+        let broken_at = match in_windows {
+            true => self.broken.map(|(since, _)| since),
+            false => self.breach,
+        };
+        let counts = pool.sum.counts;
+        let server_alone = rows::share(counts.by_server, counts.whole);
+        let by_server = !kept
+            && self.threshold.selector.metric == Metric::Failed
+            && (in_windows || !keeps(&self.threshold, server_alone))
+            && counts.by_server * 2 > counts.part;
+        let outcome = ThresholdOutcome {
+            text: self.threshold.text.clone(),
+            kept,
+            observed,
+            broken_at: broken_at.map(|at| at.as_secs_f64()),
+            note: self.remark(observed.is_some()),
+        };
+        Ruling { outcome, by_server }
+    }
+
+    fn remark(&self, data: bool) -> Option<String> {
+        let threshold = &self.threshold;
+        if !data {
+            let rule =
+                if threshold.no_data_fails { "which fails" } else { "which the plan allows" };
+            return Some(format!("no data, {rule}"));
+        }
+        let window = window(threshold)?;
+        let length = window.as_secs_f64();
+        let windows = self.windows;
+        Some(match self.broken {
+            Some((_, lasted)) if !threshold.sustained.is_zero() => {
+                format!("broken for {:.0} s in windows of {length} s", lasted.as_secs_f64())
+            }
+            _ => format!("worst of {windows} windows of {length} s"),
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Each doubt is planted and found, and a healthy run has none.
+
+use std::time::Duration;
+
+use super::{Doubts, Seen, doubts, few};
+use crate::plan::Plan;
+use crate::record::{Class, Iterations, Totals};
+use crate::result::{Row, Second};
+use crate::rules::{rows, samples};
+
+fn iterations(due: u64, begun: u64) -> Iterations {
+    Iterations { due, begun, ended: begun, dropped: due - begun, cut: 0 }
+}
+
+fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
+    doubts(Seen { plan, all: totals, judged: totals, seconds, end: plan.duration() })
+}
+
+fn healthy() -> (Plan, Totals, Vec<Second>) {
+    let plan = samples::open(100.0, 10, &["eth_call"]);
+    let totals = samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations(1_000, 1_000));
+    let seconds = (1..=10).map(|at| Second {
+        generator_busy: 0.4,
+        ..samples::second(at, 100, "eth_call", &[(Class::Ok, 100)])
+    });
+    let seconds = seconds.collect();
+    (plan, totals, seconds)
+}
+
+#[test]
+fn a_healthy_run_leaves_no_doubt() {
+    let (plan, totals, seconds) = healthy();
+    assert_eq!(look(&plan, &totals, &seconds), Doubts::default());
+}
+
+#[test]
+fn a_run_without_calls_measured_nothing() {
+    let (mut plan, totals, seconds) = healthy();
+    let nothing = Totals::new(1);
+    let told = doubts(Seen {
+        plan: &plan,
+        all: &totals,
+        judged: &nothing,
+        seconds: &seconds,
+        end: plan.duration(),
+    });
+    assert_eq!(told.empty.as_deref(), Some("nothing was measured: not one call ended"));
+    plan.warmup = Duration::from_secs(20);
+    let told = doubts(Seen {
+        plan: &plan,
+        all: &totals,
+        judged: &nothing,
+        seconds: &[],
+        end: Duration::from_secs(10),
+    });
+    assert!(told.empty.unwrap().contains("within the warm-up of 20 s"));
+}
+
+#[test]
+fn busy_threads_are_found_if_they_stay_busy() {
+    let (plan, totals, mut seconds) = healthy();
+    seconds[3].generator_busy = 0.99;
+    seconds[5].generator_busy = 0.99;
+    seconds[6].generator_busy = 0.99;
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
+    seconds[4].generator_busy = 0.93;
+    let told = look(&plan, &totals, &seconds).overloaded;
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(
+        told.starts_with("the generator's threads were 98 % busy for 4 s in a row until 7.0 s"),
+        "{told}"
+    );
+}
+
+#[test]
+fn waiting_for_a_core_and_running_out_of_ports_are_found() {
+    let (plan, mut totals, seconds) = healthy();
+    totals.run_delay = Duration::from_millis(900);
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    totals.run_delay = Duration::from_millis(1_500);
+    totals.traffic.ports_exhausted = 7;
+    let told = look(&plan, &totals, &seconds).overloaded;
+    assert!(told[0].contains("waited 1.5 s, 15 % of their time, for a core"), "{told:?}");
+    assert!(told[1].starts_with("7 connections were not made because this host had no local port"));
+}
+
+#[test]
+fn lateness_counts_only_above_both_limits() {
+    let late = |lateness_us: u64, median_ms| {
+        let (plan, _, seconds) = healthy();
+        let calls = [(0, 0, Class::Ok, 1_000, median_ms)];
+        let mut totals = samples::counted(&plan, &calls, iterations(1_000, 1_000));
+        (0..1_000).for_each(|_| totals.lateness.saturating_record(lateness_us * 1_000));
+        look(&plan, &totals, &seconds).late
+    };
+    assert_eq!(late(900, 10), None, "below 1 ms");
+    assert_eq!(late(2_000, 100), None, "2 % of the median");
+    let told = late(2_000, 10).unwrap();
+    assert!(told.starts_with("sends were late by 2.00 ms (p99)"), "{told}");
+}
+
+#[test]
+fn pauses_that_bound_the_rate_are_told() {
+    // The case of 100 workers that wait 100 ms: at most 1000/s, whatever the server can do.
+    let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
+    let of = |begun| {
+        let calls = [(0, 0, Class::Ok, 1_000, 2)];
+        look(&plan, &samples::counted(&plan, &calls, iterations(begun, begun)), &[]).paced
+    };
+    let told = of(9_800);
+    assert_eq!(
+        told,
+        [
+            "load: the plan's own pacing allows at most 1000/s (100 workers, a pause of 100 ms after each \
+          iteration), and 980/s were reached: the target was not the limit"
+        ]
+    );
+    assert!(of(5_000).is_empty(), "here the target took as long as the pause");
+    let unpaced = samples::closed(100, 0, 10, &["eth_blockNumber"]);
+    let calls = [(0, 0, Class::Ok, 1_000, 2)];
+    let totals = samples::counted(&unpaced, &calls, iterations(9_800, 9_800));
+    assert!(look(&unpaced, &totals, &[]).paced.is_empty());
+}
+
+#[test]
+fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
+    let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
+    plan.scenarios[0].workers_max = 5;
+    // 10 ms at best: five workers make 500/s.
+    let calls = [(0, 0, Class::Ok, 1_000, 10)];
+    let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
+    let told = look(&plan, &totals, &[]);
+    assert!(told.behind.is_empty(), "{told:?}");
+    let sentence = &told.workers[0];
+    assert!(sentence.contains("50.0 % of the planned iterations were begun (5000 of 10000)"));
+    assert!(sentence.contains("its 5 workers can begin at most 5"), "{sentence}");
+
+    // 1 ms at its best and 200 ms in the mean: it was the target that slowed down.
+    plan.scenarios[0].workers_max = 100;
+    let calls = [(0, 0, Class::Ok, 10, 1), (0, 0, Class::Ok, 4_990, 200)];
+    let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
+    let told = look(&plan, &totals, &[]);
+    assert!(told.workers.is_empty(), "{told:?}");
+    assert!(told.behind[0].contains("the target did not keep up"), "{told:?}");
+}
+
+#[test]
+fn weak_percentiles_are_named() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
+    let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
+    let (_, rows): (Row, Vec<Row>) = rows::methods(&plan, &totals, 10.0);
+    let told = few(&rows).unwrap();
+    assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
+    assert_eq!(few(&rows[..1]), None);
+}

@@ -1,0 +1,300 @@
+//! What may be said of a run: pass, fail, invalid, or limited by the generator.
+//!
+//! In this order, the first that applies:
+//! 1. nothing was measured: invalid;
+//! 2. broken by what the server itself said (error answers, wrong answers): fail, whatever state the
+//!    generator was in, because no weakness of ours makes a server say so;
+//! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
+//! 4. sends were late: invalid;
+//! 5. an objective broken, a method that failed altogether, a target that did not keep up: fail. Is
+//!    nothing broken but an objective about throughput, and did the plan's own pauses bound the
+//!    throughput: client-limited;
+//! 6. ended by hand: invalid, because the rest might have broken something;
+//! 7. the plan's own pauses bounded the rate, and it has no objective that says what else was asked:
+//!    client-limited;
+//! 8. pass.
+
+use crate::plan::{Model, Plan};
+use crate::record::Class;
+use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome, Verdict};
+use crate::rules::knee::Knee;
+use crate::rules::threshold::Metric;
+use crate::rules::threshold::judge::Ruling;
+use crate::rules::validity::{self, Doubts};
+
+#[cfg(test)]
+mod tests;
+
+/// What a verdict rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its objectives, in its order.
+    pub rulings: &'a [Ruling],
+    /// What stands against the numbers.
+    pub doubts: &'a Doubts,
+    /// All calls, warm-up left out.
+    pub overall: &'a Row,
+    /// By method.
+    pub methods: &'a [Row],
+    /// Methods of which nearly all calls failed for a time.
+    pub knees: &'a [(String, Knee)],
+    /// Answers compared with a reference's.
+    pub compared: Option<&'a Compared>,
+    /// Why and when the run ended before its plan, if it did.
+    pub early: Option<Early>,
+}
+
+/// Why and when a run ended before its plan, in seconds since its start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Early {
+    /// Somebody asked for it.
+    Asked(f64),
+    /// A threshold that aborts was broken.
+    Aborted(f64),
+}
+
+/// The verdict, and what is worth knowing beside it.
+pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
+    let mut failures = Failures::default();
+    failures.thresholds(evidence);
+    failures.methods(evidence);
+    failures.answers(evidence);
+    let doubts = evidence.doubts;
+    for sentence in &doubts.behind {
+        failures.push(false, false, sentence.clone());
+    }
+    let (limited, mut warnings) = limits(evidence, &failures);
+    warnings.append(&mut failures.warnings);
+    warnings.extend(validity::few(evidence.methods));
+
+    let told = failures.reasons();
+    let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
+        (Outcome::Invalid, vec![empty.clone()])
+    } else if failures.list.iter().any(|failure| failure.by_server) {
+        (Outcome::Fail, [told, limited, doubts.late.clone().into_iter().collect()].concat())
+    } else if !limited.is_empty() {
+        (
+            Outcome::ClientLimited,
+            [limited, doubts.late.clone().into_iter().collect(), told].concat(),
+        )
+    } else if let Some(late) = &doubts.late {
+        (Outcome::Invalid, [vec![late.clone()], told].concat())
+    } else if !told.is_empty() {
+        let paced = !doubts.paced.is_empty();
+        match paced && failures.list.iter().all(|failure| failure.throughput) {
+            true => (Outcome::ClientLimited, [doubts.paced.clone(), told].concat()),
+            false => (Outcome::Fail, told),
+        }
+    } else if let Some(Early::Asked(_)) = evidence.early {
+        (Outcome::Invalid, Vec::new())
+    } else if !doubts.paced.is_empty() && evidence.plan.thresholds.is_empty() {
+        (Outcome::ClientLimited, doubts.paced.clone())
+    } else {
+        (Outcome::Pass, Vec::new())
+    };
+    if outcome != Outcome::ClientLimited {
+        warnings.extend(doubts.paced.iter().cloned());
+    }
+    early(evidence, outcome, &mut reasons);
+    (Verdict { outcome, reasons }, warnings)
+}
+
+/// What limited the run on our side. Busy threads matter if the load came as fast as answers did, or
+/// if something was broken; else all that was planned was done in time, and it is worth a warning.
+fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<String>) {
+    let doubts = evidence.doubts;
+    let closed = |scenario: &crate::plan::Scenario| {
+        scenario.model == Model::Closed && scenario.pause.is_zero()
+    };
+    let matters = evidence.plan.scenarios.iter().any(closed)
+        || !failures.list.is_empty()
+        || doubts.late.is_some()
+        || !doubts.workers.is_empty();
+    let (mut limited, mut warnings) = (doubts.workers.clone(), Vec::new());
+    match matters {
+        true => limited.splice(0..0, doubts.overloaded.iter().cloned()).for_each(drop),
+        false => warnings.extend(doubts.overloaded.iter().cloned()),
+    }
+    (limited, warnings)
+}
+
+fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<String>) {
+    let of = evidence.plan.duration().as_secs_f64();
+    match evidence.early {
+        Some(Early::Asked(at)) if outcome == Outcome::Invalid && reasons.is_empty() => {
+            reasons.push(format!(
+                "the run was ended by hand at {at:.1} s of {of:.1} s; until then nothing was broken"
+            ));
+        }
+        Some(Early::Asked(at)) => {
+            reasons.push(format!("the run was ended by hand at {at:.1} s of {of:.1} s"));
+        }
+        Some(Early::Aborted(at)) => {
+            reasons.push(format!("the broken objective ended the run at {at:.1} s of {of:.1} s"));
+        }
+        None => {}
+    }
+}
+
+#[derive(Debug)]
+struct Failure {
+    /// Whether the server itself said so.
+    by_server: bool,
+    /// Whether it is an objective about throughput.
+    throughput: bool,
+    reason: String,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    list: Vec<Failure>,
+    warnings: Vec<String>,
+}
+
+impl Failures {
+    fn push(&mut self, by_server: bool, throughput: bool, reason: String) {
+        self.list.push(Failure { by_server, throughput, reason });
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.list.iter().map(|failure| failure.reason.clone()).collect()
+    }
+
+    fn thresholds(&mut self, evidence: Evidence<'_>) {
+        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
+            if !ruling.outcome.kept {
+                let metric = threshold.selector.metric;
+                let throughput =
+                    matches!(metric, Metric::Calls | Metric::Goodput | Metric::Iterations);
+                self.push(ruling.by_server, throughput, broken(&ruling.outcome, metric));
+            }
+        }
+    }
+
+    /// Methods that failed altogether, whether or not an objective covers them.
+    fn methods(&mut self, evidence: Evidence<'_>) {
+        let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
+        for (method, knee) in evidence.knees {
+            let told = Class::RpcError == knee.class;
+            let refused = told && knee.answered_before == 0 && knee.until.is_none();
+            let row = evidence.methods.iter().find(|row| row.method == *method);
+            // Of the calls since it began.
+            let lasting = row.is_some_and(|row| {
+                knee.failed * 2 > row.calls.saturating_sub(knee.answered_before)
+            });
+            let sentence = knee_sentence(method, knee, evidence.overall);
+            if refused && !nothing_answered {
+                self.warnings.push(format!(
+                    "every call of {method} was answered with a JSON-RPC error from the first on: the \
+                     call is at fault, or the target does not have the method"
+                ));
+            } else if knee.until.is_none() || lasting {
+                self.push(knee.class.failed_by_server(), false, sentence);
+            } else {
+                self.warnings.push(sentence);
+            }
+        }
+        for row in evidence.methods {
+            let known = evidence.knees.iter().any(|(method, _)| *method == row.method);
+            if row.failed_share >= 1.0 && !known {
+                let class = worst_class(row).as_str();
+                let sentence =
+                    format!("all {} calls of {} failed ({class})", row.calls, row.method);
+                match nothing_answered {
+                    true => self.push(worst_class(row).failed_by_server(), false, sentence),
+                    false => self.warnings.push(sentence),
+                }
+            }
+        }
+    }
+
+    fn answers(&mut self, evidence: Evidence<'_>) {
+        let Some(compared) = evidence.compared else { return };
+        for (method, calls, wrong) in &compared.methods {
+            if *wrong > 0 {
+                let reference = &compared.reference;
+                let first = compared.examples.iter().find(|example| example.method == *method);
+                let shown = first.map(|first| {
+                    let Difference { pointer, target, reference, .. } = first;
+                    format!(", first at {pointer:?}: {target} instead of {reference}")
+                });
+                self.push(
+                    true,
+                    false,
+                    format!(
+                        "{wrong} of {calls} compared answers of {method} differ from those of \
+                         {reference}{}",
+                        shown.unwrap_or_default()
+                    ),
+                );
+            }
+        }
+        if compared.compared == 0 {
+            self.warnings.push(format!(
+                "no answer could be compared with {}: {} calls were not answered by it, {} not asked",
+                compared.reference, compared.unanswered, compared.skipped
+            ));
+        }
+    }
+}
+
+fn worst_class(row: &Row) -> Class {
+    let failed = row.classes.iter().filter(|class| class.class.failed());
+    failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)
+}
+
+/// A broken objective in words: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
+fn broken(outcome: &ThresholdOutcome, metric: Metric) -> String {
+    let mut told = format!("{} was broken", outcome.text);
+    if let Some(observed) = outcome.observed {
+        told.push_str(&format!(": {}", shown(observed, metric)));
+    }
+    if let Some(at) = outcome.broken_at {
+        told.push_str(&format!(", first at {at:.1} s"));
+    }
+    if let Some(note) = &outcome.note {
+        told.push_str(&format!(" ({note})"));
+    }
+    told
+}
+
+fn shown(observed: f64, metric: Metric) -> String {
+    match metric {
+        Metric::Latency | Metric::Service | Metric::IterationTime => format!("{observed:.1} ms"),
+        Metric::Failed | Metric::Limited | Metric::Delivered => {
+            format!("{:.2} %", observed * 100.0)
+        }
+        Metric::Calls | Metric::Goodput | Metric::Dropped | Metric::Iterations => {
+            format!("{observed:.1}")
+        }
+    }
+}
+
+fn knee_sentence(method: &str, knee: &Knee, overall: &Row) -> String {
+    let Knee { from, calls, failed, answered_before, class, rate, .. } = knee;
+    let when = match knee.until {
+        None => format!("due since {from:.1} s"),
+        Some(until) => format!("due from {from:.1} s to {until:.1} s"),
+    };
+    let share = if failed == calls {
+        format!("every call of {method} {when} failed ({failed}")
+    } else {
+        format!(
+            "{:.1} % of the calls of {method} {when} failed ({failed}",
+            *failed as f64 / *calls as f64 * 100.0
+        )
+    };
+    let before = match answered_before {
+        0 => "none was answered before".to_owned(),
+        1 => "1 was answered before".to_owned(),
+        count => format!("{count} were answered before"),
+    };
+    format!(
+        "{share}, mostly {}); {before}; the run then began {rate:.1} iterations/s; of all calls {:.2} % \
+         failed",
+        class.as_str(),
+        overall.failed_share * 100.0
+    )
+}
