@@ -9,6 +9,8 @@ pub mod plan;
 
 pub mod run;
 
+pub mod recorder;
+
 pub mod chain;
 
 pub mod rules;

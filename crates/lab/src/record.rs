@@ -207,6 +207,17 @@ impl Iterations {
         self.dropped += other.dropped;
         self.cut += other.cut;
     }
+
+    /// What came since it stood at `earlier`.
+    pub fn since(self, earlier: Iterations) -> Iterations {
+        Iterations {
+            due: self.due.saturating_sub(earlier.due),
+            begun: self.begun.saturating_sub(earlier.begun),
+            ended: self.ended.saturating_sub(earlier.ended),
+            dropped: self.dropped.saturating_sub(earlier.dropped),
+            cut: self.cut.saturating_sub(earlier.cut),
+        }
+    }
 }
 
 /// Connections and bytes.
@@ -244,6 +255,22 @@ impl Traffic {
         self.ports_exhausted += other.ports_exhausted;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
+    }
+
+    /// What came since it stood at `earlier`.
+    pub fn since(self, earlier: Traffic) -> Traffic {
+        let less = u64::saturating_sub;
+        Traffic {
+            requests: less(self.requests, earlier.requests),
+            connections: less(self.connections, earlier.connections),
+            connections_failed: less(self.connections_failed, earlier.connections_failed),
+            closed_by_server: less(self.closed_by_server, earlier.closed_by_server),
+            handshakes_full: less(self.handshakes_full, earlier.handshakes_full),
+            handshakes_resumed: less(self.handshakes_resumed, earlier.handshakes_resumed),
+            ports_exhausted: less(self.ports_exhausted, earlier.ports_exhausted),
+            bytes_sent: less(self.bytes_sent, earlier.bytes_sent),
+            bytes_received: less(self.bytes_received, earlier.bytes_received),
+        }
     }
 }
 
@@ -425,6 +452,90 @@ impl Totals {
         self.idle += interval.idle;
     }
 
+    /// Empties it for the next use. Cells that were used keep their memory, others give it back.
+    pub fn reset(&mut self) {
+        self.cells.retain(|_, cell| !cell.latency.is_empty());
+        for cell in self.cells.values_mut() {
+            cell.latency.reset();
+            cell.service.reset();
+        }
+        for histogram in [
+            &mut self.lateness,
+            &mut self.iteration_time,
+            &mut self.connect_time,
+            &mut self.handshake_full_time,
+            &mut self.handshake_resumed_time,
+            &mut self.retry_after,
+        ] {
+            if !histogram.is_empty() {
+                histogram.reset();
+            }
+        }
+        self.iterations.fill(Iterations::default());
+        self.traffic = Traffic::default();
+        self.codes.clear();
+        self.statuses.clear();
+        (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Totals) {
+        for (&slot, cell) in other.cells.iter().filter(|(_, cell)| !cell.latency.is_empty()) {
+            let total = self
+                .cells
+                .entry(slot)
+                .or_insert_with(|| Cell { latency: times(), service: times() });
+            add(&mut total.latency, &cell.latency);
+            add(&mut total.service, &cell.service);
+        }
+        for (total, part) in self.iterations.iter_mut().zip(&other.iterations) {
+            total.add(*part);
+        }
+        add(&mut self.lateness, &other.lateness);
+        add(&mut self.iteration_time, &other.iteration_time);
+        add(&mut self.connect_time, &other.connect_time);
+        add(&mut self.handshake_full_time, &other.handshake_full_time);
+        add(&mut self.handshake_resumed_time, &other.handshake_resumed_time);
+        add(&mut self.retry_after, &other.retry_after);
+        self.traffic.add(other.traffic);
+        for (&key, count) in &other.codes {
+            *self.codes.entry(key).or_default() += count;
+        }
+        for (&status, count) in &other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+        self.cpu += other.cpu;
+        self.run_delay += other.run_delay;
+        self.idle += other.idle;
+    }
+
+    /// What came since it stood at `earlier`, which must be a former state of it.
+    pub fn since(mut self, earlier: &Totals) -> Totals {
+        for (slot, cell) in &earlier.cells {
+            if let Some(total) = self.cells.get_mut(slot) {
+                subtract(&mut total.latency, &cell.latency);
+                subtract(&mut total.service, &cell.service);
+            }
+        }
+        self.cells.retain(|_, cell| !cell.latency.is_empty());
+        for (total, before) in self.iterations.iter_mut().zip(&earlier.iterations) {
+            *total = total.since(*before);
+        }
+        subtract(&mut self.lateness, &earlier.lateness);
+        subtract(&mut self.iteration_time, &earlier.iteration_time);
+        subtract(&mut self.connect_time, &earlier.connect_time);
+        subtract(&mut self.handshake_full_time, &earlier.handshake_full_time);
+        subtract(&mut self.handshake_resumed_time, &earlier.handshake_resumed_time);
+        subtract(&mut self.retry_after, &earlier.retry_after);
+        self.traffic = self.traffic.since(earlier.traffic);
+        less_counts(&mut self.codes, &earlier.codes);
+        less_counts(&mut self.statuses, &earlier.statuses);
+        self.cpu = self.cpu.saturating_sub(earlier.cpu);
+        self.run_delay = self.run_delay.saturating_sub(earlier.run_delay);
+        self.idle = self.idle.saturating_sub(earlier.idle);
+        self
+    }
+
     /// Latency of all calls that `wanted` picks, merged.
     pub fn latency(&self, wanted: impl Fn(Slot) -> bool) -> Times {
         let mut merged: Times = times();
@@ -445,4 +556,19 @@ fn add(total: &mut Times, part: &Times) {
     if !part.is_empty() {
         total.add(part).expect("all histograms have one form");
     }
+}
+
+fn subtract(total: &mut Times, before: &Times) {
+    if !before.is_empty() {
+        total.subtract(before).expect("it holds all that it held before");
+    }
+}
+
+fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) {
+    for (key, count) in before {
+        if let Some(total) = total.get_mut(key) {
+            *total = total.saturating_sub(*count);
+        }
+    }
+    total.retain(|_, count| *count > 0);
 }

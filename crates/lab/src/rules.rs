@@ -20,4 +20,4 @@ pub mod validity;
 pub mod verdict;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
