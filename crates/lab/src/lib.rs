@@ -11,6 +11,8 @@ pub mod run;
 
 pub mod recorder;
 
+pub mod target;
+
 pub mod chain;
 
 pub mod rules;

@@ -1,0 +1,205 @@
+//! What parameters are drawn from: head, hashes of recent blocks, transactions and addresses in
+//! them. Only what the plan draws is fetched, and only so much that draws differ enough.
+
+use serde_json::Value;
+use wire::method::FamilyName;
+
+use super::client::{Client, Reply};
+use super::{TargetFault, Why};
+use crate::chain::ChainFacts;
+use crate::plan::{Draw, Piece, Plan, Step, Template};
+
+/// Blocks of which hashes are fetched.
+const BLOCKS_MAX: u64 = 64;
+/// Blocks of which transactions are fetched, and after how many transactions and addresses no further
+/// block is.
+const FULL_BLOCKS_MAX: u64 = 16;
+const ENTRIES_ENOUGH: usize = 1_000;
+/// Most transactions and addresses that are kept.
+const ENTRIES_MAX: usize = 4_096;
+
+/// What a plan draws from the chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needed {
+    head: bool,
+    block_hashes: bool,
+    transactions: bool,
+    addresses: bool,
+}
+
+impl Needed {
+    /// Over all mixes.
+    pub(super) fn of(plan: &Plan) -> Needed {
+        let mut needed = Needed::default();
+        let steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
+        let templates = steps.flat_map(|step| match step {
+            Step::Choose(calls) => calls.iter().map(|call| &call.template).collect(),
+            Step::Replay(_) => Vec::new(),
+        });
+        templates.for_each(|template| needed.add(template));
+        needed
+    }
+
+    fn add(&mut self, template: &Template) {
+        for piece in &template.params {
+            let Piece::Draw(draw) = piece else { continue };
+            match draw {
+                Draw::BlockBehind { .. } | Draw::LogRange { .. } => self.head = true,
+                Draw::BlockHash => self.block_hashes = true,
+                Draw::TransactionHash => self.transactions = true,
+                Draw::Address(given) => self.addresses |= given.is_empty(),
+                Draw::RandomBytes(_) | Draw::OneOf(_) => {}
+            }
+        }
+    }
+}
+
+/// A number as JSON-RPC writes it: hexadecimal text, decimal text, or a number.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => number_in(text),
+        _ => None,
+    }
+}
+
+/// The same from text.
+pub(super) fn number_in(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The head; none if the target does not say.
+pub(super) fn head(client: &Client, family: FamilyName) -> Result<Option<u64>, TargetFault> {
+    Ok(match client.call(head_method(family), "[]")? {
+        Reply::Result(value) => number(&value),
+        Reply::Error { .. } => None,
+    })
+}
+
+fn head_method(family: FamilyName) -> &'static str {
+    match family {
+        FamilyName::Ethereum => "eth_blockNumber",
+        FamilyName::Harmony => "hmyv2_blockNumber",
+        FamilyName::Bitcoin => "getblockcount",
+    }
+}
+
+/// Fetches what is needed.
+pub(super) fn fill(
+    client: &Client,
+    family: FamilyName,
+    needed: Needed,
+    head: Option<u64>,
+    chain: &mut ChainFacts,
+) -> Result<(), Why> {
+    if needed == Needed::default() {
+        chain.head = head.unwrap_or_default();
+        return Ok(());
+    }
+    let no_head = || Why::NoChain {
+        what: "block numbers",
+        method: head_method(family).to_owned(),
+        answer: "no number".to_owned(),
+    };
+    chain.head = head.ok_or_else(no_head)?;
+    let full = needed.transactions || needed.addresses;
+    if !full && !needed.block_hashes {
+        return Ok(());
+    }
+    let mut last_answer = String::from("nothing");
+    for behind in 0..BLOCKS_MAX.min(chain.head + 1) {
+        let enough = |kept: &[Box<str>], wanted: bool| !wanted || kept.len() >= ENTRIES_ENOUGH;
+        let transactions = full
+            && behind < FULL_BLOCKS_MAX
+            && !(enough(&chain.transaction_hashes, needed.transactions)
+                && enough(&chain.addresses, needed.addresses));
+        if !transactions && !needed.block_hashes {
+            break;
+        }
+        match block(client, family, chain.head - behind, transactions) {
+            Ok(block) => keep(&block, family, chain),
+            Err(answer) => last_answer = answer,
+        }
+    }
+    let missing = |what| Why::NoChain {
+        what,
+        method: block_method(family).to_owned(),
+        answer: last_answer.clone(),
+    };
+    // A young chain may have no transaction; the engine says so if a mix needs one.
+    if needed.block_hashes && chain.block_hashes.is_empty() {
+        return Err(missing("block hashes"));
+    }
+    if needed.transactions && chain.transaction_hashes.is_empty() && chain.block_hashes.is_empty() {
+        return Err(missing("transactions"));
+    }
+    Ok(())
+}
+
+fn block_method(family: FamilyName) -> &'static str {
+    match family {
+        FamilyName::Ethereum => "eth_getBlockByNumber",
+        FamilyName::Harmony => "hmyv2_getBlockByNumber",
+        FamilyName::Bitcoin => "getblock",
+    }
+}
+
+/// A block, or what was answered instead.
+fn block(
+    client: &Client,
+    family: FamilyName,
+    height: u64,
+    transactions: bool,
+) -> Result<Value, String> {
+    let params = match family {
+        FamilyName::Ethereum => format!(r#"["{height:#x}",{transactions}]"#),
+        FamilyName::Harmony => format!(
+            r#"[{height},{{"fullTx":{transactions},"withSigners":false,"inclStaking":false}}]"#
+        ),
+        FamilyName::Bitcoin => {
+            let hash = said(client.call("getblockhash", &format!("[{height}]")))?;
+            let hash = hash.as_str().ok_or("a hash that is no text")?.to_owned();
+            if !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err("a hash that is not hexadecimal".to_owned());
+            }
+            format!(r#"["{hash}",1]"#)
+        }
+    };
+    said(client.call(block_method(family), &params))
+}
+
+fn said(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
+    match reply {
+        Ok(Reply::Result(value)) if !value.is_null() => Ok(value),
+        Ok(Reply::Result(_)) => Err("null".to_owned()),
+        Ok(Reply::Error { code, message }) => Err(format!("error {code} ({message})")),
+        Err(fault) => Err(fault.why.to_string()),
+    }
+}
+
+/// Keeps hashes, transactions and addresses of a block, each once.
+fn keep(block: &Value, family: FamilyName, chain: &mut ChainFacts) {
+    keep_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
+    let list = if family == FamilyName::Bitcoin { &block["tx"] } else { &block["transactions"] };
+    for transaction in list.as_array().into_iter().flatten() {
+        if transaction.is_string() {
+            keep_text(transaction, ENTRIES_MAX, &mut chain.transaction_hashes);
+            continue;
+        }
+        keep_text(&transaction["hash"], ENTRIES_MAX, &mut chain.transaction_hashes);
+        keep_text(&transaction["from"], ENTRIES_MAX, &mut chain.addresses);
+        keep_text(&transaction["to"], ENTRIES_MAX, &mut chain.addresses);
+    }
+}
+
+/// Keeps a text that can stand in a JSON string as it is.
+fn keep_text(value: &Value, most: usize, kept: &mut Vec<Box<str>>) {
+    let Some(text) = value.as_str() else { return };
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if plain && kept.len() < most && !kept.iter().any(|known| **known == *text) {
+        kept.push(text.into());
+    }
+}

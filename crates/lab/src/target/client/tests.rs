@@ -1,0 +1,169 @@
+//! What the client says of servers that are not what they should be, against real sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Client, Reply};
+use crate::plan::{Target, Tls};
+use crate::rules::samples;
+use crate::target::Why;
+
+/// A server that reads a request's head and body and says the same to each.
+pub(crate) struct Fake {
+    port: u16,
+    /// Not joined: it ends with the test's process, and waits in `accept` until then.
+    _thread: JoinHandle<()>,
+}
+
+impl Fake {
+    pub(crate) fn saying(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { continue };
+                let mut seen = Vec::new();
+                let mut chunk = [0; 4096];
+                // Requests of the client end with the brace of their body; a handshake has none.
+                while !seen.ends_with(b"}") && !seen.starts_with(&[0x16]) {
+                    match stream.read(&mut chunk) {
+                        Ok(length) if length > 0 => seen.extend_from_slice(&chunk[..length]),
+                        _ => break,
+                    }
+                }
+                if let Some(answer) = answer(&String::from_utf8_lossy(&seen)) {
+                    let _closed = stream.write_all(&answer);
+                }
+            }
+        });
+        Fake { port, _thread: thread }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
+        (target.host, target.port) = ("127.0.0.1".to_owned(), self.port);
+        target.shown = "http://target/".to_owned();
+        target
+    }
+
+    fn call(&self) -> Result<Reply, Why> {
+        let client = Client::new(&self.target(), &Tls::default()).unwrap();
+        client.call("eth_chainId", "[]").map_err(|fault| fault.why)
+    }
+}
+
+/// An HTTP answer that closes.
+pub(crate) fn http(status: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+        .into_bytes()
+}
+
+fn always(answer: Vec<u8>) -> Fake {
+    Fake::saying(move |_| Some(answer.clone()))
+}
+
+#[test]
+fn results_and_errors_are_replies_whatever_the_status() {
+    let fake = always(http("200 OK", r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#));
+    assert_eq!(fake.call(), Ok(Reply::Result("0x1".into())));
+    let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#;
+    let expected = Reply::Error { code: -32_601, message: "no".to_owned() };
+    assert_eq!(always(http("200 OK", error)).call(), Ok(expected.clone()));
+    assert_eq!(always(http("500 Oops", error)).call(), Ok(expected));
+}
+
+#[test]
+fn the_call_is_sent_to_the_path_with_the_headers_of_the_target() {
+    let fake = Fake::saying(|request| {
+        let seen = request.to_ascii_lowercase();
+        let right = request.starts_with("POST /v1/key HTTP/1.1\r\n")
+            && seen.contains("authorization: bearer x\r\n")
+            && seen.contains("content-type: application/json\r\n");
+        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{right}}}"#);
+        Some(http("200 OK", &result))
+    });
+    let mut target = fake.target();
+    target.path = "/v1/key".to_owned();
+    target.headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
+    let client = Client::new(&target, &Tls::default()).unwrap();
+    assert_eq!(client.call("eth_chainId", "[]"), Ok(Reply::Result(true.into())));
+}
+
+#[test]
+fn a_web_server_is_no_json_rpc_server() {
+    let fault =
+        always(http("405 Method Not Allowed", "<html>\n<h1>nginx</h1>")).call().unwrap_err();
+    let told = fault.to_string();
+    assert!(told.contains("HTTP status 405"), "{told}");
+    assert!(told.contains(r#"the body begins with "<html>\n<h1>nginx"#), "{told}");
+    let fault = always(http("200 OK", r#"{"hello":"world"}"#)).call().unwrap_err();
+    assert!(fault.to_string().contains("neither a result nor an error"), "{fault}");
+}
+
+#[test]
+fn another_protocol_is_shown_by_its_first_bytes() {
+    let fault = always(b"SSH-2.0-OpenSSH_9.6\r\n".to_vec()).call().unwrap_err();
+    assert_eq!(fault, Why::NotHttp { first: r"SSH-2.0-OpenSSH_9.6\r\n".to_owned() });
+}
+
+#[test]
+fn a_closed_port_is_refused() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut target = always(Vec::new()).target();
+    target.port = port;
+    let client = Client::new(&target, &Tls::default()).unwrap();
+    let fault = client.call("eth_chainId", "[]").unwrap_err();
+    let told = format!("http://target/: the connection was refused; nobody listens on port {port}");
+    assert_eq!(fault.to_string(), told);
+}
+
+#[test]
+fn tls_to_a_plain_server_says_so() {
+    let fake = always(http("400 Bad Request", "plain"));
+    let mut target = fake.target();
+    target.tls = true;
+    let client = Client::new(&target, &Tls { insecure: true, ..Tls::default() }).unwrap();
+    let fault = client.call("eth_chainId", "[]").unwrap_err();
+    assert!(matches!(fault.why, Why::Tls { .. }), "{fault:?}");
+    assert!(fault.to_string().ends_with("is it an http:// address?"), "{fault}");
+}
+
+#[test]
+fn a_server_that_closes_without_a_word_is_told_from_one_that_hangs() {
+    let fault = Fake::saying(|_| None).call().unwrap_err();
+    assert!(matches!(fault, Why::Other { .. }), "{fault:?}");
+}
+
+#[test]
+fn a_rate_limit_is_waited_for() {
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    let fake = Fake::saying(move |_| {
+        let first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let answer = http("200 OK", r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#);
+        Some(if first { http("429 Too Many Requests", "slow down") } else { answer })
+    });
+    assert_eq!(fake.call(), Ok(Reply::Result("0x1".into())));
+}
+
+#[test]
+fn a_file_of_anchors_that_is_none_is_named() {
+    let target = always(Vec::new()).target();
+    let tls = Tls { ca: Some("/nowhere/ca.pem".into()), ..Tls::default() };
+    let fault = Client::new(&target, &tls).err().unwrap();
+    assert!(fault.to_string().contains("trust anchors in /nowhere/ca.pem"), "{fault}");
+}
+
+#[test]
+fn a_target_that_hangs_is_given_up() {
+    // A listener that accepts by its backlog and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
+    target.port = listener.local_addr().unwrap().port();
+    target.timeout = Duration::from_millis(1);
+    let client = Client::new(&target, &Tls::default()).unwrap();
+    let fault = client.call("eth_chainId", "[]").unwrap_err();
+    assert_eq!(fault.why, Why::Silent { after: Duration::from_secs(5) });
+}

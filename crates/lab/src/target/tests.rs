@@ -1,0 +1,177 @@
+//! What is found out about fake nodes of each family, and what of their chains is kept.
+
+use serde_json::{Value, json};
+
+use super::client::tests::{Fake, http};
+use super::{Why, family, probe};
+use crate::plan::{Draw, Piece, Plan, Recorded, Step, Template, Tls, Weighted};
+use crate::rules::samples;
+use wire::method::FamilyName;
+
+/// A node that answers by method, and with -32601 what it does not know.
+fn node(answers: impl Fn(&str, &Value) -> Option<Value> + Send + 'static) -> Fake {
+    Fake::saying(move |request| {
+        let (_, body) = request.split_once("\r\n\r\n")?;
+        let call: Value = serde_json::from_str(body).ok()?;
+        let answer = match answers(call["method"].as_str()?, &call["params"]) {
+            Some(result) => json!({"jsonrpc": "2.0", "id": 1, "result": result}),
+            None => {
+                json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "what?"}})
+            }
+        };
+        Some(http("200 OK", &answer.to_string()))
+    })
+}
+
+fn ethereum(method: &str, params: &Value) -> Option<Value> {
+    let transaction = |n: u64| json!({"hash": format!("0xt{n}"), "from": "0xaa", "to": null});
+    match method {
+        "web3_clientVersion" => Some("Geth/v1".into()),
+        "eth_chainId" => Some("0x1".into()),
+        "eth_blockNumber" => Some("0x64".into()),
+        "eth_getBlockByNumber" => {
+            let height =
+                u64::from_str_radix(params[0].as_str()?.trim_start_matches("0x"), 16).ok()?;
+            let full = params[1].as_bool()?;
+            let list = if full { json!([transaction(height)]) } else { json!(["0xbad"]) };
+            Some(json!({"hash": format!("0xb{height}"), "transactions": list}))
+        }
+        _ => None,
+    }
+}
+
+fn plan(fake: &Fake, draws: Vec<Draw>) -> Plan {
+    let mut plan = samples::open(1.0, 1, &["eth_call"]);
+    plan.target = fake.target();
+    let params = draws.into_iter().map(Piece::Draw).collect();
+    let call = Weighted { weight: 1.0, template: Template { method: 0, params } };
+    plan.mixes[0].steps = vec![Step::Choose(vec![call])];
+    plan
+}
+
+#[test]
+fn an_ethereum_node_is_known_and_only_what_is_drawn_is_fetched() {
+    let fake = node(ethereum);
+    let probed = probe(&plan(&fake, Vec::new())).unwrap();
+    let facts = probed.facts;
+    assert_eq!((facts.family.as_str(), facts.client.as_deref()), ("ethereum", Some("Geth/v1")));
+    assert_eq!((facts.chain_id.as_deref(), facts.head_start), (Some("0x1"), Some(100)));
+    assert_eq!(probed.chain.head, 100);
+    assert!(probed.chain.block_hashes.is_empty() && !probed.chain.decimal);
+
+    let hashes = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap().chain;
+    assert_eq!(hashes.block_hashes.len(), 64);
+    assert_eq!(&*hashes.block_hashes[0], "0xb100", "newest first");
+
+    let drawn = vec![Draw::TransactionHash, Draw::Address(Vec::new())];
+    let chain = probe(&plan(&fake, drawn)).unwrap().chain;
+    assert_eq!((chain.transaction_hashes.len(), chain.addresses.len()), (16, 1));
+}
+
+#[test]
+fn a_young_chain_and_a_head_of_zero_are_fine() {
+    let fake = node(|method, params| match method {
+        "eth_blockNumber" => Some("0x0".into()),
+        other => ethereum(other, params),
+    });
+    let chain = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap().chain;
+    assert_eq!(chain.block_hashes, [Box::from("0xb0")]);
+}
+
+#[test]
+fn harmony_is_told_from_a_node_that_has_both_kinds_of_methods() {
+    let both = |client: &'static str, id: &'static str| {
+        node(move |method, params| match method {
+            "web3_clientVersion" => Some(client.into()),
+            "eth_chainId" => Some(id.into()),
+            "hmyv2_blockNumber" => Some(77.into()),
+            "hmyv2_getBlockByNumber" => {
+                let transactions = json!([{"hash": "0xt", "from": "one1a", "to": "one1b"}]);
+                Some(json!({"hash": format!("0xb{}", params[0]), "transactions": transactions}))
+            }
+            other => ethereum(other, params),
+        })
+    };
+    let of = |fake: &Fake| family(&fake.target(), &Tls::default()).unwrap();
+    assert_eq!(of(&both("Harmony/v1", "0x1")), FamilyName::Harmony);
+    assert_eq!(of(&both("Geth/v1", "0x63564c40")), FamilyName::Harmony, "by its chain id");
+    assert_eq!(of(&both("Geth/v1", "0x1")), FamilyName::Ethereum);
+    let fake = both("Harmony/v1", "0x63564c40");
+    let chain = probe(&plan(&fake, vec![Draw::Address(Vec::new())])).unwrap().chain;
+    assert_eq!((chain.head, chain.decimal), (77, true));
+    assert_eq!(chain.addresses, [Box::from("one1a"), "one1b".into()]);
+}
+
+#[test]
+fn bitcoin_is_known_by_its_block_count() {
+    let fake = node(|method, params| match method {
+        "getblockcount" => Some(3.into()),
+        "getnetworkinfo" => Some(json!({"subversion": "/Satoshi:27/"})),
+        "getblockhash" => Some(format!("00{}", params[0]).into()),
+        "getblock" => Some(json!({"hash": params[0], "tx": [format!("f{}", params[0].as_str()?)]})),
+        _ => None,
+    });
+    let probed = probe(&plan(&fake, vec![Draw::BlockHash, Draw::TransactionHash])).unwrap();
+    assert_eq!(probed.facts.family, "bitcoin");
+    assert_eq!(probed.facts.client.as_deref(), Some("/Satoshi:27/"));
+    assert_eq!(probed.chain.block_hashes.len(), 4);
+    assert_eq!(&*probed.chain.transaction_hashes[0], "f003");
+}
+
+#[test]
+fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not() {
+    let fake = node(|method, _| (method == "custom").then(|| true.into()));
+    let fault = family(&fake.target(), &Tls::default()).unwrap_err();
+    let told = fault.to_string();
+    assert!(told.contains("eth_chainId was answered with error -32601 (what?)"), "{told}");
+    assert!(told.contains("--family"), "{told}");
+    let fault = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap_err();
+    assert!(matches!(fault.why, Why::NoFamily { .. }), "{fault:?}");
+    assert_eq!(probe(&plan(&fake, Vec::new())).unwrap().facts.family, "unknown");
+}
+
+#[test]
+fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_told() {
+    let fake = Fake::saying(|_| Some(http("403 Forbidden", "not on the list")));
+    let fault = probe(&plan(&fake, Vec::new())).unwrap_err();
+    assert!(matches!(fault.why, Why::NotJsonRpc { status: 403, .. }), "{fault:?}");
+    let mut replay = plan(&fake, Vec::new());
+    let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec().into();
+    let recorded = Recorded { method: 0, calls: 1, body, id: b"1".to_vec().into() };
+    replay.mixes[0].steps = vec![Step::Replay(vec![recorded])];
+    let probed = probe(&replay).unwrap();
+    assert!(probed.warnings[0].contains("HTTP status 403"), "{:?}", probed.warnings);
+    assert_eq!(probed.addresses.len(), 1);
+}
+
+#[test]
+fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
+    let fake = node(|method, params| match method {
+        "eth_getBlockByNumber" => Some(Value::Null),
+        other => ethereum(other, params),
+    });
+    let fault = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap_err();
+    assert!(
+        fault.to_string().ends_with(
+            "the plan draws block hashes from its chain, but eth_getBlockByNumber was answered with null"
+        ),
+        "{fault}"
+    );
+}
+
+#[test]
+fn a_name_without_an_address_is_told() {
+    let mut target = node(ethereum).target();
+    target.host = "nowhere.invalid".to_owned();
+    let fault = family(&target, &Tls::default()).unwrap_err();
+    assert_eq!(fault.why, Why::Resolve { host: "nowhere.invalid".to_owned() });
+}
+
+#[test]
+fn what_cannot_stand_in_json_is_not_kept() {
+    let fake = node(|method, params| match method {
+        "eth_getBlockByNumber" => Some(json!({"hash": "\",\"x\":\"", "transactions": []})),
+        other => ethereum(other, params),
+    });
+    assert!(probe(&plan(&fake, vec![Draw::BlockHash])).is_err());
+}
