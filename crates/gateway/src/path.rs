@@ -143,12 +143,13 @@ async fn answer_item<'a>(
         Ok(call) => call,
         Err(refusal) => return Some(refused(worker, refusal)),
     };
-    let began = worker.tick();
+    let now = worker.tick();
+    let began = worker.now();
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
-    let (fetched, mark) = answer_call(worker, request, &call, method, began).await;
+    let (fetched, mark) = answer_call(worker, request, &call, method, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
-    counts.answered(mark, worker.recent() - began);
+    counts.answered(mark, worker.now().saturating_sub(began));
     match &fetched.payload {
         Payload::Result(_) => {}
         Payload::Error(_) => counts.errors.add(1),

@@ -15,9 +15,11 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::coalesce::Flights;
+use crate::front::head::Head;
 use crate::front::http1::{self, Standing};
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
+use crate::recall::Recall;
 use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
@@ -29,12 +31,18 @@ const SPARES_MAX: usize = 64;
 /// A spare buffer larger than this is not kept.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
+/// How many heads of requests are known to one thread: one for each usual length, of few kinds of
+/// clients.
+const HEADS_KNOWN: usize = 64;
+
 /// One serving thread's own state.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
     pub(crate) spare: Spare,
+    /// What the last heads of requests have said.
+    pub(crate) heads: RefCell<Recall<Rc<Head>>>,
     /// By node, as in the configuration.
     pub(crate) nodes: Vec<LocalNode>,
     /// By group, as in the configuration.
@@ -125,6 +133,7 @@ impl Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
             spare: Spare::default(),
+            heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
             balancers,
             hedges,

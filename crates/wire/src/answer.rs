@@ -231,18 +231,28 @@ pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: &Params<'_
 
 /// Appends a call for a node with these raw parameters.
 pub fn write_call_raw(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u8]>) {
-    out.reserve(id.len() + method.len() + params.map_or(0, <[u8]>::len) + 48);
+    out.reserve(call_bytes(id, method, params));
     open(out, id);
-    out.extend_from_slice(br#","method":"#);
+    out.extend_from_slice(METHOD);
     text::write(out, method);
     if let Some(params) = params {
-        out.extend_from_slice(br#","params":"#);
+        out.extend_from_slice(PARAMS);
         out.extend_from_slice(params);
     }
     out.push(b'}');
 }
 
+/// How many bytes [`write_call_raw`] appends.
+pub fn call_bytes(id: &[u8], method: &str, params: Option<&[u8]>) -> usize {
+    let params = params.map_or(0, |params| PARAMS.len() + params.len());
+    OPEN.len() + id.len() + METHOD.len() + text::written_bytes(method) + params + 1
+}
+
+const OPEN: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const METHOD: &[u8] = br#","method":"#;
+const PARAMS: &[u8] = br#","params":"#;
+
 fn open(out: &mut Vec<u8>, id: &[u8]) {
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(OPEN);
     out.extend_from_slice(id);
 }

@@ -130,8 +130,8 @@ fn parse_hex(raw: &[u8]) -> Option<BlockRef> {
         return parse_eip1898(raw);
     }
     let text = Text::from_value(raw)?.decode();
-    if let Some(tag) = Tag::parse(&text) {
-        return Some(BlockRef::Tag(tag));
+    if !text.starts_with(b"0x") {
+        return Tag::parse(&text).map(BlockRef::Tag);
     }
     match hash_of(&text) {
         Some(hash) => Some(BlockRef::Hash(hash)),

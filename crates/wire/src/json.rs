@@ -93,7 +93,7 @@ pub struct Scan<'a> {
 struct Seen<'a> {
     marks: Marks,
     escapes: bool,
-    many: Option<Box<HashSet<Cow<'a, [u8]>, RandomState>>>,
+    many: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
 }
 
 impl<'a> Scan<'a> {
@@ -430,7 +430,7 @@ impl<'a> Scan<'a> {
             let mut many: HashSet<Cow<'a, [u8]>, RandomState> =
                 known.iter().map(|k| Text::of(k).decode()).collect();
             many.insert(name.decode());
-            seen.many = Some(Box::new(many));
+            seen.many = Some(many);
         }
         self.skim.names.push(name.raw);
         found

@@ -63,20 +63,39 @@ pub fn write(out: &mut Vec<u8>, number: u64) {
     }
 }
 
+/// A number written in decimal, without an allocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Decimal {
+    digits: [u8; 20],
+    start: u8,
+}
+
+impl Decimal {
+    /// The digits of `number`.
+    pub fn of(number: u64) -> Decimal {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        Decimal { digits, start: at as u8 }
+    }
+
+    /// The digits, without leading zeros.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[usize::from(self.start)..]
+    }
+}
+
 /// Appends the number in decimal.
 pub fn write_decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(Decimal::of(number).as_bytes());
 }
 
 #[cfg(test)]

@@ -65,16 +65,14 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
 }
 
-/// Packs an answer's body when the client accepts it and it is large enough.
-pub(crate) async fn encode(message: Message, accept: Accept, front: &Front) -> Message {
-    let wanted = front.compression && (accept.gzip || accept.zstd);
-    if !wanted || message.body.len() < front.compression_bytes_min {
-        return message;
-    }
-    Box::pin(encode_body(message, accept)).await
+/// Whether an answer's body is to be packed: the client accepts it and it is large enough.
+pub(crate) fn is_wanted(message: &Message, accept: Accept, front: &Front) -> bool {
+    let accepted = front.compression && (accept.gzip || accept.zstd);
+    accepted && message.body.len() >= front.compression_bytes_min
 }
 
-async fn encode_body(mut message: Message, accept: Accept) -> Message {
+/// Packs an answer's body, as zstd where the client accepts it, or else as gzip.
+pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let body = std::mem::take(&mut message.body).join();
     let packed = if body.len() <= INLINE_BYTES_MAX {
         pack(&body, accept.zstd).map_err(|()| body)

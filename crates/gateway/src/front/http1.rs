@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::config::{ContentType, Front};
-use crate::front::answer::{self, Body, Message, Shape};
+use crate::front::answer::{self, Message, Shape};
 use crate::front::body::Chunked;
-use crate::front::head::{self, Coding, Head, Length, Media, Verb};
+use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
 use crate::front::{compress, http2};
 use crate::path::{self, Request};
 use crate::wait::{self, Filled, Watchdog};
@@ -117,10 +117,14 @@ where
                 Ok(body) => body,
                 Err(stop) => return Box::pin(self.stop(stop)).await,
             };
-            let message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
+            let mut message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
+            let front = &worker.shared.config.front;
+            if compress::is_wanted(&message, head.accept, front) {
+                message = Box::pin(compress::encode(message, head.accept)).await;
+            }
             // A stop may have begun meanwhile.
             let keep_alive = head.keep_alive && !worker.draining();
-            self.write(&head, message, keep_alive).await?;
+            self.write(&head, &message, keep_alive).await?;
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
@@ -129,7 +133,7 @@ where
     }
 
     /// Reads until a head is complete; `None` when the client speaks HTTP/2.
-    async fn next_head(&mut self, first: bool) -> Result<Option<Head>, Stop> {
+    async fn next_head(&mut self, first: bool) -> Result<Option<Rc<Head>>, Stop> {
         let worker = Rc::clone(&self.worker);
         let front = &worker.shared.config.front;
         // The first head has the header timeout from the start: whoever connects has something to
@@ -144,8 +148,7 @@ where
                         return Ok(None);
                     }
                 } else {
-                    let hash_header = worker.shared.hash_header.as_deref();
-                    match head::read_head(&self.buf, front.header_bytes_max, hash_header) {
+                    match read_head(&worker, &self.buf) {
                         Ok(Some(head)) => return Ok(Some(head)),
                         Ok(None) => {}
                         Err(fault) => return Err(refuse(Message::refuse_head(fault))),
@@ -250,10 +253,9 @@ where
         }
     }
 
-    async fn write(&mut self, head: &Head, message: Message, keep_alive: bool) -> io::Result<()> {
+    async fn write(&mut self, head: &Head, message: &Message, keep_alive: bool) -> io::Result<()> {
         let worker = Rc::clone(&self.worker);
         let front = &worker.shared.config.front;
-        let message = compress::encode(message, head.accept, front).await;
         let mut out = worker.spare.take();
         let date = worker.date();
         let shape = Shape {
@@ -263,16 +265,20 @@ where
             tell_keep_alive: head.tell_keep_alive,
             date: &date,
         };
-        answer::write_head(&mut out, &message, shape);
-        let body = if head.verb == Verb::Head { Body::default() } else { message.body };
+        answer::write_head(&mut out, message, shape);
+        let body = &message.body;
         // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
         // gathered write.
-        out.extend_from_slice(&body.start);
-        let parts = if body.middle.len() <= COPY_BYTES_MAX {
+        let parts = if head.verb == Verb::Head {
+            [&out[..], b"", b""]
+        } else if body.middle.len() <= COPY_BYTES_MAX {
+            out.reserve(body.len());
+            out.extend_from_slice(&body.start);
             out.extend_from_slice(&body.middle);
             out.extend_from_slice(body.end);
             [&out[..], b"", b""]
         } else {
+            out.extend_from_slice(&body.start);
             [&out[..], &body.middle[..], body.end]
         };
         let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
@@ -346,6 +352,21 @@ impl ReadBody {
             ReadBody::InPlace { end, .. } | ReadBody::Decoded { end, .. } => (*end).max(head.bytes),
         }
     }
+}
+
+/// Reads the head at the start of `buf`, unless one that is the same was read lately.
+fn read_head(worker: &Worker, buf: &[u8]) -> Result<Option<Rc<Head>>, HeadFault> {
+    if let Some((_, head)) = worker.heads.borrow().find(buf) {
+        return Ok(Some(Rc::clone(head)));
+    }
+    let shared = &worker.shared;
+    let bytes_max = shared.config.front.header_bytes_max;
+    let Some(head) = head::read_head(buf, bytes_max, shared.hash_header.as_deref())? else {
+        return Ok(None);
+    };
+    let head = Rc::new(head);
+    worker.heads.borrow_mut().keep(buf, head.bytes, Rc::clone(&head));
+    Ok(Some(head))
 }
 
 fn is_preface(buf: &[u8]) -> bool {

@@ -85,7 +85,11 @@ async fn respond(
             }
         }
     };
-    let message = compress::encode(message, head.accept, front).await;
+    let message = if compress::is_wanted(&message, head.accept, front) {
+        Box::pin(compress::encode(message, head.accept)).await
+    } else {
+        message
+    };
     response(worker, &head, message)
 }
 

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use wire::method::Repeat;
 
@@ -102,7 +103,7 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
 /// What one call has been through.
 #[derive(Default)]
 struct Course {
-    tried: Vec<usize>,
+    tried: SmallVec<[usize; 2]>,
     /// Faults that speak against a node only if another one does better.
     held: Vec<(usize, Fault)>,
     attempts: u32,
@@ -155,6 +156,10 @@ impl Course {
     }
 
     fn decide(&self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> Decision {
+        if attempt.verdict.is_answer() {
+            // What is left to try with need not be worked out.
+            return Decision::Return;
+        }
         let group = &worker.shared.config.groups[ask.group];
         let tried = retry::Attempt {
             verdict: attempt.verdict,
@@ -264,7 +269,7 @@ async fn attempt_or_hedge(
     fresh: bool,
     course: &mut Course,
 ) -> Attempt {
-    let began = worker.recent();
+    let began = worker.now();
     let group = &worker.shared.config.groups[ask.group];
     let other_node = group.nodes.len() > course.tried.len();
     let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
@@ -278,7 +283,8 @@ async fn attempt_or_hedge(
         Some(delay) => Box::pin(hedged(worker, ask, node, deadline, fresh, delay, course)).await,
     };
     if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
-        hedge.borrow_mut().observe(worker.now(), weight(ask), worker.recent() - began);
+        let now = worker.now();
+        hedge.borrow_mut().observe(now, weight(ask), now.saturating_sub(began));
     }
     attempt
 }

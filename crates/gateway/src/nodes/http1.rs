@@ -3,15 +3,18 @@
 //! It knows HTTP and bytes, not JSON-RPC; what an answer means is `send.rs`. Which connection is
 //! used is `pool.rs`, how it came to be is `dial.rs`.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::Instant;
 
 use crate::front::body::{ChunkFault, Chunked};
 use crate::nodes::stream::Stream;
+use crate::recall::Recall;
 use crate::wait::{self, Filled, Watchdog};
 
 /// Most header lines taken from a node; providers behind several proxies send 30 and more.
@@ -53,10 +56,23 @@ pub(crate) enum ExchangeFaultKind {
     Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
 }
 
+/// How many heads of one node are known to one thread: while its clock shows the same second, one
+/// for each usual length of answers.
+const HEADS_KNOWN: usize = 16;
+
+/// What the last heads that a node sent have said.
+pub(crate) type KnownHeads = RefCell<Recall<(AnswerHead, Framing)>>;
+
+/// Room for the heads of a node.
+pub(crate) fn known_heads() -> Rc<KnownHeads> {
+    Rc::new(RefCell::new(Recall::new(HEADS_KNOWN)))
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
+    heads: Rc<KnownHeads>,
     watchdog: Watchdog,
     /// Whether it has carried a call before.
     pub(crate) used: bool,
@@ -64,9 +80,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream) -> Connection {
+    /// A new connection to the node of these heads.
+    pub(crate) fn new(stream: Stream, heads: Rc<KnownHeads>) -> Connection {
         Connection {
             stream,
+            heads,
             watchdog: Watchdog::default(),
             used: false,
             idle_since: Instant::now(),
@@ -77,12 +95,13 @@ impl Connection {
     /// something can be read was closed, or is out of step. No system call is made: the event loop
     /// has noted what came.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        match &self.stream {
-            Stream::Tcp(tcp) => tcp.poll_read_ready(&mut cx).is_pending(),
-            Stream::Tls(tls) => tls.get_ref().0.poll_read_ready(&mut cx).is_pending(),
-            Stream::Memory(_) => true,
-        }
+        let tcp = match &self.stream {
+            Stream::Tcp(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+            Stream::Memory(_) => return true,
+        };
+        // The closure would be called only if there was something to read.
+        tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
     /// Sends `request` and reads the answer.
@@ -111,7 +130,8 @@ impl Connection {
         body_bytes_max: usize,
         progress: &mut Progress,
     ) -> Result<HttpAnswer, ExchangeFaultKind> {
-        let mut reader = Reader::new(body_bytes_max);
+        let heads = Rc::clone(&self.heads);
+        let mut reader = Reader::new(body_bytes_max, &heads);
         loop {
             let filled = wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
                 reader.feed(bytes)
@@ -181,7 +201,8 @@ fn from_io(error: io::Error) -> ExchangeFaultKind {
 }
 
 /// Takes an answer apart as its bytes come.
-struct Reader {
+struct Reader<'a> {
+    heads: &'a KnownHeads,
     body_bytes_max: usize,
     interims: u32,
     state: ReaderState,
@@ -200,8 +221,9 @@ enum Step {
     More,
 }
 
+/// What a head says of its answer.
 #[derive(Debug, Clone, Copy)]
-struct AnswerHead {
+pub(crate) struct AnswerHead {
     status: u16,
     retry_after: Option<Duration>,
     keep_alive: bool,
@@ -219,9 +241,9 @@ impl AnswerHead {
     }
 }
 
-impl Reader {
-    fn new(body_bytes_max: usize) -> Reader {
-        Reader { body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
+impl<'a> Reader<'a> {
+    fn new(body_bytes_max: usize, heads: &'a KnownHeads) -> Reader<'a> {
+        Reader { heads, body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
@@ -287,6 +309,10 @@ impl Reader {
 
     /// Reads the head, once it is complete, and the start of the body behind it.
     fn begin(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+        let known = self.heads.borrow().find(bytes).map(|(length, known)| (length, *known));
+        if let Some((head_bytes, (head, framing))) = known {
+            return self.begin_body(head, framing, &bytes[head_bytes..]);
+        }
         loop {
             let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
             let mut parsed = httparse::Response::new(&mut []);
@@ -308,6 +334,7 @@ impl Reader {
             if !(100..200).contains(&status) {
                 let version = parsed.version.unwrap_or(0);
                 let (head, framing) = answer_head(status, version, parsed.headers)?;
+                self.heads.borrow_mut().keep(bytes, head_bytes, (head, framing));
                 return self.begin_body(head, framing, body);
             }
             // An interim answer, such as 103; the real one follows. No upgrade was asked for.
@@ -378,8 +405,9 @@ impl Reader {
     }
 }
 
+/// How the body of an answer is delimited.
 #[derive(Debug, Clone, Copy)]
-enum Framing {
+pub(crate) enum Framing {
     Fixed(u64),
     Chunked,
     UntilEnd,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::nodes::http1::Connection;
+use crate::nodes::http1::{Connection, KnownHeads, known_heads};
 
 /// Connections of one thread to one node.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Pool {
     /// One permit for each connection that may carry a call at the same time. An idle connection
     /// holds none, and is always taken before a new one is made, so that this bounds the open ones.
     free: Semaphore,
+    heads: Rc<KnownHeads>,
 }
 
 /// The right to use one connection; giving it back is dropping it.
@@ -37,7 +38,12 @@ impl Drop for Lease {
 impl Pool {
     pub(crate) fn new(connections_max: usize, idle_max: Duration) -> Rc<Pool> {
         let free = Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS));
-        Rc::new(Pool { idle: RefCell::default(), idle_max, free })
+        Rc::new(Pool { idle: RefCell::default(), idle_max, free, heads: known_heads() })
+    }
+
+    /// What the heads of this node's answers have said to this thread.
+    pub(crate) fn heads(&self) -> Rc<KnownHeads> {
+        Rc::clone(&self.heads)
     }
 
     /// Takes the right to a connection, waiting for one until `deadline`; `None` when none came.

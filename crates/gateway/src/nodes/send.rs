@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wire::answer::{Answer, Outcome, read_answer, write_call_raw};
+use wire::answer::{Answer, Outcome, call_bytes, read_answer, write_call_raw};
 use wire::method::Repeat;
-use wire::quantity::write_decimal;
+use wire::quantity::{Decimal, write_decimal};
 
 use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
@@ -47,16 +47,16 @@ pub(crate) async fn attempt(
     fresh: bool,
 ) -> Attempt {
     worker.entered(node);
-    let began = worker.recent();
+    let began = worker.now();
     let mut leaving = Leaving { worker, node, began, felt: None };
     let exchanged = exchange(worker, node, ask, deadline, fresh).await;
     worker.tick();
     let attempt = match exchanged {
-        Ok((id, answer)) => read(node, ask, id, answer),
+        Ok((id, answer)) => read(node, ask, &id, answer),
         Err(failed) => failed,
     };
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
-    let took = worker.recent() - began;
+    let took = worker.now().saturating_sub(began);
     worker.counters.attempt(node, took, failed);
     leaving.felt = Some(match attempt.verdict {
         // A node that fails fast must not look quick, nor be shut out for longer than its health
@@ -67,7 +67,7 @@ pub(crate) async fn attempt(
             // No longer than an attempt can take, or a row of failures would multiply without end.
             let usual = worker.nodes[node].latency.get().estimate();
             let felt = usual.saturating_mul(FAILED_FEELS_TIMES).saturating_add(took);
-            felt.min(deadline.saturating_duration_since(began))
+            felt.min((deadline + took).saturating_duration_since(worker.recent()))
         }
         // Other faults say nothing of its speed.
         Verdict::NodeFault(_) => Duration::ZERO,
@@ -81,14 +81,17 @@ pub(crate) async fn attempt(
 struct Leaving<'a> {
     worker: &'a Worker,
     node: usize,
-    began: Instant,
+    began: Duration,
     /// How long it felt, once it is over.
     felt: Option<Duration>,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let felt = self.felt.unwrap_or_else(|| self.worker.tick() - self.began);
+        let felt = self.felt.unwrap_or_else(|| {
+            self.worker.tick();
+            self.worker.now().saturating_sub(self.began)
+        });
         if !felt.is_zero() {
             self.worker.nodes[self.node].felt(self.worker.now(), felt);
         }
@@ -102,7 +105,7 @@ async fn exchange(
     ask: &Ask<'_>,
     deadline: Instant,
     fresh: bool,
-) -> Result<(u64, HttpAnswer), Attempt> {
+) -> Result<(Decimal, HttpAnswer), Attempt> {
     let state = &worker.shared.nodes[node];
     let pool = &worker.nodes[node].pool;
     let refused = |kind, sent| failed(node, Failure::of_node(node, kind, sent), false);
@@ -115,7 +118,7 @@ async fn exchange(
             // Apart, because most calls find a connection and need no room for making one.
             let dial = state.dial.connect(&state.config);
             match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
-                Ok(Ok(stream)) => Connection::new(stream),
+                Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
                 Ok(Err(error)) => {
                     tracing::debug!(node = &*state.config.name, %error, "cannot connect");
                     return Err(refused(Kind::Connect, Sent::No));
@@ -125,9 +128,9 @@ async fn exchange(
         }
     };
     let was_used = connection.used;
-    let id = worker.next_id();
+    let id = Decimal::of(worker.next_id());
     let mut request = worker.spare.take();
-    write_request(worker, &mut request, &state.request_head, id, ask);
+    write_request(&mut request, &state.request_head, &id, ask);
     let body_bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
     let exchanged = connection.exchange(&request, deadline, body_bytes_max).await;
     worker.spare.give(request);
@@ -142,17 +145,12 @@ async fn exchange(
     }
 }
 
-fn write_request(worker: &Worker, out: &mut Vec<u8>, head: &[u8], id: u64, ask: &Ask<'_>) {
-    let mut digits = Vec::with_capacity(20);
-    write_decimal(&mut digits, id);
-    // The length stands before the body, so the body is written apart first.
-    let mut body = worker.spare.take();
-    write_call_raw(&mut body, &digits, &ask.name, ask.params.as_deref());
+fn write_request(out: &mut Vec<u8>, head: &[u8], id: &Decimal, ask: &Ask<'_>) {
+    let params = ask.params.as_deref();
     out.extend_from_slice(head);
-    write_decimal(out, body.len() as u64);
+    write_decimal(out, call_bytes(id.as_bytes(), &ask.name, params) as u64);
     out.extend_from_slice(b"\r\n\r\n");
-    out.extend_from_slice(&body);
-    worker.spare.give(body);
+    write_call_raw(out, id.as_bytes(), &ask.name, params);
 }
 
 fn failed(node: usize, failure: Failure, stale_connection: bool) -> Attempt {
@@ -180,11 +178,10 @@ fn fault_of(node: usize, fault: ExchangeFault, was_used: bool) -> Attempt {
 }
 
 /// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
-fn read(node: usize, ask: &Ask<'_>, id: u64, http: HttpAnswer) -> Attempt {
+fn read(node: usize, ask: &Ask<'_>, id: &Decimal, http: HttpAnswer) -> Attempt {
     let HttpAnswer { status, retry_after, body, .. } = http;
-    let mut expected = Vec::with_capacity(20);
-    write_decimal(&mut expected, id);
-    let answer = read_answer(&body, DEPTH_MAX).ok().filter(|answer| is_ours(answer, &expected));
+    let answer = read_answer(&body, DEPTH_MAX).ok();
+    let answer = answer.filter(|answer| is_ours(answer, id.as_bytes()));
     let Some(answer) = answer else {
         let verdict = classify(&Heard::Http { status, retry_after });
         let kind = match status {

@@ -19,7 +19,7 @@ use wire::method::FamilyName;
 use wire::quantity;
 
 use crate::config;
-use crate::nodes::http1::Connection;
+use crate::nodes::http1::{Connection, known_heads};
 use crate::nodes::send::is_ours;
 use crate::nodes::stream::Stream;
 use crate::rules::classify::{Heard, Verdict, classify};
@@ -419,7 +419,7 @@ impl Line {
         let node = &shared.nodes[self.node];
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::new(self.connect(deadline).await?),
+            None => Connection::new(self.connect(deadline).await?, known_heads()),
         };
         self.next_id += 1;
         let id = self.next_id.to_string();

@@ -69,6 +69,18 @@ pub enum Verdict {
     NonceTooLow,
 }
 
+impl Verdict {
+    /// Whether the node has answered the call, so that no other one is to be asked.
+    pub fn is_answer(self) -> bool {
+        match self {
+            Self::Answer | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
+                true
+            }
+            Self::NodeFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
+        }
+    }
+}
+
 /// How a node failed a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {

@@ -103,12 +103,9 @@ pub fn decide(
     let give_up = if attempt.has_reply { Decision::Return } else { Decision::GiveUp };
     let repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
     let fault = match attempt.verdict {
-        Verdict::Answer
-        | Verdict::DeterministicError
-        | Verdict::AlreadyKnown
-        | Verdict::NonceTooLow => return Decision::Return,
+        verdict if verdict.is_answer() => return Decision::Return,
         Verdict::NodeFault(fault) => Some(fault),
-        Verdict::RateLimited { .. } | Verdict::Unsupported => None,
+        _ => None,
     };
     if !repeatable || left.time.is_zero() {
         return give_up;

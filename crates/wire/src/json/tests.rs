@@ -311,9 +311,10 @@ proptest! {
     }
 
     #[test]
-    fn written_texts_read_back(content in any::<String>()) {
+    fn written_texts_read_back(content in prop_oneof![any::<String>(), "[a-z\"\\\\\n\t\u{1}é]{0,40}"]) {
         let mut out = Vec::new();
         text::write(&mut out, &content);
+        prop_assert_eq!(text::written_bytes(&content), out.len());
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), content);
     }
 }

@@ -170,30 +170,64 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
 pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
-            b'\n' => b'n',
-            b'\r' => b'r',
-            b'\t' => b't',
-            0..0x20 => 0,
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[done..at]);
-        done = at + 1;
-        if short != 0 {
-            out.extend_from_slice(&[b'\\', short]);
-        } else {
-            const DIGITS: &[u8; 16] = b"0123456789abcdef";
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&[
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 0xf)],
-            ]);
+    let (mut done, mut at) = (0, plain_end(bytes, 0));
+    while let Some(byte) = bytes.get(at) {
+        if let Some(escape) = Escape::of(*byte) {
+            out.extend_from_slice(&bytes[done..at]);
+            escape.write(out);
+            done = at + 1;
         }
+        at = plain_end(bytes, at + 1);
     }
     out.extend_from_slice(&bytes[done..]);
     out.push(b'"');
+}
+
+/// How many bytes [`write`] appends.
+pub fn written_bytes(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let (mut whole, mut at) = (bytes.len() + 2, plain_end(bytes, 0));
+    while let Some(byte) = bytes.get(at) {
+        whole += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
+        at = plain_end(bytes, at + 1);
+    }
+    whole
+}
+
+/// What is written instead of a byte that cannot stand in a string.
+enum Escape {
+    Letter(u8),
+    Control(u8),
+}
+
+impl Escape {
+    fn of(byte: u8) -> Option<Escape> {
+        match byte {
+            b'"' | b'\\' => Some(Escape::Letter(byte)),
+            b'\n' => Some(Escape::Letter(b'n')),
+            b'\r' => Some(Escape::Letter(b'r')),
+            b'\t' => Some(Escape::Letter(b't')),
+            0..0x20 => Some(Escape::Control(byte)),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Escape::Letter(_) => 2,
+            Escape::Control(_) => 6,
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        match self {
+            Escape::Letter(letter) => out.extend_from_slice(&[b'\\', *letter]),
+            Escape::Control(byte) => {
+                let digits = [byte >> 4, byte & 0xf].map(|digit| DIGITS[usize::from(digit)]);
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&digits);
+            }
+        }
+    }
 }

@@ -4,7 +4,8 @@
 use super::*;
 
 fn read(raw: &[u8], step: usize, closed: bool) -> Result<HttpAnswer, ExchangeFaultKind> {
-    let mut reader = Reader::new(1000);
+    let heads = known_heads();
+    let mut reader = Reader::new(1000, &heads);
     for part in raw.chunks(step) {
         if let Step::Done(answer) = reader.feed(part)? {
             return Ok(answer);
