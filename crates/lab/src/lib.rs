@@ -21,6 +21,8 @@ pub mod record;
 
 pub mod result;
 
+pub mod report;
+
 pub mod capacity;
 
 pub mod compare;

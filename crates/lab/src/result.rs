@@ -5,6 +5,7 @@
 //! are seconds unless the name says otherwise, instants are seconds since the start of the run.
 //! Histograms lie beside it, in `latency.hlog`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Class, Iterations, Traffic};
@@ -13,7 +14,7 @@ use crate::record::{Class, Iterations, Traffic};
 pub const SCHEMA: &str = "weir.run/1";
 
 /// One run, told whole.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// [`SCHEMA`].
     pub schema: String,
@@ -64,7 +65,7 @@ pub struct RunResult {
 }
 
 /// Answers compared with a reference's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// The reference's URL with secrets masked.
     pub reference: String,
@@ -85,7 +86,7 @@ pub struct Compared {
 }
 
 /// An answer that differs from the reference's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// Method.
     pub method: String,
@@ -100,7 +101,7 @@ pub struct Difference {
 }
 
 /// What was asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanFacts {
     /// The plan's name.
     pub name: String,
@@ -121,7 +122,7 @@ pub struct PlanFacts {
 }
 
 /// Who was asked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetFacts {
     /// Its URL with secrets masked.
     pub url: String,
@@ -138,7 +139,7 @@ pub struct TargetFacts {
 }
 
 /// The machine that asked. Two results are comparable in what is equal here.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// Host name.
     pub host: String,
@@ -161,7 +162,7 @@ pub struct Fingerprint {
 }
 
 /// What may be said of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// In one word.
     pub outcome: Outcome,
@@ -170,7 +171,7 @@ pub struct Verdict {
 }
 
 /// In one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Every objective was kept, and the numbers may be believed.
@@ -184,7 +185,7 @@ pub enum Outcome {
 }
 
 /// An objective and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThresholdOutcome {
     /// As written: `latency{method:eth_call} p(99)<300`.
     pub text: String,
@@ -199,7 +200,7 @@ pub struct ThresholdOutcome {
 }
 
 /// Calls of one method, or of all.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Method, or `all`.
     pub method: String,
@@ -224,7 +225,7 @@ pub struct Row {
 }
 
 /// Calls of one class.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassRow {
     /// The class.
     pub class: Class,
@@ -235,7 +236,7 @@ pub struct ClassRow {
 }
 
 /// A distribution of times, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// How many were measured; below 10,000 a p99 is weak.
     pub count: u64,
@@ -260,7 +261,7 @@ pub struct Quantiles {
 }
 
 /// One stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageRow {
     /// Its scenario.
     pub scenario: String,
@@ -287,7 +288,7 @@ pub struct StageRow {
 }
 
 /// One second of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     /// End of the second since the start of the run.
     pub at: f64,
@@ -314,7 +315,7 @@ pub struct Second {
 }
 
 /// One method in one second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MethodSecond {
     /// The method.
     pub method: String,
@@ -333,7 +334,7 @@ pub struct MethodSecond {
 }
 
 /// How the generator did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
     /// Iterations of the run.
     pub iterations: Iterations,
@@ -354,7 +355,7 @@ pub struct Generator {
 }
 
 /// Connections, handshakes, bytes, statuses.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WireFacts {
     /// Counts.
     pub traffic: Traffic,
@@ -373,7 +374,7 @@ pub struct WireFacts {
 }
 
 /// One sample of what was watched on a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSample {
     /// Since the start of the run.
     pub at: f64,
@@ -385,7 +386,7 @@ pub struct HostSample {
 }
 
 /// What could be watched on hosts, and what it comes to over the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
     /// Whether the target's address is one of this host's.
     pub target_local: bool,
@@ -419,7 +420,7 @@ impl HostFacts {
 }
 
 /// One watched process, or several of one name and role.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessFacts {
     /// As in the metrics `process.NAME.…` and `cgroup.NAME.…`.
     pub name: String,
@@ -438,7 +439,7 @@ pub struct ProcessFacts {
 }
 
 /// A server that the target is connected to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UpstreamFacts {
     /// Address and port.
     pub address: String,
@@ -449,7 +450,7 @@ pub struct UpstreamFacts {
 }
 
 /// Why a process is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessRole {
     /// This process, which makes the load.
@@ -463,7 +464,7 @@ pub enum ProcessRole {
 }
 
 /// What saturated first, with its evidence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
@@ -478,7 +479,7 @@ pub struct Finding {
 }
 
 /// A cause of a broken objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// The generator.
@@ -508,7 +509,9 @@ pub enum Cause {
 }
 
 /// How sure a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
     /// One hint.

@@ -30,6 +30,7 @@ const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference::markdown),
     ("metrics.md", gateway::see::metrics::reference),
     ("cli.md", cli),
+    ("result.schema.json", lab::report::schema),
 ];
 
 impl GenerateDocs {

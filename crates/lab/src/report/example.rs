@@ -1,0 +1,594 @@
+//! Results to draw in tests: runs counted call by call with made-up times, so that histograms,
+//! series and rows agree with each other as those of a real run do.
+//!
+//! Deterministic: the same seed gives the same bytes.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
+use crate::result::*;
+
+/// A result with what its reports need beside it.
+#[derive(Clone)]
+pub(crate) struct Example {
+    pub(crate) result: RunResult,
+    pub(crate) totals: Totals,
+    pub(crate) methods: Vec<Box<str>>,
+}
+
+/// Name, share of calls, and typical latency in milliseconds of each method.
+const METHODS: [(&str, f64, f64); 6] = [
+    ("eth_blockNumber", 0.32, 0.42),
+    ("eth_call", 0.306, 2.1),
+    ("eth_getBalance", 0.18, 0.9),
+    ("eth_getBlockByNumber", 0.12, 3.4),
+    ("eth_getTransactionReceipt", 0.06, 1.6),
+    ("eth_getLogs", 0.014, 18.0),
+];
+const LOGS: usize = 5;
+const TIMEOUT_MS: f64 = 5000.0;
+const SECRET_FREE_URL: &str = "https://node.example.net/v1/ab…";
+
+/// What is different between examples.
+pub(crate) struct Story {
+    pub(crate) seconds: usize,
+    /// Iterations per second at the steady stage.
+    pub(crate) rate: f64,
+    /// Second from which eth_getLogs hangs; none for never.
+    pub(crate) hangs_from: Option<usize>,
+    pub(crate) tls: bool,
+}
+
+/// A run of four minutes in which eth_getLogs hangs above a rate while the rest stays fast.
+pub(crate) fn failing() -> Example {
+    static MADE: LazyLock<Example> = LazyLock::new(|| {
+        build(&Story { seconds: 240, rate: 260.0, hangs_from: Some(142), tls: true })
+    });
+    MADE.clone()
+}
+
+/// A quiet run of 10 seconds that keeps its objectives.
+pub(crate) fn passing() -> Example {
+    static MADE: LazyLock<Example> =
+        LazyLock::new(|| build(&Story { seconds: 10, rate: 400.0, hangs_from: None, tls: false }));
+    MADE.clone()
+}
+
+/// The failing run drawn out to three hours: each second, sample and stage is 45 times as long.
+pub(crate) fn long() -> Example {
+    const TIMES: usize = 45;
+    let mut example = failing();
+    let result = &mut example.result;
+    result.duration *= TIMES as f64;
+    for stage in &mut result.stages {
+        stage.from *= TIMES as f64;
+        stage.to *= TIMES as f64;
+    }
+    for threshold in &mut result.thresholds {
+        threshold.broken_at = threshold.broken_at.map(|at| at * TIMES as f64);
+    }
+    let series = result.series.iter().flat_map(|second| std::iter::repeat_n(second, TIMES));
+    result.series = series.cloned().collect();
+    for (index, second) in result.series.iter_mut().enumerate() {
+        second.at = index as f64 + 1.0;
+    }
+    let host = result.host.chunks(2).flat_map(|pair| std::iter::repeat_n(pair, TIMES)).flatten();
+    result.host = host.cloned().collect();
+    for (index, sample) in result.host.iter_mut().enumerate() {
+        sample.at = (index / 2) as f64 + 0.5;
+    }
+    example
+}
+
+/// A run whose every text from outside tries to break out of where it is written.
+pub(crate) fn hostile() -> Example {
+    let evil = "<script>alert('1')</script>\"'&|`\n,=1+1";
+    let mut example = passing();
+    example.methods[1] = evil.into();
+    let result = &mut example.result;
+    for row in result.stages.iter_mut().flat_map(|stage| stage.methods.iter_mut()) {
+        swap_name(&mut row.method, evil);
+    }
+    result.methods.iter_mut().for_each(|row| swap_name(&mut row.method, evil));
+    for second in &mut result.series {
+        second.methods.iter_mut().for_each(|method| swap_name(&mut method.method, evil));
+    }
+    result.stages[0].stage = evil.into();
+    result.plan.name = evil.into();
+    result.plan.text = format!("</pre>{evil}");
+    result.target.url = format!("http://a/?{evil}");
+    result.target.client = Some(evil.into());
+    result.fingerprint.cpu = evil.into();
+    result.verdict.reasons = vec![evil.into()];
+    result.warnings = vec![evil.into()];
+    result.thresholds[0].text = evil.into();
+    result.thresholds[0].note = Some(evil.into());
+    let host = |at: f64| HostSample {
+        at,
+        host: evil.into(),
+        values: vec![(format!("process.{evil}.cpu"), at)],
+    };
+    result.host = (1..10).map(|at| host(f64::from(at))).collect();
+    result.bottleneck = Some(Finding {
+        cause: Cause::Unknown,
+        confidence: Confidence::Low,
+        sentence: evil.into(),
+        evidence: vec![evil.into()],
+        at: None,
+    });
+    example
+}
+
+fn swap_name(name: &mut String, with: &str) {
+    if name == METHODS[1].0 {
+        *name = with.into();
+    }
+}
+
+/// Uniform numbers from 0 to 1 (<https://prng.di.unimi.it/splitmix64.c>).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Around `middle`, with a tail to the right as latencies have it.
+    fn latency(&mut self, middle: f64) -> f64 {
+        let sum: f64 = (0..6).map(|_| self.next()).sum::<f64>() - 3.0;
+        middle * (sum * 0.55).exp() * if self.next() > 0.995 { 4.0 } else { 1.0 }
+    }
+}
+
+/// Stages of the examples: part of the time, level at start and end as parts of the rate.
+const STAGES: [(&str, f64, f64, f64); 3] =
+    [("ramp", 0.25, 0.2, 1.0), ("steady", 0.45, 1.0, 1.0), ("peak", 0.30, 1.8, 1.8)];
+
+struct Making<'a> {
+    story: &'a Story,
+    draw: Draw,
+    totals: Totals,
+    judged: Totals,
+    series: Vec<Second>,
+}
+
+const WARMUP: usize = 5;
+
+fn build(story: &Story) -> Example {
+    let mut making = Making {
+        story,
+        draw: Draw(7),
+        totals: Totals::new(STAGES.len()),
+        judged: Totals::new(STAGES.len()),
+        series: Vec::new(),
+    };
+    for second in 0..story.seconds {
+        making.second(second);
+    }
+    let methods: Vec<Box<str>> = METHODS.iter().map(|(name, ..)| (*name).into()).collect();
+    let result = result(&making, &methods);
+    Example { result, totals: making.judged, methods }
+}
+
+fn stage_at(story: &Story, second: usize) -> (usize, f64) {
+    let at = (second as f64 + 0.5) / story.seconds as f64;
+    let mut from = 0.0;
+    for (index, (_, part, low, high)) in STAGES.iter().enumerate() {
+        if at < from + part || index == STAGES.len() - 1 {
+            let share = ((at - from) / part).clamp(0.0, 1.0);
+            return (index, story.rate * (low + (high - low) * share));
+        }
+        from += part;
+    }
+    unreachable!("the last stage takes the rest")
+}
+
+impl Making<'_> {
+    fn second(&mut self, second: usize) {
+        let (stage, level) = stage_at(self.story, second);
+        let mut interval = Interval::new(0, STAGES.len(), METHODS.len());
+        let due = level.round() as u64;
+        let hangs = self.story.hangs_from.is_some_and(|from| second >= from);
+        let dropped = if hangs && stage == 2 { due / 40 } else { 0 };
+        for _ in 0..due - dropped {
+            self.call(&mut interval, stage, hangs);
+        }
+        let iterations =
+            Iterations { due, begun: due - dropped, ended: due - dropped, dropped, cut: 0 };
+        interval.iterations[stage] = iterations;
+        interval.traffic.requests = due - dropped;
+        interval.traffic.bytes_sent = due * 188;
+        interval.traffic.bytes_received = due * 2310;
+        if self.story.tls {
+            interval.traffic.connections = due / 20;
+            interval.traffic.handshakes_full = due / 100;
+            interval.traffic.handshakes_resumed = due / 20 - due / 100;
+            for _ in 0..due / 20 {
+                let connect = self.draw.latency(0.6);
+                interval.connect_time.record((connect * 1e6) as u64).unwrap();
+                let full = self.draw.latency(2.9);
+                interval.handshake_full_time.record((full * 1e6) as u64).unwrap();
+                let resumed = self.draw.latency(1.1);
+                interval.handshake_resumed_time.record((resumed * 1e6) as u64).unwrap();
+            }
+        } else {
+            interval.traffic.connections = if second == 0 { 50 } else { 0 };
+        }
+        interval.statuses.insert(200, due - dropped);
+        (interval.in_flight, interval.workers_busy) = (if hangs { 40 } else { 3 }, due / 60);
+        interval.cpu = Duration::from_micros(due * 21);
+        interval.run_delay = Duration::from_micros(due / 3);
+        self.totals.merge(&interval);
+        if second >= WARMUP.min(self.story.seconds / 10) {
+            self.judged.merge(&interval);
+        }
+        self.series.push(seen(second, stage, due, &interval));
+    }
+
+    fn call(&mut self, interval: &mut Interval, stage: usize, hangs: bool) {
+        let mut pick = self.draw.next();
+        let mut method = 0;
+        while method < LOGS && pick > METHODS[method].1 {
+            pick -= METHODS[method].1;
+            method += 1;
+        }
+        let lucky = self.draw.next();
+        let mut latency = self.draw.latency(METHODS[method].2 * if hangs { 1.3 } else { 1.0 });
+        let mut class = Class::Ok;
+        if hangs && method == LOGS && lucky > 0.06 {
+            (class, latency) = (Class::Timeout, TIMEOUT_MS);
+        } else if method == 1 && lucky > 0.9985 {
+            class = Class::RpcError;
+            interval.record_code(1, if lucky > 0.9995 { -32000 } else { 3 });
+        } else if stage == 2 && method == 1 && lucky < 0.04 {
+            (class, latency) = (Class::Limited, latency * 0.2);
+            interval.retry_after.record(1_000_000_000).unwrap();
+        }
+        let slot = Slot { stage: stage as u16, method: method as u16, class };
+        let nanos = (latency * 1e6) as u64;
+        interval.record(slot, nanos, nanos - nanos / 50);
+        let late = self.draw.latency(0.012);
+        interval.lateness.record((late * 1e6) as u64).unwrap();
+        interval.iteration_time.record(nanos).unwrap();
+    }
+}
+
+fn seen(second: usize, stage: usize, due: u64, interval: &Interval) -> Second {
+    let iterations = interval.iterations[stage];
+    let methods = METHODS.iter().enumerate().filter_map(|(index, (name, ..))| {
+        let mut times = record::times();
+        let mut classes = Vec::new();
+        for (slot, cell) in interval.cells().filter(|(slot, _)| slot.method == index as u16) {
+            times.add(&cell.latency).unwrap();
+            classes.push((slot.class, cell.latency.len()));
+        }
+        classes.sort();
+        let times = quantiles(&times);
+        (!classes.is_empty()).then(|| MethodSecond {
+            method: (*name).into(),
+            stage,
+            classes,
+            p50_ms: times.p50_ms,
+            p95_ms: times.p95_ms,
+            p99_ms: times.p99_ms,
+            max_ms: times.max_ms,
+        })
+    });
+    Second {
+        at: second as f64 + 1.0,
+        due,
+        begun: iterations.begun,
+        dropped: iterations.dropped,
+        requests: iterations.begun,
+        lateness_p99_ms: quantiles(&interval.lateness).p99_ms,
+        generator_busy: due as f64 / 2100.0,
+        in_flight: interval.in_flight,
+        workers_busy: interval.workers_busy,
+        waiting: 0,
+        methods: methods.collect(),
+    }
+}
+
+/// Quantiles of a histogram of nanoseconds.
+pub(crate) fn quantiles(times: &Times) -> Quantiles {
+    let at = |q: f64| times.value_at_quantile(q) as f64 / 1e6;
+    if times.is_empty() {
+        return Quantiles::default();
+    }
+    let spread = 1.96 * (times.len() as f64 * 0.99 * 0.01).sqrt() / times.len() as f64;
+    Quantiles {
+        count: times.len(),
+        mean_ms: times.mean() / 1e6,
+        min_ms: times.min() as f64 / 1e6,
+        p50_ms: at(0.5),
+        p90_ms: at(0.9),
+        p95_ms: at(0.95),
+        p99_ms: at(0.99),
+        p999_ms: at(0.999),
+        max_ms: times.max() as f64 / 1e6,
+        p99_interval_ms: (at(0.99 - spread), at((0.99 + spread).min(1.0))),
+    }
+}
+
+/// A row of the calls that `wanted` picks.
+fn row(name: &str, totals: &Totals, seconds: f64, wanted: impl Fn(Slot) -> bool + Copy) -> Row {
+    let calls = totals.count(wanted);
+    let of = |class: Class| totals.count(|slot| wanted(slot) && slot.class == class);
+    let classes = Class::ALL.iter().filter(|class| of(**class) > 0).map(|&class| ClassRow {
+        class,
+        calls: of(class),
+        latency: quantiles(&totals.latency(|slot| wanted(slot) && slot.class == class)),
+    });
+    let share = |part: u64| if calls == 0 { 0.0 } else { part as f64 / calls as f64 };
+    let failed = totals.count(|slot| wanted(slot) && slot.class.failed());
+    let latency = quantiles(&totals.latency(wanted));
+    Row {
+        method: name.into(),
+        calls,
+        share: calls as f64 / totals.count(|_| true).max(1) as f64,
+        goodput: of(Class::Ok) as f64 / seconds,
+        failed_share: share(failed),
+        limited_share: share(of(Class::Limited)),
+        classes: classes.collect(),
+        latency,
+        service: latency,
+        codes: if name == "eth_call" { vec![(-32000, of(Class::RpcError))] } else { vec![] },
+    }
+}
+
+fn rows(totals: &Totals, seconds: f64, stage: Option<usize>) -> (Row, Vec<Row>) {
+    let here = move |slot: Slot| stage.is_none_or(|stage| usize::from(slot.stage) == stage);
+    let methods = METHODS.iter().enumerate().map(|(index, (name, ..))| {
+        row(name, totals, seconds, move |slot| here(slot) && usize::from(slot.method) == index)
+    });
+    (row("all", totals, seconds, here), methods.collect())
+}
+
+fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
+    let story = making.story;
+    let seconds = story.seconds as f64;
+    let warmup = WARMUP.min(story.seconds / 10) as f64;
+    let (overall, methods_rows) = rows(&making.judged, seconds - warmup, None);
+    let logs = &methods_rows[LOGS];
+    let broken = story.hangs_from.map(|from| from as f64);
+    let observed = logs.latency.p95_ms;
+    let mut iterations = Iterations::default();
+    making.totals.iterations.iter().for_each(|stage| iterations.add(*stage));
+    RunResult {
+        schema: SCHEMA.into(),
+        weir: "0.1.0".into(),
+        started: "2026-09-14T09:30:00Z".into(),
+        started_unix: 1_789_378_200.0,
+        duration: seconds,
+        partial: false,
+        plan: plan_facts(methods, warmup),
+        target: TargetFacts {
+            url: SECRET_FREE_URL.into(),
+            family: "ethereum".into(),
+            client: Some("Geth/v1.16.4-stable/linux-amd64/go1.25".into()),
+            chain_id: Some("0x1".into()),
+            head_start: Some(23_361_004),
+            head_end: Some(23_361_024),
+        },
+        fingerprint: fingerprint(),
+        verdict: verdict(broken, observed, logs),
+        thresholds: thresholds(&overall, &methods_rows, broken),
+        warnings: vec![
+            "eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective \
+             on all calls; give it an objective of its own"
+                .into(),
+        ],
+        overall,
+        methods: methods_rows,
+        stages: stages(making),
+        series: making.series.clone(),
+        generator: Generator {
+            iterations,
+            delivered_share: iterations.begun as f64 / iterations.due as f64,
+            lateness: quantiles(&making.totals.lateness),
+            busy_max: making.series.iter().map(|s| s.generator_busy).fold(0.0, f64::max),
+            cpu: making.totals.cpu.as_secs_f64(),
+            cpu_us_per_request: 21.0,
+            run_delay: making.totals.run_delay.as_secs_f64(),
+            iteration_time: quantiles(&making.totals.iteration_time),
+        },
+        wire: wire(making),
+        host: host(story),
+        watched: watched(),
+        compared: None,
+        bottleneck: broken.map(finding),
+    }
+}
+
+fn plan_facts(methods: &[Box<str>], warmup: f64) -> PlanFacts {
+    let text: String = methods.iter().map(|m| format!("[[call]]\nmethod = \"{m}\"\n")).collect();
+    PlanFacts {
+        name: "somnia".into(),
+        text: format!("# Weighted mix in three stages\nseed = 42\nwarmup = \"5s\"\n\n{text}"),
+        hash: "9f2c4d1e8a7b6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d".into(),
+        seed: 42,
+        warmup,
+        threads: 1,
+        http: "1.1".into(),
+        connections: "reuse".into(),
+    }
+}
+
+fn fingerprint() -> Fingerprint {
+    Fingerprint {
+        host: "bench-1".into(),
+        cpu: "AMD EPYC 9454P 48-Core Processor".into(),
+        cores: 8,
+        kernel: "6.12.41".into(),
+        governor: Some("performance".into()),
+        memory_bytes: 67_108_864_000,
+        cpu_limit: None,
+        congestion: Some("cubic".into()),
+        target_local: false,
+    }
+}
+
+fn verdict(broken: Option<f64>, observed: f64, logs: &Row) -> Verdict {
+    let Some(at) = broken else {
+        return Verdict { outcome: Outcome::Pass, reasons: vec![] };
+    };
+    let reasons = vec![
+        format!(
+            "latency{{method:eth_getLogs}} p(95)<800 was broken from second {at} on: {observed:.0} ms"
+        ),
+        format!(
+            "eth_getLogs failed in {:.1} % of its calls, while all calls together failed in less \
+             than 1 %",
+            logs.failed_share * 100.0
+        ),
+    ];
+    Verdict { outcome: Outcome::Fail, reasons }
+}
+
+fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<ThresholdOutcome> {
+    let kept = |text: &str, observed: f64| ThresholdOutcome {
+        text: text.into(),
+        kept: true,
+        observed: Some(observed),
+        broken_at: None,
+        note: None,
+    };
+    let mut all = vec![
+        kept("failed rate<0.01", overall.failed_share),
+        kept("latency{method:eth_call} p(99)<300", methods[1].latency.p99_ms),
+        ThresholdOutcome {
+            text: "latency{method:eth_getLogs} p(95)<800".into(),
+            kept: broken.is_none(),
+            observed: Some(methods[LOGS].latency.p95_ms),
+            broken_at: broken,
+            note: broken.map(|_| "sustained for 10 s".into()),
+        },
+        kept("delivered rate>0.99", 0.9952),
+        ThresholdOutcome {
+            text: "latency{method:eth_getProof} p(95)<800".into(),
+            kept: false,
+            observed: None,
+            broken_at: None,
+            note: Some("no data, which breaks an objective unless the plan says otherwise".into()),
+        },
+    ];
+    if broken.is_none() {
+        all.pop();
+    }
+    all
+}
+
+fn stages(making: &Making<'_>) -> Vec<StageRow> {
+    let story = making.story;
+    let mut from = 0.0;
+    let stages = STAGES.iter().enumerate().map(|(index, (name, part, low, high))| {
+        let length = part * story.seconds as f64;
+        let (overall, methods) = rows(&making.judged, length, Some(index));
+        let iterations = making.totals.iterations[index];
+        let row = StageRow {
+            scenario: "main".into(),
+            stage: (*name).into(),
+            model: "open".into(),
+            from,
+            to: from + length,
+            level_from: story.rate * low,
+            level_to: story.rate * high,
+            iterations,
+            rate_begun: iterations.begun as f64 / length,
+            overall,
+            methods,
+        };
+        from += length;
+        row
+    });
+    stages.collect()
+}
+
+fn wire(making: &Making<'_>) -> WireFacts {
+    let totals = &making.judged;
+    let handshakes = totals.traffic.handshakes_full + totals.traffic.handshakes_resumed;
+    WireFacts {
+        traffic: totals.traffic,
+        connect: quantiles(&totals.connect_time),
+        handshake_full: quantiles(&totals.handshake_full_time),
+        handshake_resumed: quantiles(&totals.handshake_resumed_time),
+        resumption: (handshakes > 0)
+            .then(|| totals.traffic.handshakes_resumed as f64 / handshakes as f64),
+        statuses: vec![(200, totals.traffic.requests - 300), (429, 300)],
+        retry_after: quantiles(&totals.retry_after),
+    }
+}
+
+fn host(story: &Story) -> Vec<HostSample> {
+    let mut draw = Draw(11);
+    let mut samples = Vec::new();
+    for second in 0..story.seconds {
+        let strained = story.hangs_from.is_some_and(|from| second + 8 >= from);
+        let level = stage_at(story, second).1 / story.rate;
+        let mut wobble = |middle: f64| middle * (0.92 + 0.16 * draw.next());
+        let values = vec![
+            (String::from("cpu_iowait"), wobble(if strained { 0.31 } else { 0.02 })),
+            (String::from("cpu_system"), wobble(0.05 * level)),
+            (String::from("cpu_user"), wobble(0.24 * level)),
+            (String::from("disk_queue"), wobble(if strained { 31.0 } else { 0.8 })),
+            (String::from("disk_read_bytes"), wobble(if strained { 9.1e8 } else { 3.2e7 })),
+            (String::from("memory_available"), wobble(2.1e10)),
+            (String::from("net_received_bytes"), wobble(4.1e6 * level)),
+            (String::from("net_sent_bytes"), wobble(6.0e5 * level)),
+            (String::from("process.geth.cpu"), wobble(1.9 * level)),
+            (String::from("psi_cpu_some"), wobble(0.03)),
+            (String::from("psi_io_some"), wobble(if strained { 0.74 } else { 0.04 })),
+        ];
+        samples.push(HostSample { at: second as f64 + 0.5, host: "target".into(), values });
+        let own = vec![(String::from("cpu_user"), wobble(0.09 * level))];
+        samples.push(HostSample { at: second as f64 + 0.5, host: "generator".into(), values: own });
+    }
+    samples
+}
+
+fn watched() -> HostFacts {
+    let process = |name: &str, role, cpu: f64, each: f64, bytes: f64| ProcessFacts {
+        name: name.into(),
+        role,
+        pids: vec![4242],
+        cpu,
+        cpu_ms_per_request: Some(each),
+        memory_bytes_max: bytes,
+        restarted: false,
+    };
+    HostFacts {
+        target_local: true,
+        exporter: false,
+        cores: 8.0,
+        target_cores: Some(4.0),
+        processes: vec![
+            process("weir", ProcessRole::Generator, 1.5, 0.021, 6.1e7),
+            process("geth", ProcessRole::Target, 331.0, 4.7, 9.3e9),
+        ],
+        missing: vec!["psi_irq is not told by this kernel".into()],
+        cost: 0.004,
+        ..HostFacts::default()
+    }
+}
+
+fn finding(broken: f64) -> Finding {
+    Finding {
+        cause: Cause::Disk,
+        confidence: Confidence::High,
+        sentence: "The target's disk was saturated before eth_getLogs broke its objective.".into(),
+        evidence: vec![
+            format!(
+                "psi_io_some rose from 0.04 to 0.74 at {:.0} s, 8 s before the break",
+                broken - 8.0
+            ),
+            "disk_queue rose from 0.8 to 31 in the same second".into(),
+            "CPU stayed below 55 %, the generator below 25 %".into(),
+        ],
+        at: Some(broken - 8.0),
+    }
+}

@@ -1,0 +1,74 @@
+//! `latency.hlog`: the latencies of a run as an HdrHistogram log, version 1.3, which the tools of
+//! that family read.
+//!
+//! A line per stage, method and class, tagged `method.class`; values are nanoseconds from the
+//! planned send; the largest of each line is told in milliseconds, as those tools expect. Format:
+//! <https://github.com/HdrHistogram/HdrHistogram/blob/master/src/main/java/org/HdrHistogram/HistogramLogWriter.java>.
+
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
+use super::ReportFault;
+use crate::record::{Slot, Totals};
+use crate::result::RunResult;
+
+/// Column names as HdrHistogram's own writer prints them.
+const LEGEND: &str =
+    "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
+/// Nanoseconds in a millisecond: the unit in which the log tells each line's largest value.
+const MAX_UNIT: f64 = 1e6;
+
+/// The log as bytes.
+pub(super) fn log(
+    result: &RunResult,
+    totals: &Totals,
+    methods: &[Box<str>],
+) -> Result<Vec<u8>, ReportFault> {
+    let fault = |error: &dyn std::fmt::Display| ReportFault::Form {
+        file: "latency.hlog",
+        reason: error.to_string(),
+    };
+    let start = SystemTime::UNIX_EPOCH
+        + Duration::try_from_secs_f64(result.started_unix).unwrap_or_default();
+    let mut bytes = Vec::new();
+    let mut form = V2DeflateSerializer::new();
+    IntervalLogWriterBuilder::new()
+        .add_comment("[Histogram log format version 1.3]")
+        .add_comment("[Written by weir: nanoseconds from the planned send; a line per stage,")
+        .add_comment(" method and class of outcome; tags are METHOD.CLASS]")
+        .with_start_time(start)
+        .with_base_time(start)
+        .begin_log_with(&mut bytes, &mut form)
+        .map_err(|error| fault(&error))?;
+    // The writer has no call for the legend, so it stands between two writers.
+    bytes.extend_from_slice(LEGEND.as_bytes());
+    let mut log = IntervalLogWriterBuilder::new()
+        .with_max_value_divisor(MAX_UNIT)
+        .begin_log_with(&mut bytes, &mut form)
+        .map_err(|error| fault(&error))?;
+    for (&slot, cell) in &totals.cells {
+        let (from, length) = place(result, slot);
+        let tag = tag(slot, methods);
+        log.write_histogram(&cell.latency, from, length, Tag::new(&tag))
+            .map_err(|error| fault(&error))?;
+    }
+    Ok(bytes)
+}
+
+/// When a slot's stage began and how long it was; the whole run if the stage is not known.
+fn place(result: &RunResult, slot: Slot) -> (Duration, Duration) {
+    let seconds = |time: f64| Duration::try_from_secs_f64(time).unwrap_or_default();
+    match result.stages.get(usize::from(slot.stage)) {
+        Some(stage) => (seconds(stage.from), seconds(stage.to - stage.from)),
+        None => (Duration::ZERO, seconds(result.duration)),
+    }
+}
+
+/// `METHOD.CLASS`, without the characters that end a tag.
+fn tag(slot: Slot, methods: &[Box<str>]) -> String {
+    let method = methods.get(usize::from(slot.method)).map_or("unknown", |name| name);
+    let method = method.replace([',', ' ', '\t', '\r', '\n'], "_");
+    format!("{method}.{}", slot.class.as_str())
+}

@@ -1,0 +1,129 @@
+//! Numbers as people read them: with units, three digits, and never rounded to a claim that they do
+//! not carry (99.996 % does not become 100 %).
+//!
+//! One place, so that terminal, page and Markdown say the same.
+
+/// Calls below which a 99th percentile rests on fewer than 100 of them.
+pub(crate) const WEAK_P99: u64 = 10_000;
+
+/// A count with commas: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number in three digits, or whole with commas from 100 on: `0.0123`, `1.23`, `12.3`, `1,235`.
+pub(crate) fn short(number: f64) -> String {
+    if !number.is_finite() {
+        return String::from("–");
+    }
+    if number < 0.0 {
+        return format!("−{}", short(-number));
+    }
+    match number {
+        0.0 => String::from("0"),
+        n if n < 0.000_05 => String::from("<0.0001"),
+        n if n < 0.01 => format!("{n:.4}"),
+        n if n < 0.9995 => format!("{n:.3}"),
+        n if n < 9.995 => format!("{n:.2}"),
+        n if n < 99.95 => format!("{n:.1}"),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        n => count(n.round() as u64),
+    }
+}
+
+/// Milliseconds without their unit, for columns whose head names it.
+pub(crate) fn bare_ms(ms: f64) -> String {
+    short(ms)
+}
+
+/// A time given in milliseconds, in the unit that fits: `12 µs`, `3.4 ms`, `1.2 s`.
+pub(crate) fn ms(ms: f64) -> String {
+    match ms {
+        0.0 => String::from("0 ms"),
+        m if m.abs() < 0.1 => format!("{} µs", short(m * 1e3)),
+        m if m.abs() < 10_000.0 => format!("{} ms", short(m)),
+        m => format!("{} s", short(m / 1e3)),
+    }
+}
+
+/// A share as per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. 0 and 100 are said only of
+/// what is exactly that.
+pub(crate) fn percent(share: f64) -> String {
+    if !share.is_finite() {
+        return String::from("–");
+    }
+    let percent = share * 100.0;
+    match percent {
+        0.0 => String::from("0 %"),
+        p if p < 0.0 => format!("−{}", self::percent(-share)),
+        p if p < 0.0005 => String::from("<0.001 %"),
+        p if p < 0.1 => format!("{p:.3} %"),
+        p if p < 10.0 => format!("{p:.2} %"),
+        p if p < 99.0 => format!("{p:.1} %"),
+        p if p < 99.95 => format!("{p:.2} %"),
+        p if p < 99.9995 => format!("{p:.3} %"),
+        p if p < 100.0 => String::from(">99.999 %"),
+        p => format!("{} %", short(p)),
+    }
+}
+
+/// A number per second: `1,235/s`.
+pub(crate) fn rate(per_second: f64) -> String {
+    format!("{}/s", short(per_second))
+}
+
+/// Bytes in decimal units: `1.23 MB`.
+pub(crate) fn bytes(bytes: f64) -> String {
+    match bytes {
+        b if b < 1e3 => format!("{} B", short(b)),
+        b if b < 1e6 => format!("{} kB", short(b / 1e3)),
+        b if b < 1e9 => format!("{} MB", short(b / 1e6)),
+        b => format!("{} GB", short(b / 1e9)),
+    }
+}
+
+/// A length of time in seconds, in words: `10 s`, `2 min 30 s`, `1 h 4 min`.
+pub(crate) fn span(seconds: f64) -> String {
+    if seconds < 60.0 && seconds.fract() == 0.0 {
+        return format!("{seconds} s");
+    }
+    if !seconds.is_finite() || seconds < 59.5 {
+        return format!("{} s", short(seconds));
+    }
+    let (hours, minutes, rest) = parts(seconds);
+    match (hours, minutes, rest) {
+        (0, m, 0) => format!("{m} min"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, 0, 0) => format!("{h} h"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// An instant of a run as a clock: `0:42`, `1:02:03`.
+pub(crate) fn clock(seconds: f64) -> String {
+    let (hours, minutes, rest) = parts(seconds.max(0.0));
+    match hours {
+        0 => format!("{minutes}:{rest:02}"),
+        h => format!("{h}:{minutes:02}:{rest:02}"),
+    }
+}
+
+fn parts(seconds: f64) -> (u64, u64, u64) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let whole = seconds.round() as u64;
+    (whole / 3600, whole / 60 % 60, whole % 60)
+}
+
+/// Noun with its count: `1 call`, `2 calls`.
+pub(crate) fn plural(number: u64, noun: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", count(number))
+}

@@ -1,0 +1,115 @@
+//! `series.csv` and `methods.csv`: the result as tables for spreadsheets and data frames.
+//!
+//! Column names carry their units. A cell that does not apply is empty, never zero.
+
+use super::ReportFault;
+use crate::record::Class;
+use crate::result::{MethodSecond, Quantiles, Row, RunResult, Second};
+
+/// A line per second for all calls (method `all`), which has the columns of the run, and a line per
+/// second and method, which has the percentiles: those of several methods cannot be added up.
+pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+    let mut head = vec!["at_s", "method", "stage", "calls"];
+    head.extend(Class::ALL.map(Class::as_str));
+    head.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms"]);
+    head.extend(["due", "begun", "dropped", "requests", "lateness_p99_ms", "generator_busy"]);
+    head.extend(["in_flight", "workers_busy", "waiting"]);
+    let mut rows = vec![head.into_iter().map(String::from).collect()];
+    for second in &result.series {
+        rows.push(whole_second(second));
+        rows.extend(second.methods.iter().map(|method| method_second(result, second, method)));
+    }
+    csv("series.csv", &rows)
+}
+
+fn whole_second(second: &Second) -> Vec<String> {
+    let of = |class| second.methods.iter().map(|method| calls_of(method, class)).sum::<u64>();
+    let counts = Class::ALL.map(of);
+    let mut row = vec![second.at.to_string(), String::from("all"), String::new()];
+    row.push(counts.iter().sum::<u64>().to_string());
+    row.extend(counts.iter().map(u64::to_string));
+    row.extend([const { String::new() }; 4]);
+    let numbers = [second.due, second.begun, second.dropped, second.requests];
+    row.extend(numbers.iter().map(u64::to_string));
+    row.extend([second.lateness_p99_ms.to_string(), second.generator_busy.to_string()]);
+    let numbers = [second.in_flight, second.workers_busy, second.waiting];
+    row.extend(numbers.iter().map(u64::to_string));
+    row
+}
+
+fn method_second(result: &RunResult, second: &Second, method: &MethodSecond) -> Vec<String> {
+    let stage = result.stages.get(method.stage);
+    let mut row = vec![second.at.to_string(), method.method.clone()];
+    row.push(stage.map_or_else(String::new, |stage| format!("{}/{}", stage.scenario, stage.stage)));
+    let counts = Class::ALL.map(|class| calls_of(method, class));
+    row.push(counts.iter().sum::<u64>().to_string());
+    row.extend(counts.iter().map(u64::to_string));
+    let times = [method.p50_ms, method.p95_ms, method.p99_ms, method.max_ms];
+    row.extend(times.iter().map(f64::to_string));
+    row.extend([const { String::new() }; 9]);
+    row
+}
+
+fn calls_of(method: &MethodSecond, class: Class) -> u64 {
+    method.classes.iter().filter(|(of, _)| *of == class).map(|(_, calls)| calls).sum()
+}
+
+/// A line per method and class, over the run without its warm-up (stage is empty) and by stage.
+/// Class `all` has the columns of the method and its times of service.
+pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+    let mut head = vec![String::from("stage"), "method".into(), "class".into(), "calls".into()];
+    for name in ["share", "goodput_per_s", "failed_share", "limited_share"] {
+        head.push(name.into());
+    }
+    for kind in ["latency", "service"] {
+        head.extend(QUANTILES.map(|name| format!("{kind}_{name}_ms")));
+    }
+    let mut rows = vec![head];
+    push_rows(&mut rows, "", std::iter::once(&result.overall).chain(&result.methods));
+    for stage in &result.stages {
+        let name = format!("{}/{}", stage.scenario, stage.stage);
+        push_rows(&mut rows, &name, std::iter::once(&stage.overall).chain(&stage.methods));
+    }
+    csv("methods.csv", &rows)
+}
+
+fn push_rows<'a>(rows: &mut Vec<Vec<String>>, stage: &str, of: impl Iterator<Item = &'a Row>) {
+    for row in of {
+        let mut line = vec![stage.into(), row.method.clone(), "all".into(), row.calls.to_string()];
+        let shares = [row.share, row.goodput, row.failed_share, row.limited_share];
+        line.extend(shares.iter().map(f64::to_string));
+        line.extend(quantiles(&row.latency));
+        line.extend(quantiles(&row.service));
+        rows.push(line);
+        for class in &row.classes {
+            let name = class.class.as_str().to_owned();
+            let mut line = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
+            line.extend([const { String::new() }; 4]);
+            line.extend(quantiles(&class.latency));
+            line.extend([const { String::new() }; QUANTILES.len()]);
+            rows.push(line);
+        }
+    }
+}
+
+const QUANTILES: [&str; 10] =
+    ["mean", "min", "p50", "p90", "p95", "p99", "p999", "max", "p99_low", "p99_high"];
+
+fn quantiles(of: &Quantiles) -> [String; QUANTILES.len()] {
+    if of.count == 0 {
+        return [const { String::new() }; QUANTILES.len()];
+    }
+    let (low, high) = of.p99_interval_ms;
+    let times = [of.mean_ms, of.min_ms, of.p50_ms, of.p90_ms, of.p95_ms, of.p99_ms, of.p999_ms];
+    let mut texts = times.into_iter().chain([of.max_ms, low, high]).map(|time| time.to_string());
+    std::array::from_fn(|_| texts.next().expect("there are as many times as names"))
+}
+
+fn csv(file: &'static str, rows: &[Vec<String>]) -> Result<Vec<u8>, ReportFault> {
+    let fault = |reason: String| ReportFault::Form { file, reason };
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row).map_err(|error| fault(error.to_string()))?;
+    }
+    writer.into_inner().map_err(|error| fault(error.to_string()))
+}

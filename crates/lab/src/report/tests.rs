@@ -1,0 +1,422 @@
+//! Goal: reports say what the result says, in forms that others read, and let nothing from outside
+//! break out of its place. Method: made-up runs (`example`), read back with other people's readers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use expect_test::{expect, expect_file};
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serde_json::Value;
+
+use super::example::{Example, failing, hostile, long, passing};
+use super::*;
+use crate::record::Class;
+
+fn written(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("deep/er");
+    let paths = write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
+    let files = paths.iter().map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read(path).unwrap())
+    });
+    let files: BTreeMap<_, _> = files.collect();
+    assert_eq!(
+        std::fs::read_dir(&place).unwrap().count(),
+        files.len(),
+        "nothing else is left in the folder"
+    );
+    (dir, files)
+}
+
+#[test]
+fn the_result_is_read_back_as_it_was_and_fits_the_published_schema() {
+    let example = failing();
+    let (_dir, files) = written(&example);
+    let value: Value = serde_json::from_slice(&files["result.json"]).unwrap();
+    let back: RunResult = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&example.result).unwrap(), value);
+    assert_eq!(back.series, example.result.series);
+
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let faults: Vec<_> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+
+    // What is published is what is meant: refresh it with `cargo xtask generate`.
+    expect_file!["../../../../docs/result.schema.json"].assert_eq(&super::schema());
+
+    // The schema must be able to refuse.
+    let mut broken = value;
+    broken["verdict"]["outcome"] = "maybe".into();
+    assert!(!schema.is_valid(&broken));
+}
+
+#[test]
+fn a_log_reader_finds_every_call_under_its_tag() {
+    let example = failing();
+    let (_dir, files) = written(&example);
+    let bytes = &files["latency.hlog"];
+    let text = std::str::from_utf8(bytes).unwrap();
+    assert!(text.starts_with("#[Histogram log format version 1.3]\n"), "{}", &text[..200]);
+
+    let mut read: BTreeMap<String, u64> = BTreeMap::new();
+    let mut highest = 0;
+    for entry in IntervalLogIterator::new(bytes) {
+        let LogEntry::Interval(line) = entry.unwrap() else { continue };
+        assert!(line.encoded_histogram().starts_with("HISTFAAA"));
+        let raw = base64::decode(line.encoded_histogram());
+        let times: crate::record::Times = Deserializer::new().deserialize(&mut &raw[..]).unwrap();
+        *read.entry(line.tag().unwrap().as_str().to_owned()).or_default() += times.len();
+        highest = highest.max(times.max());
+        assert!((line.max() - times.max() as f64 / 1e6).abs() < 0.001, "milliseconds");
+    }
+    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    for (slot, cell) in &example.totals.cells {
+        let method = &example.methods[usize::from(slot.method)];
+        let tag = format!("{method}.{}", slot.class.as_str());
+        *counted.entry(tag).or_default() += cell.latency.len();
+    }
+    assert!(counted.contains_key("eth_getLogs.timeout"));
+    assert_eq!(read, counted);
+    let timeouts = example.totals.latency(|slot| slot.class == Class::Timeout);
+    assert_eq!(highest, timeouts.max());
+}
+
+/// Base64 as the log has it, written out here so that the reader shares nothing with the writer.
+mod base64 {
+    pub(super) fn decode(text: &str) -> Vec<u8> {
+        let value = |c: u8| match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            _ => 63,
+        };
+        let mut bytes = Vec::new();
+        let digits: Vec<u8> = text.bytes().filter(|c| *c != b'=').map(value).collect();
+        for four in digits.chunks(4) {
+            let mut word = four.iter().fold(0u32, |word, digit| word << 6 | u32::from(*digit));
+            word <<= 6 * (4 - four.len());
+            bytes.extend_from_slice(&word.to_be_bytes()[1..four.len()]);
+        }
+        bytes
+    }
+}
+
+fn csv(bytes: &[u8]) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut reader = ::csv::Reader::from_reader(bytes);
+    let head = reader.headers().unwrap().iter().map(String::from).collect();
+    let rows = reader.records().map(|row| row.unwrap().iter().map(String::from).collect());
+    (head, rows.collect())
+}
+
+#[test]
+fn the_tables_hold_every_second_and_method() {
+    let example = failing();
+    let (_dir, files) = written(&example);
+    let (head, rows) = csv(&files["series.csv"]);
+    let column = |name: &str| head.iter().position(|head| head == name).unwrap();
+    let whole: Vec<_> = rows.iter().filter(|row| row[1] == "all").collect();
+    assert_eq!(whole.len(), example.result.series.len());
+    let due: u64 = whole.iter().map(|row| row[column("due")].parse::<u64>().unwrap()).sum();
+    assert_eq!(due, example.result.series.iter().map(|second| second.due).sum::<u64>());
+    let timeouts: u64 = rows
+        .iter()
+        .filter(|row| row[1] == "eth_getLogs")
+        .map(|row| row[column("timeout")].parse::<u64>().unwrap())
+        .sum();
+    assert!(timeouts > 100, "{timeouts}");
+    assert!(whole[0][column("p99_ms")].is_empty(), "percentiles of methods cannot be added up");
+
+    let (head, rows) = csv(&files["methods.csv"]);
+    let column = |name: &str| head.iter().position(|head| head == name).unwrap();
+    let find = |stage: &str, method: &str, class: &str| {
+        rows.iter().find(|row| row[0] == stage && row[1] == method && row[2] == class).unwrap()
+    };
+    let timeout = find("", "eth_getLogs", "timeout");
+    let deadline: f64 = timeout[column("latency_p50_ms")].parse().unwrap();
+    assert!((4995.0..5010.0).contains(&deadline), "three digits are kept: {deadline}");
+    assert!(timeout[column("service_p50_ms")].is_empty());
+    let ok: f64 = find("main/steady", "eth_call", "ok")[column("latency_p99_ms")].parse().unwrap();
+    assert!(ok > 0.0);
+}
+
+#[test]
+fn hostile_names_stay_in_their_cell() {
+    let example = hostile();
+    let (_dir, files) = written(&example);
+    let (_, rows) = csv(&files["series.csv"]);
+    assert!(rows.iter().any(|row| row[1] == *example.methods[1]));
+    let entries = IntervalLogIterator::new(&files["latency.hlog"]);
+    let entries: Vec<_> = entries.map(|entry| entry.unwrap()).collect();
+    assert!(entries.len() > 5);
+}
+
+#[test]
+fn a_full_disk_is_told_with_the_file_and_its_length_and_what_was_written_stays() {
+    let example = passing();
+    let dir = tempfile::tempdir().unwrap();
+    let write = || {
+        write_folder(dir.path(), &example.result, &example.totals, &example.methods)
+            .unwrap_err()
+            .to_string()
+    };
+    // /dev/full says "no space left on device" to every write.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join(".latency.hlog.part")).unwrap();
+    let fault = write();
+    let path = dir.path().join("latency.hlog").display().to_string();
+    assert!(fault.starts_with(&format!("no space is left for {path} (")), "{fault}");
+    let kept = std::fs::read(dir.path().join("result.json")).unwrap();
+    serde_json::from_slice::<RunResult>(&kept).unwrap();
+
+    // A later failure leaves the earlier result whole.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join(".result.json.part")).unwrap();
+    assert!(write().starts_with("no space is left for "));
+    assert_eq!(std::fs::read(dir.path().join("result.json")).unwrap(), kept);
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_told() {
+    let example = passing();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let fault = write_folder(&file.join("x"), &example.result, &example.totals, &example.methods);
+    let text = fault.unwrap_err().to_string();
+    assert!(text.starts_with("cannot make the folder ") && text.contains("file/x"), "{text}");
+}
+
+/// Names of fields, and the kinds of their values, down to `depth`.
+fn keys(value: &Value) -> BTreeSet<String> {
+    value.as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn the_k6_summary_has_the_keys_that_k6_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/k6/summary-export.json");
+    let theirs: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let mut example = failing();
+    example.result.thresholds.push(crate::result::ThresholdOutcome {
+        text: "http_req_failed rate<0.01".into(),
+        kept: true,
+        observed: Some(0.0),
+        broken_at: None,
+        note: None,
+    });
+    let ours = k6_summary(&example.result, &example.totals, &example.methods);
+    assert_eq!(keys(&ours), keys(&theirs));
+    assert_eq!(keys(&ours["root_group"]), keys(&theirs["root_group"]));
+    let left_out = ["http_req_blocked", "http_req_sending", "http_req_waiting", "checks"];
+    let metrics = theirs["metrics"].as_object().unwrap();
+    assert!(metrics.len() > 10);
+    for (name, theirs) in metrics {
+        if left_out.contains(&name.as_str()) || name == "http_req_receiving" {
+            continue;
+        }
+        let name = name.replace("rpc:", "method:");
+        let own = &ours["metrics"][&name];
+        assert!(own.is_object(), "{name}");
+        let plain = |value: &Value| &keys(value) - &BTreeSet::from([String::from("thresholds")]);
+        assert_eq!(plain(own), plain(theirs), "{name}");
+    }
+    // True means broken, as in the fixture, where p(99)<0.001 was.
+    assert_eq!(theirs["metrics"]["http_req_duration"]["thresholds"]["p(99)<0.001"], true);
+    let broken = &ours["metrics"]["http_req_duration{method:eth_getLogs}"];
+    assert_eq!(broken["thresholds"]["p(95)<800"], true);
+    assert!(broken["p(95)"].as_f64().unwrap() > 4900.0);
+    assert_eq!(ours["metrics"]["http_req_failed"]["thresholds"]["rate<0.01"], false);
+    // A metric that k6 writes with zeros where nothing was measured.
+    assert_eq!(ours["metrics"]["http_req_duration{method:eth_getProof}"]["avg"], 0.0);
+}
+
+#[test]
+fn k6_counts_agree_with_the_result() {
+    let example = failing();
+    let ours = k6_summary(&example.result, &example.totals, &example.methods);
+    let failed = &ours["metrics"]["http_req_failed"];
+    let calls = failed["passes"].as_u64().unwrap() + failed["fails"].as_u64().unwrap();
+    assert_eq!(calls, example.result.overall.calls);
+    let value = failed["value"].as_f64().unwrap();
+    assert!((value - example.result.overall.failed_share).abs() < 1e-9);
+    let goodput = ours["metrics"]["goodput"]["rate"].as_f64().unwrap();
+    assert!((goodput / example.result.overall.goodput - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_terminal_text_leads_with_the_verdict() {
+    expect![[r#"
+        FAIL  somnia: 2 of 5 objectives broken
+          latency{method:eth_getLogs} p(95)<800 was broken from second 142 on: 5004 ms
+          eth_getLogs failed in 51.6 % of its calls, while all calls together failed in less than 1 %
+
+        run         4 min, the first 5 s not judged · seed 42 · HTTP/1.1 · connections reuse
+        target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
+
+        objective                                             observed
+          BROKEN  latency{method:eth_getLogs} p(95)<800       5,004 ms  first at 2:22  (sustained for 10 s)
+          BROKEN  latency{method:eth_getProof} p(95)<800       no data  (no data, which breaks an objective unless the plan says otherwise)
+          kept    failed rate<0.01                              0.81 %
+          kept    latency{method:eth_call} p(99)<300           6.55 ms
+          kept    delivered rate>0.99                          99.52 %
+
+        method                      calls   share      ok  failed     429    p50    p95     p99    max  latency in ms, all outcomes
+        all                        70,040   100 %  98.6 %  0.81 %  0.55 %   1.39   5.48    22.9  5,004  rpc_error 33, timeout 535
+        eth_blockNumber            22,544  32.2 %   100 %     0 %     0 %  0.490  0.973    1.33   5.70
+        eth_call                   21,439  30.6 %  98.1 %  0.15 %  1.80 %   2.43   4.85    6.55   23.4  rpc_error 33, code -32000 ×33
+        eth_getBalance             12,377  17.7 %   100 %     0 %     0 %   1.05   2.06    2.83   14.9
+        eth_getBlockByNumber        8,465  12.1 %   100 %     0 %     0 %   3.94   7.84   ~10.6   35.1
+        eth_getTransactionReceipt   4,179  5.97 %   100 %     0 %     0 %   1.84   3.67   ~5.01   13.1
+        eth_getLogs                 1,036  1.48 %  48.4 %  51.6 %     0 %  5,004  5,004  ~5,004  5,004  timeout 535
+        ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
+
+        generator   begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · 21.0 µs CPU per request · waited 0.024 s for a core
+        bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
+        warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+    "#]].assert_eq(&text(&failing().result, Colour::Plain));
+}
+
+#[test]
+fn a_short_pass_is_short() {
+    expect![[r#"
+        PASS  somnia: 4 of 4 objectives kept
+
+        run         10 s, the first 1 s not judged · seed 42 · HTTP/1.1 · connections reuse
+        target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
+
+        objective                                            observed
+          kept    failed rate<0.01                            0.090 %
+          kept    latency{method:eth_call} p(99)<300          5.33 ms
+          kept    latency{method:eth_getLogs} p(95)<800       38.4 ms
+          kept    delivered rate>0.99                         99.52 %
+
+        method                     calls   share       ok   failed     429    p50    p95    p99   max  latency in ms, all outcomes
+        all                        4,432   100 %  99.41 %  0.090 %  0.50 %   1.22   4.63  ~16.9   102  rpc_error 4
+        eth_blockNumber            1,440  32.5 %    100 %      0 %     0 %  0.423  0.804  ~1.07  3.01
+        eth_call                   1,381  31.2 %   98.1 %   0.29 %  1.59 %   2.07   4.07  ~5.33  12.8  rpc_error 4, code -32000 ×4
+        eth_getBalance               759  17.1 %    100 %      0 %     0 %  0.919   1.71  ~2.77  6.90
+        eth_getBlockByNumber         504  11.4 %    100 %      0 %     0 %   3.33   6.89  ~9.19  20.2
+        eth_getTransactionReceipt    278  6.27 %    100 %      0 %     0 %   1.69   3.32  ~4.30  9.99
+        eth_getLogs                   70  1.58 %    100 %      0 %     0 %   18.6   38.4   ~102   102
+        ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
+
+        generator   begun 100 % of 4,576 due iterations · 0 dropped · late p99 31.6 µs · busy at most 34.3 % · 21.0 µs CPU per request · waited 0.0015 s for a core
+        warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+    "#]].assert_eq(&text(&passing().result, Colour::Plain));
+}
+
+#[test]
+fn the_terminal_text_has_at_most_forty_lines_and_no_escapes_unless_asked() {
+    let mut example = long();
+    let result = &mut example.result;
+    for index in 0..50 {
+        let mut row = result.methods[0].clone();
+        row.method = format!("method_{index}_{}", "x".repeat(80));
+        result.methods.push(row);
+        result.thresholds.push(result.thresholds[0].clone());
+        result.warnings.push(format!("doubt {index}\u{1b}[2J {}", "very ".repeat(80)));
+        result.verdict.reasons.push(format!("reason {index}\nnext line"));
+    }
+    result.partial = true;
+    result.bottleneck = failing().result.bottleneck;
+    let plain = text(result, Colour::Plain);
+    let lines: Vec<&str> = plain.lines().collect();
+    assert!(lines.len() <= 40, "{} lines:\n{plain}", lines.len());
+    assert!(plain.contains("eth_getLogs  "), "a failing method is not cut: {plain}");
+    assert!(plain.contains("PARTIAL") && plain.contains("47 more methods"), "{plain}");
+    assert!(!plain.contains('\u{1b}'));
+    let widest = lines.iter().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 180, "{widest}");
+    assert!(text(result, Colour::Ansi).contains("\u{1b}[1;31mFAIL\u{1b}[0m"));
+}
+
+#[test]
+fn the_markdown_says_the_same_in_short() {
+    expect![[r#"
+        ## FAIL: somnia
+
+        - latency{method:eth_getLogs} p(95)&lt;800 was broken from second 142 on: 5004 ms
+        - eth_getLogs failed in 51.6 % of its calls, while all calls together failed in less than 1 %
+
+        4 min of load on `https://node.example.net/v1/ab…` (ethereum, `Geth/v1.16.4-stable/linux-amd64/go1.25`): 70,040 calls, 294 results per second, 0.81 % failed, 0.55 % limited (429).
+
+        ### Objectives
+
+        | | objective | observed | first broken | note |
+        | --- | --- | --: | --: | --- |
+        | kept | `failed rate<0.01` | 0.81 % |  |  |
+        | kept | `latency{method:eth_call} p(99)<300` | 6.55 ms |  |  |
+        | **broken** | `latency{method:eth_getLogs} p(95)<800` | 5,004 ms | 2:22 | sustained for 10 s |
+        | kept | `delivered rate>0.99` | 99.52 % |  |  |
+        | **broken** | `latency{method:eth_getProof} p(95)<800` | no data |  | no data, which breaks an objective unless the plan says otherwise |
+
+        ### Methods
+
+        Latency in milliseconds from the planned send, all outcomes; a timeout counts at its deadline.
+
+        | method | calls | share | results/s | failed | 429 | p50 | p95 | p99 | max | failed as |
+        | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
+        | `all` | 70,040 | 100 % | 294 | 0.81 % | 0.55 % | 1.39 | 5.48 | 22.9 | 5,004 | rpc_error 33, timeout 535 |
+        | `eth_blockNumber` | 22,544 | 32.2 % | 95.9 | 0 % | 0 % | 0.490 | 0.973 | 1.33 | 5.70 |  |
+        | `eth_call` | 21,439 | 30.6 % | 89.5 | 0.15 % | 1.80 % | 2.43 | 4.85 | 6.55 | 23.4 | rpc_error 33, code -32000 ×33 |
+        | `eth_getBalance` | 12,377 | 17.7 % | 52.7 | 0 % | 0 % | 1.05 | 2.06 | 2.83 | 14.9 |  |
+        | `eth_getBlockByNumber` | 8,465 | 12.1 % | 36.0 | 0 % | 0 % | 3.94 | 7.84 | ~10.6 | 35.1 |  |
+        | `eth_getTransactionReceipt` | 4,179 | 5.97 % | 17.8 | 0 % | 0 % | 1.84 | 3.67 | ~5.01 | 13.1 |  |
+        | `eth_getLogs` | 1,036 | 1.48 % | 2.13 | 51.6 % | 0 % | 5,004 | 5,004 | ~5,004 | 5,004 | timeout 535 |
+
+        `~` weak: fewer than 10,000 calls.
+
+        <details><summary>Latency by outcome, of methods with several</summary>
+
+        | method | outcome | calls | p50 | p95 | p99 | max |
+        | --- | --- | --: | --: | --: | --: | --: |
+        | `eth_call` | ok | 21,021 | 2.45 | 4.87 | 6.57 | 23.4 |
+        | `eth_call` | rpc_error | 33 | 2.78 | 6.41 | 9.78 | 9.78 |
+        | `eth_call` | limited | 385 | 0.567 | 1.08 | 1.30 | 1.67 |
+        | `eth_getLogs` | ok | 501 | 19.1 | 35.5 | 49.5 | 99.5 |
+        | `eth_getLogs` | timeout | 535 | 5,004 | 5,004 | 5,004 | 5,004 |
+
+        </details>
+
+        ### Stages
+
+        | stage | time | planned | begun | dropped | failed | p50 ms | p99 ms |
+        | --- | --- | --: | --: | --: | --: | --: | --: |
+        | `main/ramp` | 0:00–1:00 | 52.0 → 260/s | 156/s | 0 | 0.033 % | 1.26 | 16.7 |
+        | `main/steady` | 1:00–2:48 | 260/s | 260/s | 0 | 0.35 % | 1.31 | 17.4 |
+        | `main/peak` | 2:48–4:00 | 468/s | 457/s | 792 | 1.42 % | 1.53 | 5,004 |
+
+        ### Generator and connections
+
+        - began 98.9 % of 71,136 due iterations, dropped 792; sends were late by 31.0 µs at the 99th percentile; busy at most 22.3 %; 21.0 µs CPU per request; waited 0.024 s for a core
+        - HTTP/1.1, 70,040 requests on 3,486 connections (0 failed); TLS handshakes 567 full (p50 2.93 ms), 2,919 resumed (p50 1.10 ms), 83.7 % resumed; 13.3 MB sent, 164 MB received
+
+        ### First bottleneck
+
+        The target's disk was saturated before eth_getLogs broke its objective.
+
+        - psi_io_some rose from 0.04 to 0.74 at 134 s, 8 s before the break
+        - disk_queue rose from 0.8 to 31 in the same second
+        - CPU stayed below 55 %, the generator below 25 %
+
+        ### Warnings
+
+        - eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+
+        ### How it was measured
+
+        weir 0.1.0, 2026-09-14T09:30:00Z, plan `9f2c4d1e8a7b` seed 42, on `bench-1` (AMD EPYC 9454P 48-Core Processor, 8 cores, kernel 6.12.41). Terms: docs/measuring.md.
+    "#]].assert_eq(&markdown(&failing().result));
+}
+
+#[test]
+fn markdown_lets_nothing_from_outside_become_markup() {
+    let mut example = hostile();
+    example.result.partial = true;
+    let text = markdown(&example.result);
+    assert!(text.contains("**Partial result**"));
+    let text = text.replace("\\`", "");
+    let outside_code: String = text.split('`').step_by(2).collect();
+    assert!(!outside_code.contains("<script"), "{text}");
+    assert!(text.lines().all(|line| !line.starts_with(",=1")), "{text}");
+}
