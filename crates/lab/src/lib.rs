@@ -21,6 +21,10 @@ pub mod record;
 
 pub mod result;
 
+pub mod live;
+
+pub mod export;
+
 pub mod report;
 
 pub mod capacity;

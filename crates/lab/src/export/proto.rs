@@ -1,0 +1,217 @@
+//! The messages of Prometheus remote write 1.0, and how samples become them. Sending is in
+//! `remote.rs`.
+//!
+//! <https://prometheus.io/docs/specs/prw/remote_write_spec/>; the fields of native histograms are
+//! those of `prompb/types.proto` of Prometheus 2.40 and later.
+
+use prost::Message;
+
+use super::spread::{Native, Shape, Spread, ZERO};
+use super::table::{Kind, Sample, Value};
+use super::{Labels, Names};
+
+#[cfg(test)]
+mod tests;
+
+/// The value that says that a series has ended: one certain NaN.
+pub(super) fn stale() -> f64 {
+    f64::from_bits(0x7ff0_0000_0000_0002)
+}
+
+/// What one push holds.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WriteRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) timeseries: Vec<TimeSeries>,
+}
+
+/// One series with its new samples.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TimeSeries {
+    /// Sorted by name, each name once.
+    #[prost(message, repeated, tag = "1")]
+    pub(super) labels: Vec<Label>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) samples: Vec<Point>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) histograms: Vec<Histogram>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
+pub(super) struct Label {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}
+
+/// A number at a time (`Sample` in the specification).
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Point {
+    #[prost(double, tag = "1")]
+    pub(super) value: f64,
+    /// Milliseconds since 1970.
+    #[prost(int64, tag = "2")]
+    pub(super) timestamp: i64,
+}
+
+/// A native histogram of whole counts.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Histogram {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) count_int: Option<u64>,
+    #[prost(double, tag = "3")]
+    pub(super) sum: f64,
+    #[prost(sint32, tag = "4")]
+    pub(super) schema: i32,
+    #[prost(double, tag = "5")]
+    pub(super) zero_threshold: f64,
+    #[prost(uint64, optional, tag = "6")]
+    pub(super) zero_count_int: Option<u64>,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) positive_spans: Vec<Span>,
+    /// Each bucket's count less the one before.
+    #[prost(sint64, repeated, tag = "12")]
+    pub(super) positive_deltas: Vec<i64>,
+    /// Milliseconds since 1970.
+    #[prost(int64, tag = "15")]
+    pub(super) timestamp: i64,
+}
+
+/// Buckets that follow each other.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Span {
+    /// The first bucket's index, or how many are left out since the last span.
+    #[prost(sint32, tag = "1")]
+    pub(super) offset: i32,
+    #[prost(uint32, tag = "2")]
+    pub(super) length: u32,
+}
+
+/// What a series is known by, and what kind its samples are of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Identity {
+    labels: Vec<Label>,
+    native: bool,
+}
+
+impl Identity {
+    /// A series whose only sample says that it has ended. It is of the kind that the series is of.
+    pub(super) fn ended(self, timestamp: i64) -> TimeSeries {
+        let mut series = TimeSeries { labels: self.labels, ..TimeSeries::default() };
+        if self.native {
+            let (count_int, zero_count_int) = (Some(0), Some(0));
+            let histogram = Histogram {
+                count_int,
+                zero_count_int,
+                sum: stale(),
+                timestamp,
+                ..Histogram::default()
+            };
+            series.histograms.push(histogram);
+        } else {
+            series.samples.push(Point { value: stale(), timestamp });
+        }
+        series
+    }
+}
+
+impl TimeSeries {
+    pub(super) fn identity(&self) -> Identity {
+        Identity { labels: self.labels.clone(), native: !self.histograms.is_empty() }
+    }
+}
+
+/// The series of some samples, all of one time in milliseconds since 1970.
+pub(super) fn series(
+    samples: &[Sample],
+    names: Names,
+    labels: &Labels,
+    timestamp: i64,
+) -> Vec<TimeSeries> {
+    let mut all = Vec::with_capacity(samples.len());
+    for sample in samples {
+        let number = |name: String, value: f64| TimeSeries {
+            labels: sorted(name, sample, labels),
+            samples: vec![Point { value, timestamp }],
+            histograms: Vec::new(),
+        };
+        let name = sample.metric.name;
+        match &sample.value {
+            Value::Number(value) => {
+                let name = match sample.metric.kind {
+                    Kind::Counter => format!("{name}_total"),
+                    Kind::Info => format!("{name}_info"),
+                    Kind::Gauge | Kind::Spreads => name.to_owned(),
+                };
+                all.push(number(name, *value));
+            }
+            Value::Spread(Spread { shape: Shape::Stats(stats), .. }) => {
+                let gauges = stats.iter();
+                all.extend(
+                    gauges.map(|(stat, value)| number(format!("{name}_{}", stat.suffix()), *value)),
+                );
+            }
+            Value::Spread(spread) => {
+                // k6 appends the unit to native histograms only.
+                let name = match names {
+                    Names::Weir => name.to_owned(),
+                    Names::K6 => format!("{name}_{}", sample.metric.unit),
+                };
+                if let Shape::Native(native) = &spread.shape {
+                    all.push(TimeSeries {
+                        labels: sorted(name, sample, labels),
+                        samples: Vec::new(),
+                        histograms: vec![histogram(spread, native, timestamp)],
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The name, the sample's labels and those of all series: sorted, each once, none empty.
+fn sorted(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
+    let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
+    let mut labels = vec![Label { name: "__name__".to_owned(), value: name }];
+    let own = sample.metric.labels.iter().zip(&sample.labels);
+    labels.extend(own.map(|(name, value)| label(name, value)));
+    labels.extend(more.0.iter().map(|(name, value)| label(name, value)));
+    labels.retain(|label| !label.value.is_empty());
+    labels.sort();
+    labels
+}
+
+fn histogram(spread: &Spread, native: &Native, timestamp: i64) -> Histogram {
+    let mut histogram = Histogram {
+        count_int: Some(spread.count),
+        sum: spread.sum,
+        schema: native.schema,
+        zero_threshold: ZERO,
+        zero_count_int: Some(native.zero),
+        timestamp,
+        ..Histogram::default()
+    };
+    let mut next = 0;
+    let mut before = 0_i64;
+    for &(index, count) in &native.buckets {
+        match histogram.positive_spans.last_mut() {
+            Some(span) if index == next => span.length += 1,
+            _ => histogram.positive_spans.push(Span { offset: index - next, length: 1 }),
+        }
+        next = index + 1;
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        histogram.positive_deltas.push(count - before);
+        before = count;
+    }
+    histogram
+}
+
+/// A request as it is sent: protobuf in one snappy block.
+pub(super) fn body(timeseries: Vec<TimeSeries>) -> Vec<u8> {
+    let bytes = WriteRequest { timeseries }.encode_to_vec();
+    snap::raw::Encoder::new()
+        .compress_vec(&bytes)
+        .expect("a push is far below the 4 GB that snappy can hold")
+}

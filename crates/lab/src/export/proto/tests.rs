@@ -1,0 +1,146 @@
+//! Goal: what is sent can be read by the specification. Method: a round trip through snappy and
+//! protobuf, and the bytes of the parts that are easily wrong.
+
+use super::*;
+use crate::export::spread::Form;
+use crate::export::table::{METRICS, gather};
+use crate::export::{Trends, k6};
+use crate::live::scene::Scene;
+
+fn sent(names: Names, trends: Trends, labels: &[&str]) -> Vec<TimeSeries> {
+    let table = match names {
+        Names::Weir => METRICS,
+        Names::K6 => k6::METRICS,
+    };
+    let scene = Scene::new();
+    let samples = gather(table, &scene.progress(), &Form::Trends(trends));
+    let labels = Labels::of(labels).unwrap();
+    let body = body(series(&samples, names, &labels, 1_700_000_000_123));
+    let bytes = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
+    WriteRequest::decode(&*bytes).unwrap().timeseries
+}
+
+fn name(series: &TimeSeries) -> &str {
+    let label = series.labels.iter().find(|label| label.name == "__name__");
+    &label.expect("every series has a name").value
+}
+
+#[test]
+fn labels_are_sorted_unique_and_not_empty() {
+    for names in [Names::Weir, Names::K6] {
+        for trends in [Trends::default(), Trends::Native { schema: 5 }] {
+            let all = sent(names, trends, &["testid=t1", "Env=lab"]);
+            assert!(all.len() > 20);
+            for series in &all {
+                let labels = &series.labels;
+                assert!(labels.is_sorted_by(|left, right| left.name < right.name), "{labels:?}");
+                assert!(labels.iter().all(|label| !label.value.is_empty()), "{labels:?}");
+                // Upper case sorts before the underscores of the name.
+                assert_eq!(labels[0].name, "Env");
+                assert!(labels.iter().any(|label| label.name == "testid"));
+                assert_eq!(series.samples.len() + series.histograms.len(), 1);
+            }
+            let mut known: Vec<_> = all.iter().map(TimeSeries::identity).collect();
+            known.sort();
+            known.dedup();
+            assert_eq!(known.len(), all.len(), "a series is there twice");
+        }
+    }
+}
+
+#[test]
+fn names_have_the_suffixes_of_their_kind() {
+    let has = |all: &[TimeSeries], wanted: &str| all.iter().any(|series| name(series) == wanted);
+    let ours = sent(Names::Weir, Trends::default(), &[]);
+    for wanted in [
+        "weir_lab_run_info",
+        "weir_lab_calls_total",
+        "weir_lab_latency_seconds_p99",
+        "weir_lab_calls_in_flight",
+        "weir_lab_sent_bytes_total",
+    ] {
+        assert!(has(&ours, wanted), "{wanted}");
+    }
+    let k6 = sent(Names::K6, Trends::default(), &[]);
+    for wanted in [
+        "k6_http_reqs_total",
+        "k6_http_req_duration_p99",
+        "k6_http_req_duration_avg",
+        "k6_http_req_failed_rate",
+        "k6_vus",
+        "k6_iterations_total",
+        "k6_dropped_iterations_total",
+        "k6_data_sent_total",
+    ] {
+        assert!(has(&k6, wanted), "{wanted}");
+    }
+    let native = sent(Names::K6, Trends::Native { schema: 5 }, &[]);
+    assert!(has(&native, "k6_http_req_duration_seconds"));
+    assert!(!has(&native, "k6_http_req_duration_p99"));
+}
+
+#[test]
+fn a_native_histogram_gives_its_buckets_back() {
+    let all = sent(Names::Weir, Trends::Native { schema: 5 }, &[]);
+    let wanted = ["weir_lab_latency_seconds", "climb", "eth_getLogs", "ok"];
+    let has = |series: &TimeSeries, value| series.labels.iter().any(|label| label.value == value);
+    let series = all.iter().find(|series| wanted.iter().all(|value| has(series, *value)));
+    let histogram = &series.expect("it is there").histograms[0];
+    assert_eq!((histogram.count_int, histogram.zero_count_int), (Some(2_900), Some(0)));
+    assert_eq!((histogram.schema, histogram.timestamp), (5, 1_700_000_000_123));
+    // As a receiver reads it: spans say where, deltas add up to how many.
+    let (mut index, mut count, mut buckets) = (0, 0, Vec::new());
+    let mut deltas = histogram.positive_deltas.iter();
+    for span in &histogram.positive_spans {
+        index += span.offset;
+        for _ in 0..span.length {
+            count += deltas.next().expect("a delta for each bucket");
+            buckets.push((index, count));
+            index += 1;
+        }
+    }
+    assert_eq!(deltas.next(), None);
+    assert_eq!(buckets.iter().map(|(_, count)| count).sum::<i64>(), 2_900);
+    let end = |index: i32| (f64::from(index) / 32.0).exp2();
+    assert!(end(buckets[0].0) >= 0.040 && end(buckets[0].0 - 1) < 0.040, "{buckets:?}");
+    assert!(end(buckets.last().unwrap().0) >= 0.0439, "{buckets:?}");
+}
+
+#[test]
+fn an_ended_series_says_so_in_exact_bits_and_its_own_kind() {
+    for trends in [Trends::default(), Trends::Native { schema: 8 }] {
+        for series in sent(Names::Weir, trends, &[]) {
+            let ended = series.identity().ended(7);
+            assert_eq!(ended.labels, series.labels);
+            let bytes = ended.encode_to_vec();
+            let back = TimeSeries::decode(&*bytes).unwrap();
+            let bits = match (&*back.samples, &*back.histograms) {
+                ([point], []) => (point.value.to_bits(), point.timestamp),
+                ([], [histogram]) => (histogram.sum.to_bits(), histogram.timestamp),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(bits, (0x7ff0_0000_0000_0002, 7));
+            assert_eq!(back.histograms.len(), series.histograms.len());
+        }
+    }
+}
+
+#[test]
+fn the_numbers_of_fields_are_those_of_the_specification() {
+    let label = Label { name: "a".to_owned(), value: "b".to_owned() };
+    let point = Point { value: 1.0, timestamp: 3 };
+    let series = TimeSeries { labels: vec![label], samples: vec![point], histograms: Vec::new() };
+    let bytes = WriteRequest { timeseries: vec![series] }.encode_to_vec();
+    let expected = [
+        &[0x0a, 21][..],  // timeseries = 1
+        &[0x0a, 6],       // labels = 1
+        &[0x0a, 1, b'a'], // name = 1
+        &[0x12, 1, b'b'], // value = 2
+        &[0x12, 11],      // samples = 2
+        &[0x09],          // value = 1, a double
+        &1.0_f64.to_le_bytes(),
+        &[0x10, 3], // timestamp = 2, a varint
+    ]
+    .concat();
+    assert_eq!(bytes, expected);
+}

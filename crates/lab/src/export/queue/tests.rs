@@ -1,0 +1,116 @@
+//! Goal: what may be repeated is repeated, in order, with growing waits and within bounds; what may
+//! not is told. Method: virtual time.
+
+use super::*;
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn queue(pushes: u64) -> Queue {
+    let mut queue = Queue::default();
+    for index in 0..pushes {
+        queue.put(Push { body: vec![index as u8], samples: 10 });
+    }
+    queue
+}
+
+fn first(queue: &Queue, now: Duration) -> Option<u8> {
+    queue.due(now).map(|push| push.body[0])
+}
+
+#[test]
+fn stored_pushes_go_out_in_order() {
+    let mut queue = queue(3);
+    for index in 0..3 {
+        assert_eq!(first(&queue, NOW), Some(index));
+        queue.took(NOW, Outcome::Stored, 0);
+    }
+    assert_eq!((first(&queue, NOW), queue.wait(NOW)), (None, None));
+    assert_eq!(queue.end(), Told { stored: 30, ..Told::default() });
+}
+
+#[test]
+fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
+    for outcome in [Outcome::Unreachable, Outcome::Status(500, None), Outcome::Status(429, None)] {
+        let mut queue = queue(2);
+        queue.took(NOW, outcome, u32::MAX);
+        assert_eq!(first(&queue, NOW), None, "{outcome:?}");
+        assert_eq!(queue.wait(NOW), Some(BACKOFF_MIN));
+        assert_eq!(first(&queue, NOW + BACKOFF_MIN), Some(0), "the same one, not the next");
+        assert_eq!(queue.told.repeated, 1);
+    }
+}
+
+#[test]
+fn refusals_are_not_repeated_but_told() {
+    for status in [400, 401, 404, 413, 422, 302] {
+        let mut queue = queue(2);
+        queue.took(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), 0);
+        assert_eq!(first(&queue, NOW), Some(1), "{status}");
+        let told =
+            Told { refused: 10, refused_status: Some(status), given_up: 10, ..Told::default() };
+        assert_eq!(queue.end(), told);
+    }
+}
+
+#[test]
+fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
+    let mut queue = queue(2);
+    let (mut now, mut waits) = (NOW, Vec::new());
+    for _ in 0..40 {
+        queue.took(now, Outcome::Unreachable, u32::MAX);
+        let wait = queue.wait(now).unwrap();
+        waits.push(wait.as_millis());
+        now += wait;
+    }
+    assert_eq!(waits[..4], [30, 60, 120, 240]);
+    assert_eq!(waits.last(), Some(&BACKOFF_MAX.as_millis()));
+    queue.took(now, Outcome::Stored, 0);
+    queue.took(now, Outcome::Unreachable, u32::MAX);
+    assert_eq!(queue.wait(now), Some(BACKOFF_MIN));
+}
+
+#[test]
+fn dice_spread_the_waits_over_their_second_half() {
+    let wait = |dice| {
+        let mut queue = queue(1);
+        queue.took(NOW, Outcome::Unreachable, dice);
+        queue.wait(NOW).unwrap()
+    };
+    assert_eq!(wait(0), BACKOFF_MIN / 2);
+    assert!(wait(u32::MAX / 2) > BACKOFF_MIN / 2 && wait(u32::MAX / 2) < BACKOFF_MIN);
+}
+
+#[test]
+fn retry_after_is_honoured_within_reason() {
+    for (asked, waited) in
+        [(0, BACKOFF_MIN), (7, Duration::from_secs(7)), (86_400, RETRY_AFTER_MAX)]
+    {
+        for status in [429, 503] {
+            let mut queue = queue(1);
+            let outcome = Outcome::Status(status, Some(Duration::from_secs(asked)));
+            queue.took(NOW, outcome, u32::MAX);
+            assert_eq!(queue.wait(NOW), Some(waited), "{status}");
+        }
+    }
+}
+
+#[test]
+fn too_much_that_waits_loses_the_oldest_and_no_more_memory() {
+    let mut queue = Queue::default();
+    let body = vec![0; BYTES_MAX / 4];
+    for _ in 0..10 {
+        queue.put(Push { body: body.clone(), samples: 1 });
+    }
+    assert!(queue.bytes <= BYTES_MAX);
+    assert_eq!((queue.waiting.len(), queue.told.given_up), (4, 6));
+    // One that alone is too large goes the same way.
+    queue.put(Push { body: vec![0; BYTES_MAX + 1], samples: 1 });
+    assert_eq!((queue.waiting.len(), queue.bytes, queue.told.given_up), (0, 0, 11));
+}
+
+#[test]
+fn an_outcome_for_nothing_changes_nothing() {
+    let mut queue = queue(0);
+    queue.took(NOW, Outcome::Stored, 0);
+    assert_eq!(queue.end(), Told::default());
+}

@@ -1,0 +1,375 @@
+//! Pushing a run's metrics to a receiver of Prometheus remote write 1.0.
+//!
+//! What is pushed is gathered where the run is seen, each few seconds; a thread of its own encodes,
+//! sends and repeats, so that a slow or dead receiver never slows a run: what cannot be sent waits
+//! in a bounded queue (`queue.rs`), and what does not fit is given up and counted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use ureq::http::{HeaderMap, Uri};
+use ureq::tls::TlsConfig;
+
+use super::proto::{Identity, TimeSeries, body, series};
+use super::queue::{Outcome, Push, Queue};
+use super::spread::Form;
+use super::table::{Metric, Sample, gather};
+use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, table};
+use crate::run::Progress;
+
+pub use super::queue::Told;
+
+#[cfg(test)]
+mod tests;
+
+/// How often k6 pushes; Prometheus's own sender does as often.
+pub const INTERVAL: Duration = Duration::from_secs(5);
+/// How long one attempt may take, as in k6.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Series of one request; Prometheus's own sender has as many samples.
+const SERIES_MAX: usize = 2_000;
+/// Gathered times that may wait for the pushing thread; one attempt lasts no longer than this many.
+const GATHERED_MAX: usize = 4;
+/// How long the end of a run waits for what is not yet pushed.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// Where to push, and what.
+#[derive(Clone, PartialEq)]
+pub struct Settings {
+    /// `http://HOST:9090/api/v1/write`.
+    pub url: String,
+    /// Further request headers; values may be secret.
+    pub headers: Vec<(String, String)>,
+    /// How we show who we are.
+    pub auth: Option<Auth>,
+    /// Time between two pushes; at least a second.
+    pub interval: Duration,
+    /// Which names metrics have.
+    pub names: Names,
+    /// How distributions are pushed.
+    pub trends: Trends,
+    /// Labels that every series gets.
+    pub labels: Labels,
+}
+
+/// How we show who we are.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Auth {
+    /// `Authorization: Bearer …`
+    Bearer(String),
+    /// `Authorization: Basic …`
+    Basic {
+        /// Name.
+        user: String,
+        /// Secret.
+        password: String,
+    },
+}
+
+impl Settings {
+    /// What most want: our names, statistics, every five seconds.
+    pub fn new(url: &str) -> Settings {
+        Settings {
+            url: url.to_owned(),
+            headers: Vec::new(),
+            auth: None,
+            interval: INTERVAL,
+            names: Names::default(),
+            trends: Trends::default(),
+            labels: Labels::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    /// Without anything that may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { url, headers, auth, interval, names, trends, labels } = self;
+        let headers: Vec<&String> = headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Settings")
+            .field("url", &masked(url))
+            .field("headers", &headers)
+            .field("auth", auth)
+            .field("interval", interval)
+            .field("names", names)
+            .field("trends", trends)
+            .field("labels", labels)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Auth::Bearer(_) => "Bearer(***)",
+            Auth::Basic { .. } => "Basic(***)",
+        })
+    }
+}
+
+/// A run that is being pushed.
+#[derive(Debug)]
+pub struct RemoteWrite {
+    form: Form,
+    table: &'static [Metric],
+    interval: Duration,
+    next: Duration,
+    skipped: u64,
+    gathered: SyncSender<Gathered>,
+    thread: JoinHandle<Told>,
+}
+
+/// What there is to tell at one time.
+type Gathered = (Vec<Sample>, SystemTime);
+
+impl RemoteWrite {
+    /// Begins; nothing is sent before the first [`RemoteWrite::see`].
+    ///
+    /// # Errors
+    /// If the settings ask for what cannot be: a URL, header, interval or schema.
+    pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
+        match &settings.trends {
+            Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {
+                return Err(ExportFault::Schema(*schema));
+            }
+            Trends::Stats(stats) if stats.is_empty() => return Err(ExportFault::NoStats),
+            Trends::Native { .. } | Trends::Stats(_) => {}
+        }
+        if settings.interval < Duration::from_secs(1) {
+            return Err(ExportFault::Interval(settings.interval.as_secs_f64()));
+        }
+        let receiver = Receiving::of(settings)?;
+        let (gathered, taken) = sync_channel(GATHERED_MAX);
+        let sender = Sender {
+            receiver,
+            names: settings.names,
+            labels: settings.labels.clone(),
+            queue: Queue::default(),
+            known: BTreeSet::new(),
+            origin: Instant::now(),
+            dice: RandomState::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("remote write".to_owned())
+            .spawn(move || sender.run(&taken))
+            .map_err(ExportFault::Thread)?;
+        Ok(RemoteWrite {
+            form: Form::Trends(settings.trends.clone()),
+            table: match settings.names {
+                Names::Weir => table::METRICS,
+                Names::K6 => k6::METRICS,
+            },
+            interval: settings.interval,
+            next: Duration::ZERO,
+            skipped: 0,
+            gathered,
+            thread,
+        })
+    }
+
+    /// Takes what is known at the end of a second; hands it to the pushing thread when it is time.
+    /// Never waits.
+    pub fn see(&mut self, progress: &Progress<'_>) {
+        if progress.at < self.next && progress.at < progress.of {
+            return;
+        }
+        self.next = progress.at + self.interval;
+        let samples = gather(self.table, progress, &self.form);
+        match self.gathered.try_send((samples, SystemTime::now())) {
+            Ok(()) => {}
+            // A thread that is gone has panicked, which `finish` finds.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
+        }
+    }
+
+    /// Ends every series, sends what still waits for at most ten seconds, and tells what became of
+    /// everything.
+    pub fn finish(self) -> Told {
+        drop(self.gathered);
+        let told = self.thread.join().unwrap_or_default();
+        Told { skipped: self.skipped, ..told }
+    }
+}
+
+/// What the pushing thread has.
+struct Sender {
+    receiver: Receiving,
+    names: Names,
+    labels: Labels,
+    queue: Queue,
+    /// Series of the last push; one that is not in the next has ended.
+    known: BTreeSet<Identity>,
+    origin: Instant,
+    dice: RandomState,
+}
+
+impl Sender {
+    fn run(mut self, gathered: &Receiver<Gathered>) -> Told {
+        loop {
+            let wait = self.queue.wait(self.origin.elapsed()).unwrap_or(Duration::MAX);
+            match gathered.recv_timeout(wait) {
+                Ok((samples, at)) => self.put(&samples, at),
+                Err(RecvTimeoutError::Timeout) => self.send_first(TIMEOUT),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.put(&[], SystemTime::now());
+        let end = self.origin.elapsed() + END_MAX;
+        loop {
+            let now = self.origin.elapsed();
+            match self.queue.wait(now) {
+                Some(wait) if now + wait < end => {
+                    // Waking early does no harm: then nothing is due yet.
+                    std::thread::park_timeout(wait);
+                    self.send_first(TIMEOUT.min(end - now));
+                }
+                _ => return self.queue.end(),
+            }
+        }
+    }
+
+    /// Queues what was gathered, and the ends of series that are not in it.
+    fn put(&mut self, samples: &[Sample], at: SystemTime) {
+        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let timestamp = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let mut all = series(samples, self.names, &self.labels, timestamp);
+        let now: BTreeSet<Identity> = all.iter().map(TimeSeries::identity).collect();
+        let ended = std::mem::replace(&mut self.known, now);
+        let ended = ended.into_iter().filter(|series| !self.known.contains(series));
+        all.extend(ended.map(|series| series.ended(timestamp)));
+        while !all.is_empty() {
+            let rest = all.split_off(all.len().min(SERIES_MAX));
+            let samples = all.len() as u64;
+            self.queue.put(Push { body: body(std::mem::replace(&mut all, rest)), samples });
+        }
+    }
+
+    fn send_first(&mut self, timeout: Duration) {
+        let Some(push) = self.queue.due(self.origin.elapsed()) else { return };
+        let outcome = self.receiver.send(&push.body, timeout);
+        let now = self.origin.elapsed();
+        let dice = self.dice.hash_one(now) as u32;
+        self.queue.took(now, outcome, dice);
+    }
+}
+
+/// The receiver as it is reached.
+struct Receiving {
+    agent: ureq::Agent,
+    url: Uri,
+    headers: HeaderMap,
+}
+
+impl Receiving {
+    fn of(settings: &Settings) -> Result<Receiving, ExportFault> {
+        let url = url(&settings.url)?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(provider));
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // A proxy of the environment would be asked for what is meant for a local receiver.
+            .proxy(None)
+            .tls_config(tls.build());
+        Ok(Receiving { agent: config.build().into(), url, headers: headers(settings)? })
+    }
+
+    fn send(&self, body: &[u8], timeout: Duration) -> Outcome {
+        let mut request = self.agent.post(&self.url);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        match request.config().timeout_global(Some(timeout)).build().send(body) {
+            Ok(answer) if answer.status().is_success() => Outcome::Stored,
+            Ok(answer) => {
+                let retry_after = answer.headers().get(RETRY_AFTER);
+                let retry_after = retry_after.and_then(|value| value.to_str().ok());
+                Outcome::Status(answer.status().as_u16(), retry_after.and_then(wait))
+            }
+            Err(_) => Outcome::Unreachable,
+        }
+    }
+}
+
+/// A Retry-After header, in seconds or as a date
+/// (<https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>).
+fn wait(retry_after: &str) -> Option<Duration> {
+    if let Ok(seconds) = retry_after.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(retry_after.trim()).ok()?;
+    Some(until.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn url(text: &str) -> Result<Uri, ExportFault> {
+    let fault = |reason: &str| ExportFault::Url { shown: masked(text), reason: reason.to_owned() };
+    let url: Uri = text.parse().map_err(|_| fault("it is no URL"))?;
+    match url.scheme_str() {
+        Some("http" | "https") => {}
+        Some(_) => return Err(fault("its scheme is another")),
+        None => return Err(fault("it has no scheme")),
+    }
+    if url.host().is_none_or(str::is_empty) {
+        return Err(fault("it has no host"));
+    }
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(fault("a user and a password do not belong there, but into the options"));
+    }
+    Ok(url)
+}
+
+/// A URL up to its path: a user, a path or a query may hold a secret.
+fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let more = if rest.len() > authority.len() { "/***" } else { "" };
+    format!("{scheme}://{host}{more}")
+}
+
+/// The protocol's headers, those that were asked for, and who we are.
+fn headers(settings: &Settings) -> Result<HeaderMap, ExportFault> {
+    let mut headers = HeaderMap::new();
+    let version = concat!("weir/", env!("CARGO_PKG_VERSION"));
+    for (name, value) in [
+        ("content-encoding", "snappy"),
+        ("content-type", "application/x-protobuf"),
+        ("user-agent", version),
+        ("x-prometheus-remote-write-version", "0.1.0"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    let mut asked = settings.headers.clone();
+    match &settings.auth {
+        None => {}
+        Some(Auth::Bearer(token)) => {
+            asked.push(("authorization".to_owned(), format!("Bearer {token}")));
+        }
+        Some(Auth::Basic { user, password }) => {
+            let both = BASE64_STANDARD.encode(format!("{user}:{password}").as_bytes());
+            asked.push(("authorization".to_owned(), format!("Basic {both}")));
+        }
+    }
+    for (name, value) in asked {
+        let fault = |reason: &str| {
+            let (name, reason) = (name.clone(), reason.to_owned());
+            ExportFault::Header { name, reason }
+        };
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault("it is no name"))?;
+        let mut value = HeaderValue::from_str(&value).map_err(|_| fault("its value is no text"))?;
+        if headers.contains_key(&name) {
+            return Err(fault("it is set already"));
+        }
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}

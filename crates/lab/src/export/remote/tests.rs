@@ -1,0 +1,208 @@
+//! Goal: the thread sends what the specification asks for, repeats in order, never holds up who is
+//! seen, ends every series, and shows no secret. Method: a receiver of our own on port 0 that
+//! answers what it is told to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
+use parking_lot::Mutex;
+use prost::Message;
+
+use super::*;
+use crate::export::proto::{WriteRequest, stale};
+use crate::live::scene::Scene;
+
+/// A request as it came: its head in lower case, and what was in it.
+type Received = (String, WriteRequest);
+
+struct Receiver {
+    url: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Receiver {
+    /// Answers with these, then always with 204.
+    fn start(answers: &'static [&'static str]) -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&received);
+        let mut answers = answers.iter();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(stream.unwrap());
+                while let Some(request) = read(&mut reader) {
+                    seen.lock().push(request);
+                    let answer = answers.next().unwrap_or(&"204 No Content\r\n");
+                    let answer = format!("HTTP/1.1 {answer}Content-Length: 0\r\n\r\n");
+                    reader.get_mut().write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        });
+        Receiver { url, received }
+    }
+}
+
+fn read(reader: &mut impl BufRead) -> Option<Received> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let head = head.to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    let bytes = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
+    Some((head, WriteRequest::decode(&*bytes).unwrap()))
+}
+
+fn pushed(settings: &Settings, seconds: &[u64]) -> Told {
+    let mut scene = Scene::new();
+    let mut remote = RemoteWrite::start(settings).unwrap();
+    for second in seconds {
+        scene.at = Duration::from_secs(*second);
+        remote.see(&scene.progress());
+    }
+    remote.finish()
+}
+
+#[test]
+fn a_run_is_pushed_and_every_series_ended() {
+    let receiver = Receiver::start(&[]);
+    let mut settings = Settings::new(&receiver.url);
+    settings.labels = Labels::of(&["testid=t1"]).unwrap();
+    settings.auth = Some(Auth::Basic { user: "u".to_owned(), password: "p".to_owned() });
+    settings.headers = vec![("X-Scope-OrgID".to_owned(), "tenant".to_owned())];
+    // Due are 1, 6 and 60, which is the end.
+    let told = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
+    let received = receiver.received.lock();
+    assert_eq!(received.len(), 4, "three times, and the end");
+    for (head, _) in &*received {
+        for line in [
+            "post /api/v1/write http/1.1",
+            "content-encoding: snappy",
+            "content-type: application/x-protobuf",
+            "x-prometheus-remote-write-version: 0.1.0",
+            "user-agent: weir/",
+            "x-scope-orgid: tenant",
+            "authorization: basic dtpw",
+        ] {
+            assert!(head.contains(line), "{line}: {head}");
+        }
+    }
+    let all = || received.iter().flat_map(|(_, push)| &push.timeseries);
+    let ended = |series: &&TimeSeries| series.samples[0].value.to_bits() == stale().to_bits();
+    let alive: BTreeSet<_> = all().filter(|one| !ended(one)).map(TimeSeries::identity).collect();
+    let mut over: Vec<_> = all().filter(ended).map(TimeSeries::identity).collect();
+    over.sort();
+    assert!(alive.len() > 100);
+    assert!(over.iter().eq(&alive), "each series ends once");
+    for series in all() {
+        assert!(series.labels.iter().any(|label| label.value == "t1"));
+    }
+    let times: Vec<i64> =
+        received.iter().map(|(_, push)| push.timeseries[0].samples[0].timestamp).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(told, Told { stored: all().count() as u64, ..Told::default() });
+}
+
+#[test]
+fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
+    let receiver = Receiver::start(&[
+        "500 Internal Server Error\r\n",
+        "429 Too Many Requests\r\nRetry-After: 0\r\n",
+        "503 Service Unavailable\r\n",
+    ]);
+    let told = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    let received = receiver.received.lock();
+    let first = &received[0].1;
+    assert!(received[..4].iter().all(|(_, push)| push == first), "the first is repeated");
+    assert_ne!(&received[4].1, first);
+    assert_eq!((received.len(), told.repeated, told.given_up), (6, 3, 0));
+}
+
+#[test]
+fn a_refusal_is_told_and_not_repeated() {
+    let receiver = Receiver::start(&["400 Bad Request\r\n"]);
+    let told = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    assert_eq!(receiver.received.lock().len(), 3);
+    assert_eq!((told.refused_status, told.repeated, told.given_up), (Some(400), 0, 0));
+    assert!(told.refused > 20 && told.stored > told.refused, "{told:?}");
+}
+
+#[test]
+fn a_series_that_is_gone_is_ended_at_once() {
+    let receiver = Receiver::start(&[]);
+    let mut scene = Scene::new();
+    let mut remote = RemoteWrite::start(&Settings::new(&receiver.url)).unwrap();
+    remote.see(&scene.progress());
+    scene.at += INTERVAL;
+    scene.host.clear();
+    remote.see(&scene.progress());
+    remote.finish();
+    let received = receiver.received.lock();
+    let ended = |push: &WriteRequest| -> Vec<String> {
+        let ended = push.timeseries.iter().filter(|series| series.samples[0].value.is_nan());
+        ended.map(|series| series.labels[0].value.clone()).collect()
+    };
+    assert_eq!(ended(&received[0].1), [""; 0]);
+    assert_eq!(ended(&received[1].1), ["weir_lab_host"; 3]);
+}
+
+#[test]
+fn a_receiver_that_never_answers_holds_up_nobody() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let mut remote = RemoteWrite::start(&Settings::new(&url)).unwrap();
+    let mut scene = Scene::new();
+    let begin = Instant::now();
+    for second in 0..20 {
+        scene.at = Duration::from_secs(second * 5);
+        remote.see(&scene.progress());
+    }
+    assert!(begin.elapsed() < TIMEOUT, "seeing took {:?}", begin.elapsed());
+    assert!(remote.skipped > 0, "what does not fit is counted");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
+    let good = Settings::new("http://u:hidden@127.0.0.1:9/hidden?hidden");
+    let mut bad = vec![good.clone()];
+    for url in ["", "127.0.0.1:9090", "ftp://hidden@host/", "http:///x", "https://"] {
+        bad.push(Settings::new(url));
+    }
+    let plain = Settings::new("http://127.0.0.1:9/");
+    bad.push(Settings { trends: Trends::Native { schema: 3 }, ..plain.clone() });
+    bad.push(Settings { trends: Trends::Native { schema: 9 }, ..plain.clone() });
+    bad.push(Settings { trends: Trends::Stats(Vec::new()), ..plain.clone() });
+    bad.push(Settings { interval: Duration::from_millis(10), ..plain.clone() });
+    for header in [("a b", "hidden"), ("x", "hid\nden"), ("Content-Type", "hidden")] {
+        let headers = vec![(header.0.to_owned(), header.1.to_owned())];
+        bad.push(Settings { headers, ..plain.clone() });
+    }
+    for settings in bad {
+        let fault = RemoteWrite::start(&settings).unwrap_err().to_string();
+        assert!(!fault.contains("hid"), "{fault}");
+    }
+    let settings = Settings {
+        headers: vec![("x".to_owned(), "hidden".to_owned())],
+        auth: Some(Auth::Bearer("hidden".to_owned())),
+        ..good
+    };
+    let shown = format!("{settings:?}");
+    assert!(!shown.contains("hidden") && shown.contains("http://127.0.0.1:9/***"), "{shown}");
+}
+
+#[test]
+fn retry_after_comes_in_seconds_or_as_a_date() {
+    assert_eq!(wait("7"), Some(Duration::from_secs(7)));
+    assert_eq!(wait(" 7 "), Some(Duration::from_secs(7)));
+    assert_eq!(wait("-1"), None);
+    assert_eq!(wait("soon"), None);
+    assert_eq!(wait("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+    let later = wait("Fri, 31 Dec 9999 23:59:59 GMT").unwrap();
+    assert!(later > Duration::from_secs(86_400));
+}

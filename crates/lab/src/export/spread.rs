@@ -1,0 +1,133 @@
+//! A distribution in the form in which it is exported: statistics, a native histogram, or a
+//! classic one. Made from the run's histograms in one pass; it knows neither names nor sockets.
+//!
+//! All results are in seconds. A value is exported as the middle of the histogram's finest step, of
+//! a thousandth.
+
+use super::{Stat, Trends};
+use crate::record::Times;
+
+#[cfg(test)]
+mod tests;
+
+/// What is made of distributions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Form {
+    /// What is pushed.
+    Trends(Trends),
+    /// What is scraped as text: counts up to [`BOUNDS`].
+    Classic,
+}
+
+/// A distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Spread {
+    pub(super) count: u64,
+    /// Seconds.
+    pub(super) sum: f64,
+    pub(super) shape: Shape,
+}
+
+/// What is told of a distribution beside count and sum.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Shape {
+    Stats(Vec<(Stat, f64)>),
+    Native(Native),
+    /// How many were at most each of [`BOUNDS`].
+    Classic(Vec<u64>),
+}
+
+/// Buckets of exponential width:
+/// <https://prometheus.io/docs/specs/native_histograms/#schema>.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Native {
+    pub(super) schema: i32,
+    /// How many were at most [`ZERO`].
+    pub(super) zero: u64,
+    /// Index and count, in order of the index; the bucket `i` ends with `2^(i / 2^schema)` seconds.
+    pub(super) buckets: Vec<(i32, u64)>,
+}
+
+/// Up to this many seconds times are not told apart (100 ns, as in `record.rs`).
+pub(super) const ZERO: f64 = 1e-7;
+
+/// Upper bounds of the classic buckets in seconds: three to a decade, from 100 µs to a minute.
+pub(super) const BOUNDS: [f64; 18] = [
+    1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0, 60.0,
+];
+
+impl Spread {
+    /// What `times` look like in a form.
+    pub(super) fn of(times: &Times, form: &Form) -> Spread {
+        let mut sum = 0.0;
+        let mut native = None;
+        let mut classic = None;
+        match form {
+            Form::Trends(Trends::Native { schema }) => {
+                native = Some(Native { schema: *schema, zero: 0, buckets: Vec::new() });
+            }
+            Form::Trends(Trends::Stats(_)) => {}
+            Form::Classic => classic = Some(vec![0; BOUNDS.len()]),
+        }
+        for step in times.iter_recorded() {
+            let count = step.count_at_value();
+            let value = seconds(times.median_equivalent(step.value_iterated_to()));
+            sum += value * count as f64;
+            if let Some(native) = &mut native {
+                native.add(value, count);
+            }
+            if let Some(classic) = &mut classic {
+                // Steps come in order, so that what is added here is all of each bucket.
+                let from = BOUNDS.partition_point(|bound| *bound < value);
+                classic[from..].iter_mut().for_each(|bucket| *bucket += count);
+            }
+        }
+        let shape = match (form, native, classic) {
+            (_, Some(native), _) => Shape::Native(native),
+            (_, _, Some(classic)) => Shape::Classic(classic),
+            (Form::Trends(Trends::Stats(stats)), ..) => {
+                let told = |stat: &Stat| (*stat, stat_of(*stat, times, sum));
+                Shape::Stats(stats.iter().map(told).collect())
+            }
+            _ => Shape::Stats(Vec::new()),
+        };
+        Spread { count: times.len(), sum, shape }
+    }
+}
+
+impl Native {
+    fn add(&mut self, value: f64, count: u64) {
+        if value <= ZERO {
+            self.zero += count;
+            return;
+        }
+        let index = index(value, self.schema);
+        match self.buckets.last_mut() {
+            Some((last, known)) if *last == index => *known += count,
+            _ => self.buckets.push((index, count)),
+        }
+    }
+}
+
+/// The bucket that a value above zero belongs to: its end is the least one that is not below it.
+fn index(value: f64, schema: i32) -> i32 {
+    (value.log2() * f64::from(schema).exp2()).ceil() as i32
+}
+
+fn stat_of(stat: Stat, times: &Times, sum: f64) -> f64 {
+    match stat {
+        Stat::Count => times.len() as f64,
+        Stat::Sum => sum,
+        Stat::Avg if times.is_empty() => 0.0,
+        Stat::Avg => sum / times.len() as f64,
+        Stat::Min => seconds(times.min()),
+        Stat::Max => seconds(times.max()),
+        Stat::Med => seconds(times.value_at_quantile(0.5)),
+        Stat::Percentile(number) => seconds(times.value_at_percentile(number)),
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

@@ -1,0 +1,83 @@
+//! Goal: a distribution is the same in every form. Method: known values, and the quantiles that a
+//! reader of the form would compute.
+
+use super::*;
+use crate::record::times;
+
+fn seen(values_ms: impl IntoIterator<Item = f64>) -> Times {
+    let mut all = times();
+    values_ms.into_iter().for_each(|ms| all.saturating_record((ms * 1e6) as u64));
+    all
+}
+
+fn native(times: &Times, schema: i32) -> Native {
+    match Spread::of(times, &Form::Trends(Trends::Native { schema })).shape {
+        Shape::Native(native) => native,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_buckets_end_belongs_to_it() {
+    // The ends of schema 0 are the powers of two.
+    for (value, expected) in [(1.0, 0), (1.000_001, 1), (2.0, 1), (0.5, -1), (0.500_001, 0)] {
+        assert_eq!(index(value, 0), expected, "{value}");
+    }
+    assert_eq!(index(2.0, 5), 32);
+    assert_eq!(index(1e-3, 5), -318);
+}
+
+#[test]
+fn native_buckets_give_the_quantiles_within_their_width() {
+    let times = seen((1..=10_000).map(|ms| f64::from(ms) / 10.0));
+    for (schema, width) in [(5, 0.022), (8, 0.0028)] {
+        let native = native(&times, schema);
+        assert_eq!(native.buckets.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
+        assert!(native.buckets.is_sorted_by(|left, right| left.0 < right.0));
+        let mut below = 0;
+        let found = native.buckets.iter().find(|(_, count)| {
+            below += count;
+            below >= 9_900
+        });
+        let end = (f64::from(found.unwrap().0) / f64::from(schema).exp2()).exp2();
+        assert!((end / 0.99 - 1.0).abs() < width + 0.001, "schema {schema}: {end}");
+    }
+}
+
+#[test]
+fn what_is_too_short_to_tell_is_zero() {
+    let native = native(&seen([0.0, 0.000_05, 1.0]), 5);
+    assert_eq!(native.zero, 2);
+    assert_eq!(native.buckets.len(), 1);
+}
+
+#[test]
+fn sums_and_statistics_are_in_seconds() {
+    let times = seen((1..=100).map(f64::from));
+    let stats = ["count", "sum", "min", "max", "avg", "med", "p(99)"];
+    let stats: Vec<Stat> = stats.iter().map(|text| text.parse().unwrap()).collect();
+    let spread = Spread::of(&times, &Form::Trends(Trends::Stats(stats)));
+    let Shape::Stats(told) = spread.shape else { panic!("{spread:?}") };
+    let expected = [100.0, 5.05, 0.001, 0.1, 0.0505, 0.05, 0.099];
+    for ((stat, value), expected) in told.iter().zip(expected) {
+        assert!((value / expected - 1.0).abs() < 0.002, "{stat:?} is {value}, not {expected}");
+    }
+    assert!((spread.sum / 5.05 - 1.0).abs() < 0.001, "{}", spread.sum);
+}
+
+#[test]
+fn classic_buckets_count_up() {
+    let spread = Spread::of(&seen([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
+    let Shape::Classic(upto) = &spread.shape else { panic!("{spread:?}") };
+    assert_eq!(upto[..3], [1, 1, 3]);
+    assert_eq!(upto.last(), Some(&3), "70 s is above every bound");
+    assert_eq!(spread.count, 4);
+}
+
+#[test]
+fn nothing_is_nothing() {
+    let stats = vec![Stat::Avg, Stat::Max, Stat::Percentile(99.0)];
+    let spread = Spread::of(&times(), &Form::Trends(Trends::Stats(stats)));
+    let Shape::Stats(told) = spread.shape else { panic!("{spread:?}") };
+    assert!(told.iter().all(|(_, value)| *value == 0.0), "{told:?}");
+}

@@ -1,0 +1,126 @@
+//! Goal: what is asked for is understood or refused precisely, and the tables hold together.
+//! Method: strings at the edges, and a walk over both tables.
+
+use std::collections::BTreeSet;
+
+use super::spread::Form;
+use super::table::{Kind, Metric, Value, gather};
+use super::*;
+use crate::live::scene::Scene;
+
+#[test]
+fn statistics_are_read_as_k6_writes_them() {
+    for (text, suffix) in [
+        ("count", "count"),
+        ("med", "med"),
+        ("p(99)", "p99"),
+        ("p(99.9)", "p999"),
+        ("p(0)", "p0"),
+        ("p(100)", "p100"),
+    ] {
+        assert_eq!(text.parse::<Stat>().unwrap().suffix(), suffix);
+    }
+    for text in ["", "p99", "p()", "p(-1)", "p(100.1)", "p(NaN)", "p(inf)", "mean", "p(99"] {
+        let fault = text.parse::<Stat>().unwrap_err().to_string();
+        assert!(fault.contains(&format!("{text:?}")), "{fault}");
+    }
+}
+
+#[test]
+fn labels_that_cannot_be_are_refused_by_name() {
+    assert_eq!(Labels::of(&["testid=a=b", "Env=x"]).unwrap().0[0].1, "a=b");
+    for (written, reason) in [
+        (&["testid"][..], "has no ="),
+        (&["=x"], "not letters"),
+        (&["1a=x"], "not letters"),
+        (&["a-b=x"], "not letters"),
+        (&["__name__=x"], "not letters"),
+        (&["a="], "no value"),
+        (&["a=1", "a=2"], "twice"),
+        (&["method=x"], "by themselves"),
+        (&["expected_response=x"], "by themselves"),
+    ] {
+        let fault = Labels::of(written).unwrap_err().to_string();
+        assert!(fault.contains(reason), "{written:?}: {fault}");
+    }
+}
+
+fn both() -> [(&'static str, &'static [Metric]); 2] {
+    [("weir_lab_", table::METRICS), ("k6_", k6::METRICS)]
+}
+
+#[test]
+fn names_are_unique_prefixed_and_end_in_their_unit() {
+    for (prefix, table) in both() {
+        let mut names = BTreeSet::new();
+        for metric in table {
+            assert!(names.insert(metric.name), "{} is there twice", metric.name);
+            assert!(metric.name.starts_with(prefix), "{}", metric.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+            let ends = metric.name.ends_with(metric.unit);
+            assert!(prefix == "k6_" || ends, "{} is in {}", metric.name, metric.unit);
+            assert!(metric.kind != Kind::Spreads || metric.unit == "seconds", "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
+    let scene = Scene::new();
+    for (_, table) in both() {
+        let samples = gather(table, &scene.progress(), &Form::Classic);
+        assert!(samples.len() > 20);
+        let mut seen = BTreeSet::new();
+        for sample in samples {
+            let name = sample.metric.name;
+            assert!(seen.insert((name, sample.labels.clone())), "{name} {:?}", sample.labels);
+            if let Value::Number(value) = sample.value {
+                assert!(value.is_finite(), "{name} is {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_counted_is_what_is_exported() {
+    let scene = Scene::new();
+    let sum = |table: &'static [Metric], name: &str, wanted: &[&str]| -> f64 {
+        let samples = gather(table, &scene.progress(), &Form::Classic);
+        let of = samples.iter().filter(|sample| sample.metric.name == name);
+        let of =
+            of.filter(|sample| wanted.iter().all(|one| sample.labels.iter().any(|l| l == one)));
+        of.map(|sample| match &sample.value {
+            Value::Number(value) => *value,
+            Value::Spread(spread) => spread.count as f64,
+        })
+        .sum()
+    };
+    let ours = |name, wanted: &[&str]| sum(table::METRICS, name, wanted);
+    let k6 = |name, wanted: &[&str]| sum(k6::METRICS, name, wanted);
+    assert_eq!(ours("weir_lab_calls", &[]), 12_000.0);
+    assert_eq!(ours("weir_lab_calls", &["eth_getLogs", "timeout"]), 20.0);
+    assert_eq!(ours("weir_lab_latency_seconds", &["climb"]), 7_000.0);
+    assert_eq!(ours("weir_lab_iterations_dropped", &[]), 20.0);
+    assert_eq!(ours("weir_lab_rpc_errors", &["-32005"]), 1.0);
+    // Two seconds into the climb from 500 to 2,000 in 50 seconds.
+    assert_eq!(ours("weir_lab_level", &["climb", "open"]), 560.0);
+    assert_eq!(ours("weir_lab_level", &["steady"]), 0.0);
+    assert_eq!(k6("k6_http_reqs", &[]), 12_000.0);
+    assert_eq!(k6("k6_http_reqs", &["true"]), 11_900.0);
+    assert_eq!(k6("k6_http_reqs", &["eth_getLogs", "429", "false"]), 30.0);
+    assert_eq!(k6("k6_http_req_duration", &["eth_blockNumber"]), 9_000.0);
+    assert_eq!(k6("k6_iterations", &[]), 11_980.0);
+    assert_eq!(k6("k6_vus", &[]), 14.0);
+    let failed = k6("k6_http_req_failed_rate", &["eth_getLogs"]);
+    assert!((failed - 100.0 / 3_000.0).abs() < 1e-12, "{failed}");
+}
+
+#[test]
+fn the_page_lists_every_metric() {
+    let page = reference();
+    for (_, table) in both() {
+        for metric in table {
+            assert!(page.contains(&format!("| `{}", metric.name)), "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The screen as a pure function of a [`State`]: the same state gives the same letters. It knows
+//! neither a terminal nor a clock.
+//!
+//! Colours are the sixteen that a terminal chooses for itself, so that they are readable on light
+//! and dark ground; none says anything that the letters do not say too.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span as Text};
+use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
+
+use super::state::State;
+use super::words;
+use crate::plan::Model;
+use crate::record::Class;
+use crate::result::{HostSample, ThresholdOutcome};
+
+/// The calls by method.
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+/// Objectives that are shown at most; broken ones come first.
+const THRESHOLDS_MAX: usize = 6;
+/// Below this there is room for one line only.
+const SMALL: (u16, u16) = (40, 10);
+
+/// How something is to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Quiet,
+    Strong,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Tone {
+    /// Yellow is left out: on a light ground nobody can read it.
+    fn style(self, colour: bool) -> Style {
+        let coloured = |tint| if colour { Style::new().fg(tint) } else { Style::new() };
+        match self {
+            Tone::Plain => Style::new(),
+            Tone::Quiet => Style::new().add_modifier(Modifier::DIM),
+            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
+            Tone::Good => coloured(Color::Green),
+            Tone::Doubtful => coloured(Color::Magenta).add_modifier(Modifier::BOLD),
+            Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+/// A part of a line.
+type Part = (Tone, String);
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+    let area = frame.area();
+    if area.width < SMALL.0 || area.height < SMALL.1 {
+        let line = format!("{}  {}", passed(state), words::rate(state.second.begun as f64));
+        frame.render_widget(Paragraph::new(line), area);
+        return;
+    }
+    let objectives =
+        objectives(&state.thresholds, if area.height < 32 { 2 } else { THRESHOLDS_MAX });
+    let hosts: Vec<Vec<Part>> = state.hosts.iter().filter_map(host).collect();
+    // The course gets what the table leaves, at least a quarter of a screen that is not small.
+    let chart = if area.height < 20 { 0 } else { area.height / 4 };
+    let fixed = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
+    let [title, bar, rates, course, calls, failures, generator, pressure, kept, keys] =
+        Layout::vertical([
+            fixed(1),
+            fixed(1),
+            fixed(1),
+            Constraint::Min(chart),
+            Constraint::Max(table::lines(state)),
+            fixed(1),
+            fixed(1),
+            fixed(hosts.len().min(2)),
+            fixed(objectives.len()),
+            fixed(1),
+        ])
+        .areas(area);
+    sides(frame, title, state, title_parts(state), vec![(Tone::Plain, passed(state))]);
+    draw_bar(frame, bar, state);
+    one(frame, rates, state, rate_parts(state));
+    draw_course(frame, course, state);
+    table::draw(frame, calls, state);
+    one(frame, failures, state, failure_parts(state));
+    one(frame, generator, state, generator_parts(state));
+    many(frame, pressure, state, hosts);
+    many(frame, kept, state, objectives);
+    sides(frame, keys, state, key_parts(state), Vec::new());
+}
+
+fn line(state: &State, parts: Vec<Part>) -> Line<'static> {
+    let styled = |(tone, text): Part| Text::styled(text, tone.style(state.colour));
+    Line::from_iter(parts.into_iter().map(styled))
+}
+
+fn one(frame: &mut Frame<'_>, area: Rect, state: &State, parts: Vec<Part>) {
+    frame.render_widget(line(state, parts), area);
+}
+
+fn many(frame: &mut Frame<'_>, area: Rect, state: &State, lines: Vec<Vec<Part>>) {
+    let lines: Vec<Line<'_>> = lines.into_iter().map(|parts| line(state, parts)).collect();
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// What stands on the right wins where the room is short.
+fn sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>, right: Vec<Part>) {
+    let right = line(state, right);
+    let width = u16::try_from(right.width()).unwrap_or(area.width);
+    let [start, end] =
+        Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
+    one(frame, start, state, left);
+    frame.render_widget(right, end);
+}
+
+fn passed(state: &State) -> String {
+    format!("{} of {}", words::clock(state.at), words::clock(state.of))
+}
+
+fn title_parts(state: &State) -> Vec<Part> {
+    let mut parts = vec![
+        (Tone::Strong, state.plan.name.clone()),
+        (Tone::Plain, format!("  {}", state.plan.target.shown)),
+    ];
+    if let Some(client) = &state.target.client {
+        parts.push((Tone::Quiet, format!("  {client}")));
+    }
+    if state.at < state.plan.warmup {
+        parts.push((Tone::Doubtful, "  warm-up, not judged".to_owned()));
+    }
+    parts
+}
+
+/// How much of the run is over, and the stages under way with the time that each has left.
+fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    const BAR: u16 = 24;
+    let share = state.at.as_secs_f64() / state.of.as_secs_f64().max(f64::MIN_POSITIVE);
+    let done = (share.clamp(0.0, 1.0) * f64::from(BAR)) as usize;
+    let mut parts = vec![
+        (Tone::Good, "━".repeat(done)),
+        (Tone::Quiet, "─".repeat(usize::from(BAR) - done)),
+        (Tone::Plain, "  ".to_owned()),
+    ];
+    let stages = state.stages();
+    let several = state.plan.scenarios.len() > 1;
+    for (index, (scenario, stage, left)) in stages.iter().enumerate() {
+        let gap = if index > 0 { ", " } else { "" };
+        let of = if several { format!("{}: ", scenario.name) } else { String::new() };
+        let level = match scenario.model {
+            Model::Open { .. } => "/s",
+            Model::Closed => " workers",
+        };
+        let (from, to) = (words::rate(stage.from), words::rate(stage.to));
+        let course =
+            if from == to { format!("{to}{level}") } else { format!("{from} to {to}{level}") };
+        let left = words::clock(*left);
+        parts.push((Tone::Plain, format!("{gap}{of}{} at {course}, {left} left", stage.name)));
+    }
+    if stages.is_empty() {
+        let text = if state.at >= state.of { "calls under way end" } else { "nothing is due yet" };
+        parts.push((Tone::Plain, text.to_owned()));
+    }
+    one(frame, area, state, parts);
+}
+
+fn rate_parts(state: &State) -> Vec<Part> {
+    let second = &state.second;
+    let results: u64 = (second.methods.iter())
+        .flat_map(|method| &method.classes)
+        .filter(|(class, _)| *class == Class::Ok)
+        .map(|(_, count)| count)
+        .sum();
+    let short = second.begun * 100 < second.due * 99;
+    let mut parts = Vec::new();
+    if state.is_open() {
+        parts.push((Tone::Quiet, format!("planned {}/s  ", words::count(second.due))));
+    }
+    let tone = if short { Tone::Bad } else { Tone::Good };
+    parts.push((tone, format!("begun {}/s", words::count(second.begun))));
+    parts.push((Tone::Plain, format!("  requests {}/s", words::count(second.requests))));
+    parts.push((Tone::Plain, format!("  results {}/s", words::count(results))));
+    parts.push((Tone::Plain, format!("  in flight {}", words::count(second.in_flight))));
+    if second.waiting > 0 {
+        parts.push((Tone::Doubtful, format!("  waiting {}", words::count(second.waiting))));
+    }
+    parts
+}
+
+/// Planned and begun iterations per second since the start.
+fn draw_course(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let points = &state.course.points;
+    if area.height < 3 || points.is_empty() {
+        return;
+    }
+    let along = |of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
+        points.iter().enumerate().map(|(index, point)| (index as f64, of(point))).collect()
+    };
+    let (planned, begun) = (along(|point| point.0), along(|point| point.1));
+    let top = points.iter().map(|point| point.0.max(point.1)).fold(1.0, f64::max);
+    let set = |name: &'static str, tone: Tone| {
+        let style = tone.style(state.colour);
+        Dataset::default()
+            .name(name)
+            .marker(Marker::Braille)
+            .graph_type(GraphType::Line)
+            .style(style)
+    };
+    let mut sets = Vec::new();
+    if state.is_open() {
+        sets.push(set("planned", Tone::Quiet).data(&planned));
+    }
+    sets.push(set("begun", Tone::Good).data(&begun));
+    let seconds = std::time::Duration::from_secs(state.course.seconds());
+    let axis = |labels: [String; 2], end: f64| {
+        Axis::default().bounds([0.0, end]).labels(labels).style(Tone::Quiet.style(state.colour))
+    };
+    let chart = Chart::new(sets)
+        .legend_position(None)
+        .x_axis(axis(["0 s".to_owned(), words::clock(seconds)], (points.len() - 1).max(1) as f64))
+        .y_axis(axis(["0".to_owned(), words::rate(top)], top));
+    frame.render_widget(chart, area);
+}
+
+fn failure_parts(state: &State) -> Vec<Part> {
+    if state.classes.is_empty() {
+        return vec![(Tone::Good, "no call failed".to_owned())];
+    }
+    let mut parts = Vec::new();
+    for (class, count) in &state.classes {
+        let tone = if class.failed() { Tone::Bad } else { Tone::Doubtful };
+        parts.push((tone, format!("{} {}  ", class.as_str(), words::count(*count))));
+        if *class == Class::RpcError {
+            let shown: Vec<String> = (state.codes.iter().take(3))
+                .map(|(code, count)| format!("{code}: {}", words::count(*count)))
+                .collect();
+            parts.push((Tone::Plain, format!("({})  ", shown.join(", "))));
+        }
+    }
+    parts
+}
+
+/// Whether the generator is fit, by the plan's own limits.
+fn generator_parts(state: &State) -> Vec<Part> {
+    let validity = &state.plan.validity;
+    let iterations = state.iterations;
+    let delivered = iterations.begun as f64 / iterations.due.max(1) as f64;
+    let judged = |bad: bool| if bad { Tone::Bad } else { Tone::Good };
+    let late = state.lateness_p99_ms;
+    let late_max = validity.lateness_p99_max.as_secs_f64() * 1e3;
+    let busy = state.second.generator_busy;
+    let mut parts = vec![(Tone::Plain, "generator  ".to_owned())];
+    if state.is_open() && iterations.due > 0 {
+        let tone = judged(delivered < validity.delivered_share_min);
+        parts.push((tone, format!("delivered {}", words::percent(delivered))));
+    }
+    parts.push((judged(late > late_max), format!("  late p99 {} ms", words::millis(late))));
+    // Above this a thread cannot keep up with a burst.
+    let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
+    parts.push((tone, format!("  busy {}", words::percent(busy))));
+    if iterations.dropped > 0 {
+        parts.push((Tone::Bad, format!("  dropped {}", words::count(iterations.dropped))));
+    }
+    parts
+}
+
+/// Pressure and CPU of one host, if any were watched.
+fn host(sample: &HostSample) -> Option<Vec<Part>> {
+    const SHOWN: usize = 6;
+    let shown = |name: &str| name.starts_with("cpu") || name.starts_with("psi");
+    let mut values: Vec<&(String, f64)> =
+        sample.values.iter().filter(|(name, value)| shown(name) && value.is_finite()).collect();
+    values.sort_by(|left, right| right.1.total_cmp(&left.1));
+    if values.is_empty() {
+        return None;
+    }
+    let mut parts = vec![(Tone::Plain, format!("{}  ", sample.host))];
+    for (name, value) in values.into_iter().take(SHOWN) {
+        parts.push((Tone::Plain, format!("{name} {value:.2}  ")));
+    }
+    Some(parts)
+}
+
+/// Objectives, broken ones first.
+fn objectives(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
+    let mut sorted: Vec<&ThresholdOutcome> = all.iter().collect();
+    sorted.sort_by_key(|outcome| outcome.kept);
+    let lines = sorted.into_iter().take(most).map(|outcome| {
+        let (tone, word) = match (outcome.kept, outcome.observed) {
+            (true, Some(_)) => (Tone::Good, "kept  "),
+            (_, None) => (Tone::Quiet, "      "),
+            (false, Some(_)) => (Tone::Bad, "BROKEN"),
+        };
+        let observed = outcome.observed.map_or_else(|| "no data".to_owned(), number);
+        let mut parts = vec![(tone, word.to_owned())];
+        parts.push((Tone::Plain, format!("  {}  is {observed}", outcome.text)));
+        if let Some(at) = outcome.broken_at.filter(|_| !outcome.kept) {
+            parts.push((Tone::Plain, format!("  since {at:.0} s")));
+        }
+        parts
+    });
+    lines.collect()
+}
+
+/// A value in whatever unit, with at most four decimals.
+fn number(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn key_parts(state: &State) -> Vec<Part> {
+    if state.stopping {
+        return vec![(Tone::Doubtful, "stopping: what was measured is kept".to_owned())];
+    }
+    vec![(Tone::Quiet, "q stop   t times of the last second or of the whole run".to_owned())]
+}

@@ -1,0 +1,97 @@
+//! The calls by method: how many, how many failed, and how long they took.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::Text;
+use ratatui::widgets::{Cell, Row as Line, Table};
+
+use super::Tone;
+use crate::live::state::{Row, Span, Spread, State};
+use crate::live::words;
+
+/// From this width on the times of the last second and of the whole run stand side by side.
+const WIDE: u16 = 112;
+
+/// Lines that it would fill.
+pub(super) fn lines(state: &State) -> u16 {
+    u16::try_from(state.rows.len().max(1) + 1).unwrap_or(u16::MAX)
+}
+
+/// Draws the table. Methods beyond the room are counted, not forgotten.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let spans: &[Span] = match state.over {
+        _ if area.width >= WIDE => &[Span::LastSecond, Span::WholeRun],
+        Span::LastSecond => &[Span::LastSecond],
+        Span::WholeRun => &[Span::WholeRun],
+    };
+    let room = usize::from(area.height.saturating_sub(1));
+    let more = state.rows.len() > room;
+    let shown = if more { room.saturating_sub(1) } else { state.rows.len() };
+    let mut lines: Vec<Line<'_>> =
+        state.rows.iter().take(shown).map(|row| line(row, spans, state)).collect();
+    if more {
+        let rest = format!("and {} more", state.rows.len() - shown);
+        lines.push(Line::new([Cell::new(rest)]).style(Tone::Quiet.style(state.colour)));
+    }
+    let mut widths = vec![
+        Constraint::Fill(1),
+        Constraint::Length(10),
+        Constraint::Length(6),
+        Constraint::Length(7),
+    ];
+    widths.extend(limits(state).then_some(Constraint::Length(7)));
+    widths.extend(std::iter::repeat_n(Constraint::Length(6), spans.len() * 4));
+    let table = Table::new(lines, widths).header(head(spans, state)).column_spacing(1);
+    frame.render_widget(table, area);
+}
+
+/// Whether any call was answered 429, so that there is something to show of it.
+fn limits(state: &State) -> bool {
+    state.rows.iter().any(|row| row.limited > 0)
+}
+
+fn head(spans: &[Span], state: &State) -> Line<'static> {
+    let mut cells = vec![Cell::new(match spans {
+        [Span::LastSecond] => "ms, last second",
+        [Span::WholeRun] => "ms, whole run",
+        _ => "ms, last second | whole run",
+    })];
+    let names = ["calls", "per s", "failed"].into_iter().chain(limits(state).then_some("429"));
+    cells.extend(names.map(|name| right(name.to_owned(), Tone::Quiet, state)));
+    for _ in spans {
+        let names = ["p50", "p95", "p99", "max"];
+        cells.extend(names.map(|name| right(name.to_owned(), Tone::Quiet, state)));
+    }
+    Line::new(cells).style(Tone::Quiet.style(state.colour))
+}
+
+fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
+    let share = |part: u64| match part {
+        0 => "0".to_owned(),
+        part => words::percent(part as f64 / row.calls as f64),
+    };
+    let tone = |part: u64, some: Tone| if part == 0 { Tone::Plain } else { some };
+    let mut cells = vec![
+        Cell::new(row.method.clone()),
+        right(words::count(row.calls), Tone::Plain, state),
+        right(words::count(row.calls_last), Tone::Plain, state),
+        right(share(row.failed), tone(row.failed, Tone::Bad), state),
+    ];
+    if limits(state) {
+        cells.push(right(share(row.limited), tone(row.limited, Tone::Doubtful), state));
+    }
+    for span in spans {
+        let spread = match span {
+            Span::LastSecond => row.last,
+            Span::WholeRun => Some(row.whole),
+        };
+        let Spread { p50, p95, p99, max } = spread.unwrap_or(Spread::NONE);
+        let times = [p50, p95, p99, max];
+        cells.extend(times.map(|time| right(words::millis(time), Tone::Plain, state)));
+    }
+    Line::new(cells)
+}
+
+fn right(text: String, tone: Tone, state: &State) -> Cell<'static> {
+    Cell::new(Text::raw(text).right_aligned()).style(tone.style(state.colour))
+}

@@ -1,0 +1,202 @@
+//! Goal: what must be seen is on the screen at every size, and nothing overflows. Method: ratatui's
+//! test backend, as letters.
+
+use std::sync::Arc;
+
+use expect_test::{Expect, expect};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::live::scene::Scene;
+use crate::live::state::Span;
+
+fn state(scene: &Scene, colour: bool) -> State {
+    let mut state = State::new(Arc::clone(&scene.plan), colour);
+    for _ in 0..12 {
+        state.take(&scene.progress());
+    }
+    state
+}
+
+fn letters(state: &State, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, state)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in buffer.content().chunks(usize::from(width)) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn check(state: &State, width: u16, height: u16, expected: Expect) {
+    expected.assert_eq(&letters(state, width, height));
+}
+
+#[test]
+fn a_usual_terminal() {
+    check(
+        &state(&Scene::new(), true),
+        80,
+        24,
+        expect![[r#"
+            nightly  http://node:8545/***  Geth/v1.16.9                         12 s of 1:00
+            ━━━━────────────────────  climb at 500 to 2,000/s, 48 s left
+            planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
+            1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+            0    │
+                 └──────────────────────────────────────────────────────────────────────────
+               0 s                                                                      12 s
+            ms, last second         calls  per s  failed     429    p50    p95    p99    max
+            all                    12,000    997  0.58 %  0.25 %      -      -      -    960
+            eth_blockNumber         9,000    700       0       0   0.55   1.10   2.20   4.40
+            eth_getLogs             3,000    297  2.33 %  1.00 %    120    240    480    960
+            rpc_error 50  (-32000: 49, -32005: 1)  limited 30  timeout 20
+            generator  delivered 99.83 %  late p99 0.03 ms  busy 34.0 %  dropped 20
+            generator  cpu_user 0.71  psi_cpu_some 0.12
+            BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
+                    latency{method:eth_call} p(99)<300  is no data
+            q stop   t times of the last second or of the whole run
+        "#]],
+    );
+}
+
+#[test]
+fn a_wide_terminal_shows_both_spans() {
+    check(
+        &state(&Scene::new(), true),
+        120,
+        30,
+        expect![[r#"
+            nightly  http://node:8545/***  Geth/v1.16.9                                                                 12 s of 1:00
+            ━━━━────────────────────  climb at 500 to 2,000/s, 48 s left
+            planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
+            1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+                 │
+            0    │
+                 └──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+               0 s                                                                                                              12 s
+            ms, last second | whole run         calls  per s  failed     429    p50    p95    p99    max    p50    p95    p99    max
+            all                                12,000    997  0.58 %  0.25 %      -      -      -    960   2.05   43.2   43.9   5478
+            eth_blockNumber                     9,000    700       0       0   0.55   1.10   2.20   4.40   1.09   2.18   2.20   2.20
+            eth_getLogs                         3,000    297  2.33 %  1.00 %    120    240    480    960   42.0   43.8   44.0   5478
+            rpc_error 50  (-32000: 49, -32005: 1)  limited 30  timeout 20
+            generator  delivered 99.83 %  late p99 0.03 ms  busy 34.0 %  dropped 20
+            generator  cpu_user 0.71  psi_cpu_some 0.12
+            BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
+                    latency{method:eth_call} p(99)<300  is no data
+            q stop   t times of the last second or of the whole run
+        "#]],
+    );
+}
+
+#[test]
+fn before_the_first_second() {
+    let state = State::new(Arc::clone(&Scene::new().plan), true);
+    check(
+        &state,
+        80,
+        24,
+        expect![[r#"
+            nightly  http://node:8545/***                                        0 s of 1:00
+            ────────────────────────  steady at 500/s, 10 s left
+            planned 0/s  begun 0/s  requests 0/s  results 0/s  in flight 0
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+            ms, last second                 calls  per s  failed    p50    p95    p99    max
+
+            no call failed
+            generator    late p99 0.00 ms  busy 0 %
+            q stop   t times of the last second or of the whole run
+        "#]],
+    );
+}
+
+#[test]
+fn the_other_span_and_the_stopping() {
+    let mut state = state(&Scene::new(), true);
+    (state.over, state.stopping) = (Span::WholeRun, true);
+    let text = letters(&state, 80, 24);
+    assert!(text.contains("ms, whole run"), "{text}");
+    assert!(text.contains("stopping: what was measured is kept"), "{text}");
+}
+
+#[test]
+fn methods_beyond_the_room_are_counted() {
+    let mut state = state(&Scene::new(), true);
+    let row = state.rows[1].clone();
+    state.rows.extend(std::iter::repeat_n(row, 40));
+    let text = letters(&state, 80, 24);
+    let shown = text.matches("eth_blockNumber").count();
+    // All, the other method, and the ones that are not shown.
+    let more = 1 + 2 + 40 - shown - 2;
+    assert!(text.contains(&format!("and {more} more")), "{text}");
+}
+
+#[test]
+fn no_size_breaks_it() {
+    let state = state(&Scene::new(), true);
+    for width in [1, 2, 20, 39, 40, 41, 79, 80, 200] {
+        for height in [1, 2, 5, 9, 10, 11, 19, 20, 24, 60] {
+            letters(&state, width, height);
+        }
+    }
+}
+
+#[test]
+fn without_colours_there_is_none() {
+    let tinted = |colour| {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let state = state(&Scene::new(), colour);
+        terminal.draw(|frame| draw(frame, &state)).unwrap();
+        let buffer = terminal.backend().buffer();
+        buffer.content().iter().filter(|cell| cell.fg != ratatui::style::Color::Reset).count()
+    };
+    assert!(tinted(true) > 50);
+    assert_eq!(tinted(false), 0);
+}
+
+#[test]
+fn no_tone_is_unreadable_on_a_light_ground() {
+    for tone in [Tone::Plain, Tone::Quiet, Tone::Strong, Tone::Good, Tone::Doubtful, Tone::Bad] {
+        let tint = tone.style(true).fg.unwrap_or(Color::Reset);
+        let pale = [Color::Yellow, Color::White, Color::Gray, Color::LightYellow, Color::LightCyan];
+        assert!(!pale.contains(&tint), "{tone:?} is {tint}");
+    }
+}

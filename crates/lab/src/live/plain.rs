@@ -1,0 +1,140 @@
+//! Lines of progress where there is no terminal, or where none is wanted. They go to standard error;
+//! the result is printed by others.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::state::under_way;
+use super::words;
+use crate::record::Class;
+use crate::run::Progress;
+
+#[cfg(test)]
+mod tests;
+
+/// Time between two lines.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Writes a line every five seconds, and one whenever another stage begins or an objective breaks.
+#[derive(Debug)]
+pub struct Plain<W> {
+    out: W,
+    next: Duration,
+    stages: Vec<String>,
+    broken: Vec<String>,
+    counted: Counted,
+}
+
+/// What went on since the last line.
+#[derive(Debug, Default)]
+struct Counted {
+    seconds: u64,
+    due: u64,
+    begun: u64,
+    dropped: u64,
+    calls: u64,
+    failed: u64,
+    limited: u64,
+    p99_ms: f64,
+    lateness_p99_ms: f64,
+}
+
+impl<W: Write> Plain<W> {
+    /// Lines to `out`, which is standard error in a program.
+    pub fn new(out: W) -> Plain<W> {
+        let (stages, broken) = (Vec::new(), Vec::new());
+        Plain { out, next: INTERVAL, stages, broken, counted: Counted::default() }
+    }
+
+    /// Takes what is known at the end of a second; prints when it is time.
+    pub fn see(&mut self, progress: &Progress<'_>) {
+        let mut text = String::new();
+        self.tell_stages(progress, &mut text);
+        self.counted.add(progress);
+        if progress.at >= self.next || progress.at >= progress.of {
+            self.next = progress.at + INTERVAL;
+            let counted = std::mem::take(&mut self.counted);
+            text.push_str(&format!("{}{}\n", at(progress), counted.line()));
+        }
+        self.tell_broken(progress, &mut text);
+        // Whoever started it may not read it; that is no reason to stop.
+        let _ = self.out.write_all(text.as_bytes());
+    }
+
+    fn tell_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
+        // Seconds end a little before or after a stage's edge; what begins there is meant.
+        let near = Duration::from_millis(500);
+        let mut stages = Vec::new();
+        for scenario in &progress.plan.scenarios {
+            if let Some((stage, left)) = under_way(scenario, progress.at + near) {
+                let left = words::clock(left + near);
+                stages.push((format!("{}/{}", scenario.name, stage.name), left));
+            }
+        }
+        for (name, left) in &stages {
+            if !self.stages.contains(name) {
+                text.push_str(&format!("{}stage {name}, {left} left\n", at(progress)));
+            }
+        }
+        self.stages = stages.into_iter().map(|(name, _)| name).collect();
+    }
+
+    fn tell_broken(&mut self, progress: &Progress<'_>, text: &mut String) {
+        let mut broken = Vec::new();
+        for outcome in progress.thresholds {
+            let Some(observed) = outcome.observed.filter(|_| !outcome.kept) else { continue };
+            if !self.broken.contains(&outcome.text) {
+                let now = at(progress);
+                text.push_str(&format!("{now}BROKEN {} (is {observed:.4})\n", outcome.text));
+            }
+            broken.push(outcome.text.clone());
+        }
+        self.broken = broken;
+    }
+}
+
+fn at(progress: &Progress<'_>) -> String {
+    format!("{:>7.1} s  ", progress.at.as_secs_f64())
+}
+
+impl Counted {
+    fn add(&mut self, progress: &Progress<'_>) {
+        let second = progress.second;
+        self.seconds += 1;
+        self.due += second.due;
+        self.begun += second.begun;
+        self.dropped += second.dropped;
+        self.lateness_p99_ms = self.lateness_p99_ms.max(second.lateness_p99_ms);
+        for method in &second.methods {
+            self.p99_ms = self.p99_ms.max(method.p99_ms);
+            for (class, count) in &method.classes {
+                self.calls += count;
+                self.failed += if class.failed() { *count } else { 0 };
+                self.limited += if *class == Class::Limited { *count } else { 0 };
+            }
+        }
+    }
+
+    fn line(&self) -> String {
+        let per_second = |count: u64| words::rate(count as f64 / self.seconds.max(1) as f64);
+        let mut text = format!(
+            "planned {}/s  begun {}/s  calls {}/s",
+            per_second(self.due),
+            per_second(self.begun),
+            per_second(self.calls)
+        );
+        if self.dropped > 0 {
+            text.push_str(&format!("  dropped {}", words::count(self.dropped)));
+        }
+        if self.calls > 0 {
+            let share = |part: u64| words::percent(part as f64 / self.calls as f64);
+            text.push_str(&format!("  failed {}", share(self.failed)));
+            if self.limited > 0 {
+                text.push_str(&format!("  429 {}", share(self.limited)));
+            }
+            text.push_str(&format!("  worst p99 {} ms", words::millis(self.p99_ms)));
+        }
+        text.push_str(&format!("  late p99 {} ms", words::millis(self.lateness_p99_ms)));
+        text
+    }
+}

@@ -1,0 +1,60 @@
+//! Goal: lines say what went on since the last line, and what changed at once. Method: a scene,
+//! second by second.
+
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::*;
+use crate::live::scene::Scene;
+
+#[test]
+fn a_line_every_five_seconds_and_one_for_each_change() {
+    let mut scene = Scene::new();
+    scene.thresholds.clear();
+    let mut plain = Plain::new(Vec::new());
+    for second in 1..=13 {
+        scene.at = Duration::from_secs(second);
+        if second == 12 {
+            scene.thresholds = Scene::new().thresholds;
+        }
+        plain.see(&scene.progress());
+    }
+    let text = String::from_utf8(plain.out).unwrap();
+    // Every line begins with spaces, which an inline snapshot would take for its own indent.
+    let text: String = text.lines().map(|line| format!("|{line}\n")).collect();
+    expect![[r#"
+        |    1.0 s  stage main/steady, 9 s left
+        |    5.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 0.03 ms
+        |   10.0 s  stage main/climb, 50 s left
+        |   10.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 0.03 ms
+        |   12.0 s  BROKEN latency{method:eth_getLogs} p(99)<300 (is 480.2500)
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn the_last_second_is_told_however_few_came_since() {
+    let mut scene = Scene::new();
+    let mut plain = Plain::new(Vec::new());
+    scene.at = Duration::from_secs(60);
+    plain.see(&scene.progress());
+    scene.at = Duration::from_secs(61);
+    plain.see(&scene.progress());
+    let text = String::from_utf8(plain.out).unwrap();
+    assert_eq!(text.matches("planned").count(), 2, "{text}");
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_reason_to_stop() {
+    struct Gone;
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let scene = Scene::new();
+    Plain::new(Gone).see(&scene.progress());
+}

@@ -1,0 +1,206 @@
+//! A small plan and what was counted of it, for tests of what is shown and exported.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::plan::*;
+use crate::record::{Class, Interval, Slot, Totals};
+use crate::result::{HostSample, MethodSecond, Second, TargetFacts, ThresholdOutcome};
+use crate::run::Progress;
+
+/// What a [`Progress`] borrows from.
+pub(crate) struct Scene {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) at: Duration,
+    pub(crate) target: TargetFacts,
+    pub(crate) second: Second,
+    pub(crate) totals: Totals,
+    pub(crate) host: Vec<HostSample>,
+    pub(crate) thresholds: Vec<ThresholdOutcome>,
+}
+
+/// Names of the methods; none was called of the last.
+pub(crate) const METHODS: [&str; 3] = ["eth_blockNumber", "eth_getLogs", "eth_call"];
+
+impl Scene {
+    /// Twelve seconds into a run of a minute: two stages, 12,000 calls, some of them failed.
+    pub(crate) fn new() -> Scene {
+        let mut interval = Interval::new(0, 2, METHODS.len());
+        let mut record = |stage, method, class, count: u64, ms: f64| {
+            for index in 0..count {
+                // Spread over a tenth, so that quantiles differ.
+                let nanos = (ms * 1e6 * (1.0 + 0.1 * index as f64 / count as f64)) as u64;
+                interval.record(Slot { stage, method, class }, nanos, nanos / 2);
+            }
+        };
+        record(0, 0, Class::Ok, 5_000, 1.0);
+        record(1, 0, Class::Ok, 4_000, 2.0);
+        record(1, 1, Class::Ok, 2_900, 40.0);
+        record(1, 1, Class::Timeout, 20, 5_000.0);
+        record(1, 1, Class::RpcError, 50, 3.0);
+        record(1, 1, Class::Limited, 30, 1.0);
+        interval.record_code(1, -32_005);
+        for code in [-32_000; 49] {
+            interval.record_code(1, code);
+        }
+        for index in 0..12_000 {
+            interval.lateness.saturating_record(20_000 + index);
+            interval.iteration_time.saturating_record(2_000_000);
+        }
+        for stage in &mut interval.iterations {
+            (stage.due, stage.begun, stage.ended, stage.dropped) = (6_010, 6_000, 5_990, 10);
+        }
+        interval.traffic.requests = 12_000;
+        interval.traffic.connections = 50;
+        interval.traffic.bytes_sent = 1_200_000;
+        interval.traffic.bytes_received = 9_600_000;
+        interval.statuses.insert(200, 11_950);
+        interval.statuses.insert(429, 30);
+        interval.connect_time.saturating_record(150_000);
+        interval.cpu = Duration::from_millis(1_500);
+        let mut totals = Totals::new(2);
+        totals.merge(&interval);
+        let plan = Arc::new(plan());
+        let target =
+            TargetFacts { client: Some("Geth/v1.16.9".to_owned()), ..TargetFacts::default() };
+        let at = Duration::from_secs(12);
+        let (host, thresholds) = (host(), thresholds());
+        Scene { plan, at, target, second: second(), totals, host, thresholds }
+    }
+
+    pub(crate) fn progress(&self) -> Progress<'_> {
+        Progress {
+            at: self.at,
+            of: self.plan.duration(),
+            plan: &self.plan,
+            target: &self.target,
+            second: &self.second,
+            totals: &self.totals,
+            host: &self.host,
+            thresholds: &self.thresholds,
+        }
+    }
+}
+
+fn second() -> Second {
+    let method = |method: usize, classes: &[(Class, u64)], p99_ms: f64| MethodSecond {
+        method: METHODS[method].to_owned(),
+        stage: 1,
+        classes: classes.to_vec(),
+        p50_ms: p99_ms / 4.0,
+        p95_ms: p99_ms / 2.0,
+        p99_ms,
+        max_ms: p99_ms * 2.0,
+    };
+    Second {
+        at: 12.0,
+        due: 1_000,
+        begun: 998,
+        dropped: 2,
+        requests: 997,
+        lateness_p99_ms: 0.031,
+        generator_busy: 0.34,
+        in_flight: 12,
+        workers_busy: 14,
+        waiting: 0,
+        methods: vec![
+            method(0, &[(Class::Ok, 700)], 2.2),
+            method(1, &[(Class::Ok, 280), (Class::Timeout, 4), (Class::Limited, 13)], 480.0),
+        ],
+    }
+}
+
+fn host() -> Vec<HostSample> {
+    let values = [("cpu_user", 0.71), ("mem_available", 4e9), ("psi_cpu_some", 0.12)];
+    let values = values.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    vec![HostSample { at: 12.0, host: "generator".to_owned(), values }]
+}
+
+fn thresholds() -> Vec<ThresholdOutcome> {
+    let outcome = |text: &str, kept, observed, broken_at| ThresholdOutcome {
+        text: text.to_owned(),
+        kept,
+        observed,
+        broken_at,
+        note: None,
+    };
+    vec![
+        outcome("failed rate<0.01", true, Some(0.005_83), None),
+        outcome("latency{method:eth_getLogs} p(99)<300", false, Some(480.25), Some(9.0)),
+        outcome("latency{method:eth_call} p(99)<300", false, None, None),
+    ]
+}
+
+/// A minute: 20 s at 500/s, then 40 s from 500/s to 2,000/s.
+fn plan() -> Plan {
+    let stage = |index, name: &str, seconds, from, to| Stage {
+        index,
+        name: name.to_owned(),
+        duration: Duration::from_secs(seconds),
+        from,
+        to,
+    };
+    let scenario = Scenario {
+        name: "main".to_owned(),
+        start: Duration::ZERO,
+        model: Model::Open { late: Late::Drop },
+        stages: vec![stage(0, "steady", 10, 500.0, 500.0), stage(1, "climb", 50, 500.0, 2_000.0)],
+        mix: 0,
+        workers_max: 100,
+        pause: Duration::ZERO,
+        batch: None,
+        iterations_max: None,
+        grace: Duration::from_secs(5),
+    };
+    Plan {
+        name: "nightly".to_owned(),
+        text: String::new(),
+        target: target(),
+        connections: Connections {
+            http: HttpVersion::Http1,
+            reuse: Reuse::Always,
+            tls: Tls::default(),
+        },
+        seed: 1,
+        threads: 1,
+        methods: METHODS.map(Box::from).to_vec(),
+        mixes: Vec::new(),
+        scenarios: vec![scenario],
+        thresholds: Vec::new(),
+        warmup: Duration::ZERO,
+        validity: Validity {
+            delivered_share_min: 0.99,
+            lateness_p99_max: Duration::from_millis(1),
+            lateness_share_max: 0.05,
+        },
+        reference: None,
+        watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },
+        capacity: Capacity {
+            rate_start: 1.0,
+            rate_max: 1.0,
+            precision: 0.1,
+            probe: Duration::from_secs(1),
+            probe_warmup: Duration::ZERO,
+            repeats: 1,
+            drain: Duration::ZERO,
+            soak: Duration::ZERO,
+        },
+        warnings: Vec::new(),
+    }
+}
+
+fn target() -> Target {
+    Target {
+        url: "http://node:8545/secret".to_owned(),
+        shown: "http://node:8545/***".to_owned(),
+        tls: false,
+        host: "node".to_owned(),
+        port: 8545,
+        path: "/secret".to_owned(),
+        family: None,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(5),
+        connect_timeout: Duration::from_secs(5),
+        answer_bytes_max: 1 << 20,
+    }
+}

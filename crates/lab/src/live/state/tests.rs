@@ -1,0 +1,72 @@
+//! Goal: the screen tells what was counted, and its memory does not grow with a run's length.
+//! Method: a scene with known counts; a course of many seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::live::scene::Scene;
+
+#[test]
+fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
+    let scene = Scene::new();
+    let mut state = State::new(Arc::clone(&scene.plan), true);
+    state.take(&scene.progress());
+    let told: Vec<_> = state
+        .rows
+        .iter()
+        .map(|row| (&*row.method, row.calls, row.failed, row.limited, row.calls_last))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("all", 12_000, 70, 30, 997),
+            ("eth_blockNumber", 9_000, 0, 0, 700),
+            ("eth_getLogs", 3_000, 70, 30, 297),
+        ]
+    );
+    let all = state.rows[0].last.expect("there were calls");
+    assert!(all.p99.is_nan(), "a p99 of all cannot be had from those of the methods");
+    assert_eq!(all.max, 960.0);
+    assert!((state.rows[0].whole.max - 5_500.0).abs() < 60.0, "{:?}", state.rows[0].whole);
+    assert_eq!(state.classes[0], (Class::RpcError, 50));
+    assert_eq!(state.codes, [(-32_000, 49), (-32_005, 1)]);
+}
+
+#[test]
+fn stages_under_way_are_known_at_their_edges() {
+    let scene = Scene::new();
+    let scenario = &scene.plan.scenarios[0];
+    let name = |at_ms| {
+        let found = under_way(scenario, Duration::from_millis(at_ms));
+        found.map(|(stage, left)| (stage.name.clone(), left.as_millis()))
+    };
+    assert_eq!(name(0), Some(("steady".to_owned(), 10_000)));
+    assert_eq!(name(10_000), Some(("climb".to_owned(), 50_000)));
+    assert_eq!(name(59_999), Some(("climb".to_owned(), 1)));
+    assert_eq!(name(60_000), None);
+}
+
+#[test]
+fn a_course_of_a_day_stays_small_and_true() {
+    let mut course = Course::new();
+    for second in 0..86_400_u64 {
+        course.push(1_000, if second < 43_200 { 1_000 } else { 500 });
+    }
+    assert!(course.points.len() < POINTS_MAX, "{} points", course.points.len());
+    let seconds = course.seconds();
+    assert!((86_000..=86_400).contains(&seconds), "{seconds} seconds are shown");
+    let half = course.points.len() / 2;
+    assert_eq!(course.points[half - 2], (1_000.0, 1_000.0));
+    assert_eq!(course.points[half + 2], (1_000.0, 500.0));
+}
+
+#[test]
+fn the_last_sample_of_each_host_stays_when_none_comes() {
+    let mut scene = Scene::new();
+    let mut state = State::new(Arc::clone(&scene.plan), true);
+    state.take(&scene.progress());
+    scene.host.clear();
+    state.take(&scene.progress());
+    assert_eq!(state.hosts.len(), 1);
+}
