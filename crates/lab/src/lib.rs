@@ -32,3 +32,5 @@ pub mod capacity;
 pub mod compare;
 
 pub mod host;
+
+pub mod engine;

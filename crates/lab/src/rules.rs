@@ -21,3 +21,5 @@ pub mod verdict;
 
 #[cfg(test)]
 pub(crate) mod samples;
+
+pub mod schedule;

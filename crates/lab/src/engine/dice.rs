@@ -1,0 +1,48 @@
+//! Randomness of the calls: splitmix64, small enough to be seeded anew for each request.
+//!
+//! A generator of a library may change with its version; these numbers are part of what a plan and a
+//! seed promise to send, so they are fixed here. Steele, Lea, Flood, "Fast splittable pseudorandom
+//! number generators", OOPSLA 2014; constants of <https://prng.di.unimi.it/splitmix64.c>.
+
+/// A stream of random numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice {
+    state: u64,
+}
+
+impl Dice {
+    /// The stream of one request: equal arguments give equal streams.
+    pub(crate) fn new(seed: u64, scenario: u64, iteration: u64, step: u64) -> Dice {
+        let mut state = seed;
+        for part in [scenario, iteration, step] {
+            state = mix(state ^ mix(part.wrapping_add(GOLDEN)));
+        }
+        Dice { state }
+    }
+
+    /// 64 random bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GOLDEN);
+        mix(self.state)
+    }
+
+    /// From 0 up to but without 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// From `low` to `high`, both included (Lemire's multiplication; its bias of 2^-64 per value of
+    /// the range is left in).
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        let span = u128::from(high.saturating_sub(low)) + 1;
+        low + ((u128::from(self.next()) * span) >> 64) as u64
+    }
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}

@@ -1,0 +1,227 @@
+//! Goal: each way in which a call can end is told from the others. Method: a server that ends calls
+//! in that way, and nothing but that class may be counted.
+
+use std::time::{Duration, Instant};
+
+use super::server::{Reply, Request, Server, http};
+use super::{Class, Ran, SECOND, plan, run, start};
+
+/// Three calls, all answered so, must all be of this class.
+fn check(class: Class, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ran {
+    let server = Server::new(reply);
+    let ran = run(plan(&server, 3), &server);
+    ran.check_all(class, 3);
+    let iterations = ran.totals.iterations[0];
+    assert_eq!((iterations.due, iterations.begun, iterations.ended), (3, 3, 3));
+    assert_eq!((iterations.dropped, iterations.cut), (0, 0));
+    assert_eq!(ran.totals.traffic.requests, 3);
+    ran
+}
+
+fn chunked(body: &str) -> Vec<u8> {
+    let (a, b) = body.split_at(body.len() / 2);
+    format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{a}\r\n{:x};x\r\n{b}\r\n0\r\nx: y\r\n\r\n",
+        a.len(),
+        b.len()
+    )
+    .into_bytes()
+}
+
+#[test]
+fn results() {
+    let ran = check(Class::Ok, Request::ok);
+    assert_eq!(ran.totals.traffic.connections, 1);
+    assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&200, &3)]);
+}
+
+#[test]
+fn results_in_chunks() {
+    check(Class::Ok, |asked| Reply::Bytes(chunked(&asked.answer("\"result\":[1,2,3]"))));
+}
+
+#[test]
+fn results_byte_by_byte() {
+    check(Class::Ok, |asked| Reply::Singly(chunked(&asked.answer("\"result\":[1,2,3]"))));
+    check(Class::Ok, |asked| {
+        let interim = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".to_vec();
+        let answer = http(200, "", &asked.answer("\"result\":null"));
+        Reply::Singly([interim, answer].concat())
+    });
+}
+
+#[test]
+fn results_up_to_the_end_of_the_connection() {
+    let ran = check(Class::Ok, |asked| {
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_owned();
+        Reply::Last((head + &asked.answer("\"result\":1")).into_bytes())
+    });
+    assert_eq!(ran.totals.traffic.connections, 3);
+    assert_eq!(ran.totals.traffic.closed_by_server, 3);
+}
+
+#[test]
+fn large_results() {
+    let ran = check(Class::Ok, |asked| {
+        Reply::body(200, "", &asked.answer(&format!("\"result\":\"{}\"", "x".repeat(900_000))))
+    });
+    assert!(ran.totals.traffic.bytes_received > 2_700_000);
+}
+
+#[test]
+fn errors_by_code() {
+    let ran = check(Class::RpcError, |asked| {
+        Reply::body(200, "", &asked.answer("\"error\":{\"code\":-32000,\"message\":\"m\"}"))
+    });
+    assert_eq!(ran.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32000), &3)]);
+}
+
+#[test]
+fn limits_with_their_wait() {
+    let ran = check(Class::Limited, |_| Reply::body(429, "Retry-After: 7\r\n", "slow down"));
+    assert_eq!(ran.totals.retry_after.len(), 3);
+    let seconds = ran.totals.retry_after.max() as f64 / 1e9;
+    assert!((seconds - 7.0).abs() < 0.01, "{seconds}");
+}
+
+#[test]
+fn pages_of_proxies() {
+    let ran = check(Class::Http5xx, |_| Reply::body(500, "", "<html>oops</html>"));
+    assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&500, &3)]);
+    check(Class::Http4xx, |_| Reply::body(403, "", "no"));
+}
+
+#[test]
+fn resets() {
+    check(Class::Reset, |_| Reply::Reset(Vec::new()));
+    check(Class::Reset, |_| Reply::Last(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec()));
+    let ran = check(Class::Reset, |_| Reply::Last(Vec::new()));
+    assert_eq!(ran.totals.traffic.connections, 3);
+}
+
+#[test]
+fn what_is_no_answer() {
+    check(Class::Malformed, |_| Reply::Bytes(b"what?\r\n\r\n".to_vec()));
+    check(Class::Malformed, |_| Reply::body(200, "", "{\"jsonrpc\":\"2.0\""));
+    check(Class::Malformed, |_| Reply::body(200, "Content-Encoding: gzip\r\n", "\x1f\u{8b}"));
+    check(Class::Malformed, |asked| {
+        let mut answer = http(200, "", &asked.answer("\"result\":1"));
+        answer.extend_from_slice(b"garbage");
+        Reply::Bytes(answer)
+    });
+    check(Class::Malformed, |asked| {
+        Reply::body(200, "", &asked.answer(&format!("\"result\":\"{}\"", "x".repeat(2 << 20))))
+    });
+    check(Class::Malformed, |asked| {
+        let field = format!("x: {}\r\n", "y".repeat(100_000));
+        Reply::body(200, &field, &asked.answer("\"result\":1"))
+    });
+}
+
+#[test]
+fn answers_to_other_calls() {
+    check(Class::WrongId, |_| Reply::body(200, "", r#"{"jsonrpc":"2.0","id":999999,"result":1}"#));
+}
+
+#[test]
+fn timeouts_are_counted_at_their_deadline() {
+    let server = Server::new(|_| Reply::Silence);
+    let mut plan = plan(&server, 3);
+    plan.target.timeout = Duration::from_millis(150);
+    let ran = run(plan, &server);
+    ran.check_all(Class::Timeout, 3);
+    let cell = ran.totals.cells.values().next().unwrap();
+    for time in [cell.service.min(), cell.service.max()] {
+        assert!((149_000_000..=151_000_000).contains(&time), "{time}");
+    }
+    assert!(cell.latency.max() < 160_000_000);
+    assert_eq!(ran.totals.traffic.connections, 3);
+}
+
+#[test]
+fn an_answer_past_its_deadline_is_of_no_use() {
+    let server = Server::new(|asked| {
+        let answer = http(200, "", &asked.answer("\"result\":1"));
+        if asked.connection == 0 {
+            Reply::At(asked.at + Duration::from_millis(400), answer)
+        } else {
+            Reply::Bytes(answer)
+        }
+    });
+    let mut plan = plan(&server, 50);
+    plan.target.timeout = Duration::from_millis(200);
+    let ran = run(plan, &server);
+    assert_eq!((ran.count(Class::Timeout), ran.count(Class::Ok)), (1, 49));
+}
+
+#[test]
+fn refused_connections() {
+    let server = Server::new(Request::ok);
+    let plan = plan(&server, 3);
+    let address = server.address;
+    drop(server);
+    let gone = wait_until_refused(address);
+    let ran = run(plan, &gone);
+    ran.check_all(Class::Connect, 3);
+    assert_eq!(ran.totals.traffic.connections_failed, 3);
+    // Two waits between three attempts.
+    assert!(ran.took >= Duration::from_millis(200), "{:?}", ran.took);
+}
+
+/// A stand-in for a server that has gone: nothing listens at its address.
+fn wait_until_refused(address: std::net::SocketAddr) -> Server {
+    while std::net::TcpStream::connect(address).is_ok() {}
+    let mut gone = Server::new(Request::ok);
+    gone.address = address;
+    gone
+}
+
+#[test]
+fn connections_that_hang() {
+    // Nobody accepts, and the queue of those who wait to be accepted is full: SYNs are dropped.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    full.listen(0).unwrap();
+    let mut hanging = Server::new(Request::ok);
+    hanging.address = full.local_addr().unwrap().as_socket().unwrap();
+    let brief = Duration::from_millis(50);
+    let connect = || std::net::TcpStream::connect_timeout(&hanging.address, brief);
+    let filling: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+    assert!(!filling.is_empty());
+    let mut plan = plan(&hanging, 1);
+    plan.target.connect_timeout = Duration::from_millis(100);
+    let ran = run(plan, &hanging);
+    ran.check_all(Class::Connect, 1);
+    let service = ran.totals.cells.values().next().unwrap().service.max();
+    assert!((99_000_000..=101_000_000).contains(&service), "{service}");
+}
+
+#[test]
+fn a_second_address_is_tried() {
+    let server = Server::new(Request::ok);
+    let plan = std::sync::Arc::new(plan(&server, 5));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let engine = super::Engine::start(
+        plan,
+        std::sync::Arc::new(super::facts()),
+        vec![nobody, server.address],
+        Instant::now(),
+    )
+    .unwrap();
+    super::collect(engine).check_all(Class::Ok, 5);
+}
+
+#[test]
+fn stopping_cuts_what_is_under_way() {
+    let server = Server::new(|_| Reply::Silence);
+    let engine = start(plan(&server, 3), &server).unwrap();
+    while server.seen().is_empty() {
+        std::thread::yield_now();
+    }
+    engine.stop();
+    let ran = super::collect(engine);
+    assert!(ran.took < SECOND, "{:?}", ran.took);
+    let iterations = ran.totals.iterations[0];
+    assert_eq!((iterations.begun, iterations.ended, iterations.cut), (1, 0, 1));
+    assert_eq!(ran.totals.count(|_| true), 0);
+}

@@ -1,0 +1,100 @@
+//! Goal: connections are used as often as the plan says, and their ends are counted by who made
+//! them. Method: the server counts them too.
+
+use super::server::{Reply, Request, Server, http};
+use super::{Class, Late, Reuse, SECOND, open, plan, run};
+
+fn check(reuse: Reuse, iterations: u64, connections: usize, closing: bool) {
+    let server = Server::new(Request::ok);
+    let mut plan = plan(&server, iterations);
+    plan.connections.reuse = reuse;
+    let ran = run(plan, &server);
+    ran.check_all(Class::Ok, iterations);
+    assert_eq!(server.connections(), connections);
+    assert_eq!(ran.totals.traffic.connections, connections as u64);
+    assert_eq!(ran.totals.connect_time.len(), connections as u64);
+    assert_eq!(ran.totals.traffic.closed_by_server, 0);
+    let says =
+        server.seen().iter().filter(|asked| asked.head.contains("Connection: close")).count();
+    assert_eq!(says, if closing { iterations as usize } else { 0 });
+}
+
+#[test]
+fn one_connection_for_all() {
+    check(Reuse::Always, 20, 1, false);
+}
+
+#[test]
+fn a_connection_for_each() {
+    check(Reuse::Never, 20, 20, true);
+}
+
+#[test]
+fn a_connection_for_some() {
+    check(Reuse::Requests(3), 20, 7, false);
+}
+
+#[test]
+fn a_connection_that_was_closed_while_idle_is_replaced() {
+    // Closes after each answer without saying so; the pause lets the end arrive.
+    let server = Server::new(|asked| Reply::Last(http(200, "", &asked.answer("\"result\":1"))));
+    let mut plan = plan(&server, 5);
+    plan.scenarios[0].pause = SECOND / 20;
+    let ran = run(plan, &server);
+    ran.check_all(Class::Ok, 5);
+    assert_eq!(ran.totals.traffic.closed_by_server, 5);
+    assert_eq!(ran.totals.traffic.connections, 5);
+}
+
+#[test]
+fn a_server_that_announces_the_end_is_believed() {
+    let server = Server::new(|asked| {
+        let fields = if asked.nth == 1 { "Connection: close\r\n" } else { "" };
+        Reply::body(200, fields, &asked.answer("\"result\":1"))
+    });
+    let ran = run(plan(&server, 10), &server);
+    ran.check_all(Class::Ok, 10);
+    assert_eq!(ran.totals.traffic.connections, 5);
+    assert_eq!(ran.totals.traffic.closed_by_server, 5);
+}
+
+#[test]
+fn no_more_connections_than_needed() {
+    let server = Server::new(Request::ok);
+    let plan = open(plan(&server, 0), 50.0, SECOND, 100, Late::Drop);
+    let ran = run(plan, &server);
+    ran.check_all(Class::Ok, 50);
+    assert!(server.connections() < 5, "{}", server.connections());
+}
+
+#[test]
+fn heads_are_as_the_plan_says() {
+    let server = Server::new(Request::ok);
+    let mut plan = plan(&server, 1);
+    plan.target.headers =
+        vec![("Authorization".into(), "Bearer x".into()), ("content-type".into(), "a/b".into())];
+    let port = server.address.port();
+    run(plan, &server);
+    let head = server.seen()[0].head.clone();
+    let body = server.seen()[0].body.len();
+    let agent = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        head,
+        format!(
+            "POST /rpc HTTP/1.1\r\nHost: localhost:{port}\r\nAccept: application/json\r\n\
+             User-Agent: {agent}\r\nAuthorization: Bearer x\r\ncontent-type: a/b\r\n\
+             Content-Length: {body}\r\n\r\n"
+        )
+    );
+}
+
+#[test]
+fn headers_that_would_break_the_request_are_refused() {
+    let server = Server::new(Request::ok);
+    for (name, value) in [("a b", "x"), ("x", "y\r\nz: 1"), ("Content-Length", "5"), ("", "")] {
+        let mut plan = plan(&server, 1);
+        plan.target.headers = vec![(name.into(), value.into())];
+        let fault = super::start(plan, &server).err().unwrap().to_string();
+        assert!(fault.starts_with(&format!("header {name:?} cannot be sent")), "{fault}");
+    }
+}

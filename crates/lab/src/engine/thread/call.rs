@@ -1,0 +1,255 @@
+//! Calls of one thread, from sending to their class.
+
+use std::time::Duration;
+
+use super::{ANSWER, Doing, EngineThread, Request};
+use crate::engine::Sample;
+use crate::engine::compose::{Asked, Composer};
+use crate::engine::connection::Got;
+use crate::engine::judge::{self, Ending};
+use crate::engine::reader::{Head, Read};
+use crate::plan::Reuse;
+use crate::record::Class;
+
+/// A longer answer is not kept for comparison; with as many samples as may wait this is 64 MB.
+const SAMPLE_BYTES_MAX: usize = 1 << 20;
+
+impl EngineThread {
+    /// Sends the call that a worker is at, on a new connection if it has none.
+    pub(super) fn call(&mut self, worker: u32) {
+        let now = self.clock.read();
+        let at = &self.workers[worker as usize];
+        self.ledger.interval.lateness.saturating_record(now.saturating_sub(at.ready));
+        if at.connection.is_some() {
+            self.transmit(worker);
+        } else {
+            self.dial(worker);
+        }
+    }
+
+    /// Sends the call on the open connection.
+    pub(super) fn transmit(&mut self, worker: u32) {
+        let at = &mut self.workers[worker as usize];
+        let Some(connection) = &mut at.connection else { return };
+        let composed = self.composer.compose(at.request.which, &mut at.methods);
+        (at.request.asked, at.request.calls) = (composed.asked, composed.calls);
+        at.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
+        at.sent = self.clock.read();
+        let traffic = &mut self.ledger.interval.traffic;
+        if connection.send(self.composer.request(), traffic).is_ok() {
+            connection.uses += 1;
+            at.doing = Doing::Awaiting;
+            self.waits.enter(ANSWER, worker, at.sent);
+            self.gauges.in_flight += at.request.calls as u64;
+        } else if connection.uses > 0 {
+            // It was closed while idle, and this came before its event; nothing was answered.
+            traffic.closed_by_server += 1;
+            at.connection = None;
+            self.dial(worker);
+        } else {
+            at.doing = Doing::Awaiting;
+            self.gauges.in_flight += at.request.calls as u64;
+            self.lost(worker);
+        }
+    }
+
+    /// Reads what the connection has, up to the end of an answer. `ending` says that the server has
+    /// closed its side.
+    pub(super) fn receive(&mut self, worker: u32, ending: bool) {
+        let mut input = std::mem::take(&mut self.input);
+        loop {
+            let at = &mut self.workers[worker as usize];
+            let Some(connection) = &mut at.connection else { break };
+            match connection.receive(&mut input, &mut self.ledger.interval.traffic) {
+                Got::Nothing => break,
+                Got::End => {
+                    self.lost(worker);
+                    break;
+                }
+                // Nobody has asked: whatever it is, the connection is of no more use.
+                Got::Bytes { .. } if at.doing != Doing::Awaiting => {
+                    self.close(worker);
+                    break;
+                }
+                Got::Bytes { count, drained } => {
+                    if self.feed(worker, &input[..count], ending) || (drained && !ending) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.input = input;
+    }
+
+    /// Takes bytes of an answer; true once the answer is at its end.
+    fn feed(&mut self, worker: u32, bytes: &[u8], ending: bool) -> bool {
+        let at = &mut self.workers[worker as usize];
+        let request = at.request;
+        let Some(connection) = &mut at.connection else { return true };
+        match connection.reader.feed(bytes, self.answer_bytes_max) {
+            Read::More => return false,
+            Read::Bad(_) => {
+                self.close(worker);
+                let now = self.clock.read();
+                self.fail(worker, Class::Malformed, now);
+            }
+            Read::Whole { head, extra: true, .. } => {
+                self.ledger.answer(head.status, head.retry_after);
+                self.close(worker);
+                let now = self.clock.read();
+                self.fail(worker, Class::Malformed, now);
+            }
+            Read::Whole { head, body, .. } => {
+                let now = self.clock.read();
+                judge_all(&self.composer, request, head, body, &mut self.endings);
+                if let Some(sent) = at.sample.take() {
+                    let ending = self.endings.first().map(|ending| ending.class);
+                    if let Some(sample) = sample(request, ending, sent, body, now) {
+                        // Whoever compares has fallen behind: this one is skipped.
+                        let _skipped = self.samples.try_send(sample);
+                    }
+                }
+                self.ledger.answer(head.status, head.retry_after);
+                self.after_answer(worker, head, ending);
+                self.finish(worker, now);
+            }
+        }
+        true
+    }
+
+    /// Decides whether the connection is used again.
+    fn after_answer(&mut self, worker: u32, head: Head, ending: bool) {
+        let Some(connection) = &mut self.workers[worker as usize].connection else { return };
+        connection.reader.reset();
+        let unsent = !connection.sent_all();
+        let used_up = match self.reuse {
+            Reuse::Always => false,
+            Reuse::Never => true,
+            Reuse::Requests(most) => connection.uses >= most,
+        };
+        if ending {
+            self.ledger.interval.traffic.closed_by_server += u64::from(!used_up);
+            self.close(worker);
+        } else if !head.keep {
+            self.ledger.interval.traffic.closed_by_server += u64::from(!used_up);
+            self.leave(worker);
+        } else if used_up || unsent {
+            self.close(worker);
+        }
+    }
+
+    /// The connection has ended by itself.
+    pub(super) fn lost(&mut self, worker: u32) {
+        self.ledger.interval.traffic.closed_by_server += 1;
+        let at = &mut self.workers[worker as usize];
+        let Some(connection) = at.connection.take() else { return };
+        if at.doing != Doing::Awaiting {
+            return;
+        }
+        let now = self.clock.read();
+        let request = self.workers[worker as usize].request;
+        match connection.reader.at_end() {
+            Some((head, body)) => {
+                judge_all(&self.composer, request, head, body, &mut self.endings);
+                self.ledger.answer(head.status, head.retry_after);
+                self.finish(worker, now);
+            }
+            None => self.fail(worker, Class::Reset, now),
+        }
+    }
+
+    /// Counts all calls of the request as of one class, without an answer.
+    pub(super) fn fail(&mut self, worker: u32, class: Class, at: u64) {
+        let own = &mut self.workers[worker as usize];
+        if own.doing == Doing::Dialing {
+            // Nothing was sent; which calls it would have been is known all the same.
+            let composed = self.composer.compose(own.request.which, &mut own.methods);
+            (own.request.asked, own.request.calls) = (composed.asked, composed.calls);
+            self.gauges.in_flight += own.request.calls as u64;
+        }
+        own.sample = None;
+        self.endings.clear();
+        self.endings.resize(own.request.calls, Ending::of(class));
+        self.finish(worker, at);
+    }
+
+    /// Counts the calls of the request and goes on with the iteration.
+    fn finish(&mut self, worker: u32, at: u64) {
+        self.waits.leave(worker);
+        let own = &mut self.workers[worker as usize];
+        own.doing = Doing::Nothing;
+        let (latency, service) = (at.saturating_sub(own.call_due), at.saturating_sub(own.sent));
+        let mut unconnected = false;
+        for (nth, &ending) in self.endings.iter().enumerate() {
+            let method = match own.request.asked {
+                Asked::Single { method, .. } | Asked::Recorded { method, .. } => method,
+                Asked::Batch { .. } => own.methods.get(nth).copied().unwrap_or_default(),
+            };
+            unconnected |= matches!(ending.class, Class::Connect | Class::Tls);
+            self.ledger.call(own.request.stage, method, ending, latency, service);
+        }
+        self.ledger.interval.traffic.requests += 1;
+        self.gauges.in_flight -= own.request.calls as u64;
+        if own.request.which.step + 1 < self.composer.steps(own.request.which.scenario) {
+            own.request.which.step += 1;
+            (own.call_due, own.ready) = (at, at);
+            self.call(worker);
+        } else {
+            let stage = usize::from(own.request.stage);
+            let took = at.saturating_sub(own.due);
+            self.ledger.interval.iterations[stage].ended += 1;
+            self.ledger.interval.iteration_time.saturating_record(took);
+            self.release(worker, at, unconnected);
+        }
+    }
+}
+
+/// Judges all calls of the request that the answer is for.
+fn judge_all(
+    composer: &Composer,
+    request: Request,
+    head: Head,
+    body: &[u8],
+    endings: &mut Vec<Ending>,
+) {
+    endings.clear();
+    match request.asked {
+        Asked::Single { id, .. } => endings.push(judge::single(head.status, body, id)),
+        Asked::Batch { first, stride } => {
+            endings.resize(request.calls, Ending::of(Class::Malformed));
+            judge::batch(head.status, body, first, stride, endings);
+        }
+        Asked::Recorded { index, .. } => {
+            endings.resize(request.calls, Ending::of(Class::Malformed));
+            match composer.recorded(request.which, index) {
+                Some(asked) if asked.body.trim_ascii_start().starts_with(b"[") => {
+                    judge::recorded_batch(head.status, body, endings);
+                }
+                Some(asked) => endings.fill(judge::recorded(head.status, body, asked)),
+                None => {}
+            }
+        }
+    }
+}
+
+/// A call to be compared, if its answer is one that can be.
+fn sample(
+    request: Request,
+    class: Option<Class>,
+    sent: Vec<u8>,
+    body: &[u8],
+    now: u64,
+) -> Option<Sample> {
+    let method = match request.asked {
+        Asked::Single { method, .. } | Asked::Recorded { method, .. } => method,
+        Asked::Batch { .. } => return None,
+    };
+    let fits = matches!(class?, Class::Ok | Class::RpcError) && body.len() <= SAMPLE_BYTES_MAX;
+    fits.then(|| Sample {
+        at: Duration::from_nanos(now),
+        stage: request.stage,
+        method,
+        request: sent,
+        answer: body.to_vec(),
+    })
+}
