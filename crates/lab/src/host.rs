@@ -196,7 +196,7 @@ fn since(origin: Instant, now: Instant) -> f64 {
 }
 
 /// Whether an address is one of this host's: a socket can be bound to it.
-fn is_local(address: SocketAddr) -> bool {
+pub(crate) fn is_local(address: SocketAddr) -> bool {
     address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 

@@ -13,6 +13,10 @@ pub mod recorder;
 
 pub mod target;
 
+mod fingerprint;
+
+mod reference;
+
 pub mod chain;
 
 pub mod rules;

@@ -19,6 +19,10 @@ pub mod validity;
 
 pub mod verdict;
 
+pub mod equal;
+
+pub mod calendar;
+
 #[cfg(test)]
 pub(crate) mod samples;
 

@@ -3,12 +3,184 @@
 //! It decides nothing itself: what is sent when is the engine's, what numbers mean is the rules'.
 //! Whoever shows or writes something gets [`Progress`] each second and [`Finished`] at the end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod told;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::engine::{Engine, EngineFault, Next};
+use crate::fingerprint;
+use crate::host::thin::{self, Kept};
+use crate::host::{HostFault, Watcher};
 use crate::plan::Plan;
 use crate::record::Totals;
+use crate::recorder::{Closed, Recorder};
+use crate::reference::{Answered, Comparison, ReferenceFault};
 use crate::result::{HostSample, RunResult, Second, TargetFacts, ThresholdOutcome};
+use crate::rules::threshold::judge::Judge;
+use crate::rules::verdict::Early;
+use crate::target::{self, TargetFault};
+
+use told::Seen;
+
+/// Time between the start of watching and the first call: what hosts look like without load.
+const BASELINE: Duration = Duration::from_millis(600);
+/// How often the run looks up from waiting for the engine.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Why a run could not begin, or not go on. Whatever the target does once the load has begun is a
+/// result and no fault.
+#[derive(Debug, thiserror::Error)]
+pub enum RunFault {
+    /// The target cannot be loaded.
+    #[error(transparent)]
+    Target(#[from] TargetFault),
+    /// The reference cannot be compared with.
+    #[error(transparent)]
+    Reference(#[from] ReferenceFault),
+    /// Hosts cannot be watched as the plan wants.
+    #[error(transparent)]
+    Host(#[from] HostFault),
+    /// The load cannot be made.
+    #[error(transparent)]
+    Engine(#[from] EngineFault),
+}
+
+/// Does what the plan says and tells what came of it. `see` is called at the end of each second.
+///
+/// # Errors
+/// If the target or the reference is not there or not what the plan needs, or this host cannot make
+/// the load.
+pub fn run(
+    plan: &Arc<Plan>,
+    stop: &Stop,
+    see: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Finished, RunFault> {
+    let probed = target::probe(plan)?;
+    let address = probed.addresses.first().copied();
+    let mut comparison = Comparison::of(plan)?;
+    let fingerprint = fingerprint::read(address);
+
+    let origin = Instant::now() + BASELINE;
+    let started = SystemTime::now() + BASELINE;
+    let watcher = Watcher::start(&plan.watch, address, origin)?;
+    let chain = Arc::new(probed.chain);
+    let engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
+
+    let mut course = Course::new(plan, &probed.facts, watcher);
+    course.follow(&engine, comparison.as_mut(), stop, see);
+    engine.finish()?;
+
+    let head_end = target::head(plan, &probed.facts.family);
+    let compared = comparison.map(Comparison::finish);
+    let Course { recorder, judge, watcher, kept, early, reached, .. } = course;
+    let watched = watcher.finish();
+    let seen = Seen {
+        plan,
+        started,
+        target: TargetFacts { head_end, ..probed.facts },
+        fingerprint,
+        recorded: recorder.finish(),
+        rulings: judge.rulings(),
+        early,
+        end: reached.min(plan.duration()),
+        host: kept.samples(),
+        watched,
+        compared,
+        warnings: probed.warnings,
+    };
+    Ok(seen.tell())
+}
+
+/// What is kept while the load goes on.
+struct Course<'a> {
+    plan: &'a Plan,
+    target: &'a TargetFacts,
+    recorder: Recorder,
+    judge: Judge,
+    watcher: Watcher,
+    kept: Kept,
+    early: Option<Early>,
+    /// How far the engine's threads are.
+    reached: Duration,
+}
+
+impl<'a> Course<'a> {
+    fn new(plan: &'a Plan, target: &'a TargetFacts, watcher: Watcher) -> Course<'a> {
+        Course {
+            plan,
+            target,
+            recorder: Recorder::new(plan),
+            judge: Judge::new(plan),
+            watcher,
+            kept: Kept::new(thin::KEPT_MAX),
+            early: None,
+            reached: Duration::ZERO,
+        }
+    }
+
+    /// Takes what the engine hands over until all its threads have ended.
+    fn follow(
+        &mut self,
+        engine: &Engine,
+        mut comparison: Option<&mut Comparison>,
+        stop: &Stop,
+        see: &mut dyn FnMut(&Progress<'_>),
+    ) {
+        loop {
+            match engine.next(TICK) {
+                Next::Interval(interval) => {
+                    self.reached = self.reached.max(interval.to);
+                    self.recorder.take(&interval);
+                    engine.give_back(interval);
+                }
+                Next::Nothing => {}
+                Next::Ended => break,
+            }
+            while let Ok(sample) = engine.samples().try_recv() {
+                if let Some(comparison) = comparison.as_mut() {
+                    let (method, request) = (usize::from(sample.method), sample.request);
+                    comparison.offer(Answered { method, request, answer: sample.answer });
+                }
+            }
+            while let Some(closed) = self.recorder.close() {
+                if self.second(closed, see) && self.early.is_none() {
+                    self.early = Some(Early::Aborted(self.reached.as_secs_f64()));
+                    engine.stop();
+                }
+            }
+            if stop.asked() && self.early.is_none() {
+                self.early = Some(Early::Asked(self.reached.as_secs_f64()));
+                engine.stop();
+            }
+        }
+        while let Some(closed) = self.recorder.close_last() {
+            self.second(closed, see);
+        }
+        self.judge.end(self.reached);
+        self.watcher.take().into_iter().for_each(|sample| self.kept.push(sample));
+    }
+
+    /// Judges and shows a second; whether an objective wants the run to end.
+    fn second(&mut self, closed: Closed, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
+        let abort = closed.judged && self.judge.second(closed.from, closed.to, &closed.part);
+        let host = self.watcher.take();
+        host.iter().for_each(|sample| self.kept.push(sample.clone()));
+        see(&Progress {
+            at: closed.to,
+            of: self.plan.duration(),
+            plan: self.plan,
+            target: self.target,
+            second: &closed.second,
+            totals: self.recorder.all(),
+            host: &host,
+            thresholds: &self.judge.outcomes(),
+        });
+        self.recorder.give_back(closed.part);
+        abort
+    }
+}
 
 /// Asks a run to end early, from another thread or from a signal's handler. The run then ends in
 /// order: calls under way are cut, and what was measured is kept and marked as a part.

@@ -4,7 +4,7 @@
 //! A few calls before a run and one after it, one at a time. They are not part of what is measured.
 
 mod chain;
-mod client;
+pub(crate) mod client;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use super::{TargetFault, Why};
 use crate::plan::{Target, Tls};
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 /// Bytes of one answer; a block with all its transactions has a few million.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,61 @@
+//! The machine that asks, as far as two results are comparable only where it is the same. Read once,
+//! before the run; what changes during a run is the host watcher's.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::host::{is_local, own_cpu_limit};
+use crate::result::Fingerprint;
+
+#[cfg(test)]
+mod tests;
+
+/// Reads everything from `/proc` and `/sys`; what is not there is left empty.
+pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
+    let text = |path: &str| std::fs::read_to_string(path).ok();
+    let line = |path: &str| text(path).map(|text| text.trim().to_owned());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Fingerprint {
+        host: line("/proc/sys/kernel/hostname").unwrap_or_default(),
+        cpu: text("/proc/cpuinfo").as_deref().map(cpu_model).unwrap_or_default(),
+        cores,
+        kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        governor: governor(Path::new("/sys/devices/system/cpu")),
+        memory_bytes: text("/proc/meminfo").as_deref().map(memory_bytes).unwrap_or_default(),
+        cpu_limit: own_cpu_limit(),
+        congestion: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+        target_local: target.is_some_and(is_local),
+    }
+}
+
+/// The name of the CPU; ARM's `/proc/cpuinfo` has none, but numbers that stand for one.
+fn cpu_model(cpuinfo: &str) -> String {
+    let value = |key: &str| {
+        let line =
+            cpuinfo.lines().find(|line| line.split(':').next().unwrap_or("").trim() == key)?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let by_numbers = || {
+        let (maker, part) = (value("CPU implementer")?, value("CPU part")?);
+        Some(format!("implementer {maker} part {part}"))
+    };
+    value("model name").or_else(by_numbers).unwrap_or_default()
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
+}
+
+/// The frequency governor; all of them if cores differ.
+fn governor(cpus: &Path) -> Option<String> {
+    let mut found = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(cpus).ok()?.flatten() {
+        let file = entry.path().join("cpufreq/scaling_governor");
+        if let Ok(text) = std::fs::read_to_string(file) {
+            found.insert(text.trim().to_owned());
+        }
+    }
+    (!found.is_empty()).then(|| found.into_iter().collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,236 @@
+//! Compares sampled answers with those of a node that is believed.
+//!
+//! On a thread of its own, one call at a time, so that it costs the load nothing but a little CPU; a
+//! sample that finds it too far behind is counted as skipped. A difference counts only if it is still
+//! there after both have been asked again, because a chain moves between two calls. What "the same"
+//! means is `rules/equal.rs`'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use wire::method::{Bound, FamilyName, Repeat, family};
+
+use crate::plan::{Plan, Reference, Target, Tls};
+use crate::result::{Compared, Difference};
+use crate::rules::equal::{Allowed, difference};
+use crate::target::{Client, TargetFault};
+
+#[cfg(test)]
+mod tests;
+
+/// Samples that wait for the comparison.
+const WAITING_MAX: usize = 256;
+/// Differences that are kept of each method.
+const EXAMPLES_MAX: usize = 5;
+/// Bytes of a request that are kept in an example.
+const REQUEST_BYTES_MAX: usize = 500;
+
+/// A call and the target's answer to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    /// Index into the plan's methods.
+    pub(crate) method: usize,
+    /// Body of the request.
+    pub(crate) request: Vec<u8>,
+    /// Body of the answer.
+    pub(crate) answer: Vec<u8>,
+}
+
+/// The thread that compares, and the way to it.
+pub(crate) struct Comparison {
+    samples: Option<SyncSender<Answered>>,
+    /// By method: whether two nodes must say the same, and asking again does no harm.
+    comparable: Vec<bool>,
+    skipped: u64,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Compared>>,
+}
+
+/// Why answers cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceFault {
+    /// The reference cannot be asked.
+    #[error("the reference: {0}")]
+    Target(#[from] TargetFault),
+    /// The thread could not be started.
+    #[error("cannot start the thread that compares answers: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Comparison {
+    /// Starts to compare, if the plan names a reference.
+    ///
+    /// # Errors
+    /// As for [`Comparison::start`].
+    pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
+        let Some(reference) = &plan.reference else { return Ok(None) };
+        let believed = believed(reference, &plan.target);
+        Comparison::start(plan, reference, &believed).map(Some)
+    }
+
+    /// Starts to compare with the reference, which `believed` says how to reach.
+    ///
+    /// # Errors
+    /// If the reference does not answer a first call in JSON-RPC.
+    pub(crate) fn start(
+        plan: &Plan,
+        reference: &Reference,
+        believed: &Target,
+    ) -> Result<Comparison, ReferenceFault> {
+        let tls = Tls { ca: plan.connections.tls.ca.clone(), ..Tls::default() };
+        let other = Client::new(believed, &tls)?;
+        other.call("web3_clientVersion", "[]")?;
+        let mut comparer = Comparer {
+            target: Client::new(&plan.target, &plan.connections.tls)?,
+            reference: other,
+            allowed: Allowed {
+                ignore: reference.ignore.clone(),
+                tolerance: reference.tolerance,
+                sets: reference.sets.clone(),
+            },
+            methods: plan.methods.clone(),
+            counts: BTreeMap::new(),
+            compared: Compared { reference: believed.shown.clone(), ..Compared::default() },
+        };
+        let (samples, waiting) = sync_channel(WAITING_MAX);
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = std::thread::Builder::new().name("reference".to_owned());
+        let thread =
+            thread.spawn(move || comparer.run(&waiting, &ended)).map_err(ReferenceFault::Thread)?;
+        let comparable = plan.methods.iter().map(|name| comparable(name)).collect();
+        Ok(Comparison {
+            samples: Some(samples),
+            comparable,
+            skipped: 0,
+            over,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands over a sample, or counts it as skipped if too many wait. Calls that must not be sent
+    /// again, or that every node answers in its own way, are left out.
+    pub(crate) fn offer(&mut self, sample: Answered) {
+        let Some(samples) = &self.samples else { return };
+        if !self.comparable.get(sample.method).copied().unwrap_or_default() {
+            return;
+        }
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = samples.try_send(sample)
+        {
+            self.skipped += 1;
+        }
+    }
+
+    /// Ends after the call that is under way; what still waits is skipped.
+    pub(crate) fn finish(mut self) -> Compared {
+        self.over.store(true, Ordering::Relaxed);
+        self.samples = None;
+        let joined = self.thread.take().and_then(|thread| thread.join().ok());
+        let mut compared = joined.unwrap_or_default();
+        compared.skipped += self.skipped;
+        compared
+    }
+}
+
+/// The reference as a target: reached with the timeouts of `like`, and without its headers, which are
+/// no business of another node.
+fn believed(reference: &Reference, like: &Target) -> Target {
+    let uri: ureq::http::Uri = reference.url.parse().unwrap_or_default();
+    let tls = uri.scheme_str() == Some("https");
+    let host = uri.host().unwrap_or_default().to_owned();
+    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    Target {
+        url: reference.url.clone(),
+        shown: format!("{}://{host}:{port}", if tls { "https" } else { "http" }),
+        tls,
+        host,
+        port,
+        path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        headers: Vec::new(),
+        ..like.clone()
+    }
+}
+
+/// Whether a method's answers can be compared: it is known, harmless to repeat, and about the chain.
+fn comparable(method: &str) -> bool {
+    let rows = FamilyName::ALL.into_iter().filter_map(|name| family(name).method(method));
+    rows.into_iter().any(|row| {
+        row.repeat == Repeat::Safe && !matches!(row.bound, Bound::Mempool | Bound::Never)
+    })
+}
+
+struct Comparer {
+    target: Client,
+    reference: Client,
+    allowed: Allowed,
+    methods: Vec<Box<str>>,
+    /// By method: compared and wrong.
+    counts: BTreeMap<usize, (u64, u64)>,
+    compared: Compared,
+}
+
+impl Comparer {
+    fn run(&mut self, samples: &Receiver<Answered>, over: &AtomicBool) -> Compared {
+        while let Ok(sample) = samples.recv() {
+            if over.load(Ordering::Relaxed) {
+                self.compared.skipped += 1;
+            } else {
+                self.compare(&sample);
+            }
+        }
+        let name = |method: usize| self.methods.get(method).map(|name| name.to_string());
+        let rows = self
+            .counts
+            .iter()
+            .map(|(&method, &(calls, wrong))| (name(method).unwrap_or_default(), calls, wrong));
+        self.compared.methods = rows.collect();
+        std::mem::take(&mut self.compared)
+    }
+
+    fn compare(&mut self, sample: &Answered) {
+        let Some(believed) = self.ask_reference(&sample.request) else {
+            self.compared.unanswered += 1;
+            return;
+        };
+        let mut found = difference(&sample.answer, &believed, &self.allowed);
+        if found.is_some() {
+            let target = self.target.post(&sample.request);
+            let (Ok((_, target)), Some(believed)) = (target, self.ask_reference(&sample.request))
+            else {
+                self.compared.unanswered += 1;
+                return;
+            };
+            found = difference(&target, &believed, &self.allowed);
+            self.compared.moved += u64::from(found.is_none());
+        }
+        self.compared.compared += 1;
+        let count = self.counts.entry(sample.method).or_default();
+        count.0 += 1;
+        let Some(found) = found else { return };
+        count.1 += 1;
+        self.compared.wrong += 1;
+        if count.1 <= EXAMPLES_MAX as u64 {
+            let request = &sample.request[..sample.request.len().min(REQUEST_BYTES_MAX)];
+            self.compared.examples.push(Difference {
+                method: self
+                    .methods
+                    .get(sample.method)
+                    .map_or_else(String::new, ToString::to_string),
+                request: String::from_utf8_lossy(request).into_owned(),
+                pointer: found.pointer,
+                target: found.one,
+                reference: found.other,
+            });
+        }
+    }
+
+    /// The reference's answer, if it is one.
+    fn ask_reference(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let (status, body) = self.reference.post(request).ok()?;
+        let answered = status != 429 && wire::answer::read_answer(&body, 128).is_ok();
+        answered.then_some(body)
+    }
+}

@@ -1,0 +1,130 @@
+//! Planted wrong answers are found, a chain that moves is not called wrong, and a slow reference
+//! holds up nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Answered, Comparison};
+use crate::plan::{Plan, Reference};
+use crate::result::Compared;
+use crate::rules::samples;
+use crate::target::client::tests::{Fake, http};
+
+fn answer(result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#)
+}
+
+fn saying(result: impl Fn(&str) -> String + Send + 'static) -> Fake {
+    Fake::saying(move |request| Some(http("200 OK", &answer(&result(request)))))
+}
+
+fn plan(target: &Fake) -> Plan {
+    let mut plan = samples::open(1.0, 1, &["eth_call", "eth_getLogs"]);
+    plan.target = target.target();
+    plan
+}
+
+fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared {
+    let reference = Reference {
+        url: String::new(),
+        share: 1.0,
+        ignore: Vec::new(),
+        tolerance: 0.0,
+        sets: Vec::new(),
+    };
+    let mut comparison = Comparison::start(&plan(target), &reference, &believed.target()).unwrap();
+    for &(method, result) in calls {
+        let request = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec();
+        comparison.offer(Answered { method, request, answer: answer(result).into_bytes() });
+    }
+    // Ends when all have been compared, not after the one under way.
+    comparison.samples = None;
+    let compared = comparison.thread.take().unwrap().join().unwrap();
+    assert_eq!(comparison.finish(), Compared::default(), "nothing is left to join");
+    compared
+}
+
+#[test]
+fn answers_that_stay_different_are_wrong_and_the_first_few_are_kept() {
+    let target = saying(|_| "{\"a\":1}".to_owned());
+    let believed = saying(|_| "{\"a\":2}".to_owned());
+    let mut calls = vec![(1, "{\"a\":2}")];
+    calls.extend([(0, "{\"a\":1}"); 8]);
+    let told = compare(&target, &believed, &calls);
+    assert_eq!((told.compared, told.wrong, told.moved), (9, 8, 0));
+    assert_eq!(told.methods, [("eth_call".to_owned(), 8, 8), ("eth_getLogs".to_owned(), 1, 0)]);
+    assert_eq!(told.examples.len(), 5);
+    let first = &told.examples[0];
+    assert_eq!(
+        (first.pointer.as_str(), first.target.as_str(), first.reference.as_str()),
+        ("/a", "1", "2")
+    );
+    assert!(first.request.contains("eth_call"));
+}
+
+#[test]
+fn a_chain_that_moved_between_two_calls_is_not_wrong() {
+    let target = saying(|_| "\"0x2\"".to_owned());
+    let believed = saying(|_| "\"0x2\"".to_owned());
+    let told = compare(&target, &believed, &[(0, "\"0x1\"")]);
+    assert_eq!((told.compared, told.wrong, told.moved), (1, 0, 1));
+}
+
+#[test]
+fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let believed = Fake::saying(move |_| {
+        let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+        Some(if first { http("200 OK", &answer("1")) } else { http("503 Oops", "<html>") })
+    });
+    let told = compare(&saying(|_| "1".to_owned()), &believed, &[(0, "1"), (0, "2")]);
+    assert_eq!((told.compared, told.wrong, told.unanswered), (0, 0, 2));
+}
+
+#[test]
+fn what_waits_at_the_end_is_skipped_and_counted() {
+    let believed = saying(|_| "1".to_owned());
+    let reference = Reference {
+        url: String::new(),
+        share: 1.0,
+        ignore: Vec::new(),
+        tolerance: 0.0,
+        sets: Vec::new(),
+    };
+    let target = saying(|_| "1".to_owned());
+    let mut comparison = Comparison::start(&plan(&target), &reference, &believed.target()).unwrap();
+    for _ in 0..2_000 {
+        let request = br#"{"method":"eth_call"}"#.to_vec();
+        comparison.offer(Answered { method: 0, request, answer: answer("1").into_bytes() });
+    }
+    let told = comparison.finish();
+    assert_eq!(told.compared + told.skipped + told.unanswered, 2_000);
+    assert!(told.skipped > 0);
+}
+
+#[test]
+fn a_reference_that_is_no_node_is_refused_before_the_run() {
+    let believed = Fake::saying(|_| Some(http("200 OK", "<html>")));
+    let reference = Reference {
+        url: String::new(),
+        share: 1.0,
+        ignore: Vec::new(),
+        tolerance: 0.0,
+        sets: Vec::new(),
+    };
+    let target = saying(|_| "1".to_owned());
+    let fault = Comparison::start(&plan(&target), &reference, &believed.target()).err().unwrap();
+    assert!(
+        fault.to_string().starts_with("the reference: http://target/: it is no JSON-RPC server")
+    );
+}
+
+#[test]
+fn writes_and_what_nodes_say_of_themselves_are_not_compared() {
+    for method in ["eth_sendRawTransaction", "web3_clientVersion", "unknown_method"] {
+        assert!(!super::comparable(method), "{method}");
+    }
+    for method in ["eth_getBalance", "eth_getLogs", "eth_blockNumber", "hmyv2_getBlockByNumber"] {
+        assert!(super::comparable(method), "{method}");
+    }
+}

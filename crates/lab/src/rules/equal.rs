@@ -1,0 +1,313 @@
+//! Whether two JSON-RPC answers say the same: canonical comparison, with what a plan allows.
+//!
+//! Order of members and white space mean nothing; numbers are compared by value and exactly, whatever
+//! their size and however they are written. Of errors only the codes are compared, because every
+//! client words them in its own way. Pointers (RFC 6901) count from the result; `*` stands for any
+//! index or name.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use wire::answer::{Outcome, read_answer};
+
+#[cfg(test)]
+mod tests;
+
+/// Nested arrays and objects that are looked into; deeper ones are compared as they are written.
+const DEPTH_MAX: usize = 100;
+/// Bytes of a value that are shown.
+const SHOWN_BYTES: usize = 120;
+/// Elements up to which arrays without order are matched with a tolerance, which takes the square of
+/// their number; longer ones are compared by canonical text.
+const MATCHED_MAX: usize = 256;
+
+/// What a plan allows to differ.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allowed {
+    /// Pointers of what is left out.
+    pub ignore: Vec<String>,
+    /// Relative difference up to which two numbers are equal, JSON numbers and hexadecimal
+    /// quantities.
+    pub tolerance: f64,
+    /// Pointers of arrays without order.
+    pub sets: Vec<String>,
+}
+
+/// The first value that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differs {
+    /// Where, from the result; empty for the whole of it.
+    pub pointer: String,
+    /// One value there, cut if long.
+    pub one: String,
+    /// The other.
+    pub other: String,
+}
+
+/// Compares two bodies that hold an answer each; the first difference, if there is one.
+pub fn difference(one: &[u8], other: &[u8], allowed: &Allowed) -> Option<Differs> {
+    let read = |body| read_answer(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
+    match (read(one), read(other)) {
+        (Ok(Outcome::Result(one)), Ok(Outcome::Result(other))) => {
+            values(text(one), text(other), "", 0, allowed)
+        }
+        (Ok(Outcome::Error { code, .. }), Ok(Outcome::Error { code: other, .. })) => {
+            (code != other).then(|| differs("", &code.to_string(), &other.to_string()))
+        }
+        (one_read, other_read) => {
+            let same = one_read == other_read;
+            (!same).then(|| differs("", &lossy(one), &lossy(other)))
+        }
+    }
+}
+
+/// Answers are validated as UTF-8 when they are read.
+fn text(raw: &[u8]) -> &str {
+    std::str::from_utf8(raw).unwrap_or_default()
+}
+
+fn lossy(raw: &[u8]) -> String {
+    String::from_utf8_lossy(raw).into_owned()
+}
+
+fn differs(pointer: &str, one: &str, other: &str) -> Differs {
+    Differs { pointer: pointer.to_owned(), one: cut(one), other: cut(other) }
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= SHOWN_BYTES {
+        return text.to_owned();
+    }
+    let end = (0..=SHOWN_BYTES).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    format!("{}… ({} bytes)", &text[..end], text.len())
+}
+
+fn values(
+    one: &str,
+    other: &str,
+    pointer: &str,
+    depth: usize,
+    allowed: &Allowed,
+) -> Option<Differs> {
+    let (one, other) = (one.trim(), other.trim());
+    if one == other || matches(&allowed.ignore, pointer) {
+        return None;
+    }
+    let kinds = (kind(one), kind(other));
+    match kinds {
+        ('{', '{') if depth < DEPTH_MAX => objects(one, other, pointer, depth, allowed),
+        ('[', '[') if depth < DEPTH_MAX => arrays(one, other, pointer, depth, allowed),
+        ('"', '"') => {
+            let (a, b) = (string(one), string(other));
+            let same = a == b || quantities(&a, &b, allowed.tolerance);
+            (!same).then(|| differs(pointer, one, other))
+        }
+        ('0', '0') => {
+            (!numbers(one, other, allowed.tolerance)).then(|| differs(pointer, one, other))
+        }
+        _ => Some(differs(pointer, one, other)),
+    }
+}
+
+/// The first character of a value, `0` for all numbers.
+fn kind(value: &str) -> char {
+    match value.as_bytes().first() {
+        Some(b'-' | b'0'..=b'9') => '0',
+        Some(byte) => char::from(*byte),
+        None => ' ',
+    }
+}
+
+fn string(raw: &str) -> String {
+    serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
+}
+
+type Members<'a> = BTreeMap<String, &'a RawValue>;
+
+fn objects(
+    one: &str,
+    other: &str,
+    pointer: &str,
+    depth: usize,
+    allowed: &Allowed,
+) -> Option<Differs> {
+    let read = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
+    let (Some(a), Some(b)) = (read(one), read(other)) else {
+        return Some(differs(pointer, one, other));
+    };
+    let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    for name in names {
+        let place = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let shown = |value: Option<&&RawValue>| {
+            value.map_or_else(|| "nothing".to_owned(), |value| value.get().to_owned())
+        };
+        match (a.get(name), b.get(name)) {
+            (Some(a), Some(b)) => {
+                let found = values(a.get(), b.get(), &place, depth + 1, allowed);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            (a, b) if !matches(&allowed.ignore, &place) => {
+                return Some(differs(&place, &shown(a), &shown(b)));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn arrays(
+    one: &str,
+    other: &str,
+    pointer: &str,
+    depth: usize,
+    allowed: &Allowed,
+) -> Option<Differs> {
+    let read = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
+    let (Some(a), Some(b)) = (read(one), read(other)) else {
+        return Some(differs(pointer, one, other));
+    };
+    if a.len() != b.len() {
+        let count = |values: &[&RawValue]| format!("{} elements", values.len());
+        return Some(differs(pointer, &count(&a), &count(&b)));
+    }
+    if matches(&allowed.sets, pointer) {
+        return set(&a, &b, pointer, depth, allowed);
+    }
+    a.iter().zip(&b).enumerate().find_map(|(index, (a, b))| {
+        values(a.get(), b.get(), &format!("{pointer}/{index}"), depth + 1, allowed)
+    })
+}
+
+/// Whether every element of one has its like in the other.
+fn set(
+    a: &[&RawValue],
+    b: &[&RawValue],
+    pointer: &str,
+    depth: usize,
+    allowed: &Allowed,
+) -> Option<Differs> {
+    let place = |index: usize| format!("{pointer}/{index}");
+    if a.len() > MATCHED_MAX {
+        let sorted = |values: &[&RawValue]| {
+            let mut texts: Vec<String> = values.iter().map(|v| canonical(v.get(), depth)).collect();
+            texts.sort_unstable();
+            texts
+        };
+        let (a, b) = (sorted(a), sorted(b));
+        let first = a.iter().zip(&b).position(|(a, b)| a != b)?;
+        return Some(differs(pointer, &a[first], &b[first]));
+    }
+    let mut free: Vec<&RawValue> = b.to_vec();
+    for (index, value) in a.iter().enumerate() {
+        let like = |other: &&RawValue| {
+            values(value.get(), other.get(), &place(index), depth + 1, allowed).is_none()
+        };
+        match free.iter().position(like) {
+            Some(found) => _ = free.swap_remove(found),
+            None => return Some(differs(&place(index), value.get(), "nothing like it")),
+        }
+    }
+    None
+}
+
+/// A value written in one way: sorted members, no white space, numbers by value.
+fn canonical(raw: &str, depth: usize) -> String {
+    let raw = raw.trim();
+    match kind(raw) {
+        '{' if depth < DEPTH_MAX => match serde_json::from_str::<Members<'_>>(raw) {
+            Ok(members) => {
+                let parts: Vec<_> = members
+                    .iter()
+                    .map(|(name, value)| format!("{name:?}:{}", canonical(value.get(), depth + 1)))
+                    .collect();
+                format!("{{{}}}", parts.join(","))
+            }
+            Err(_) => raw.to_owned(),
+        },
+        '[' if depth < DEPTH_MAX => match serde_json::from_str::<Vec<&RawValue>>(raw) {
+            Ok(values) => {
+                let parts: Vec<_> =
+                    values.iter().map(|value| canonical(value.get(), depth + 1)).collect();
+                format!("[{}]", parts.join(","))
+            }
+            Err(_) => raw.to_owned(),
+        },
+        '"' => format!("{:?}", string(raw)),
+        '0' => exact(raw).map_or_else(|| raw.to_owned(), |number| format!("{number:?}")),
+        _ => raw.to_owned(),
+    }
+}
+
+/// A decimal number by value: sign, digits without zeros around them, and the power of ten of the
+/// last digit.
+#[derive(Debug, PartialEq, Eq)]
+struct Exact {
+    negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+fn exact(raw: &str) -> Option<Exact> {
+    let (negative, rest) = match raw.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, raw),
+    };
+    let (mantissa, power) = match rest.split_once(['e', 'E']) {
+        Some((mantissa, power)) => (mantissa, power.parse::<i64>().ok()?),
+        None => (rest, 0),
+    };
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{part}");
+    let trimmed = all.trim_end_matches('0');
+    let zeros = i64::try_from(all.len() - trimmed.len()).ok()?;
+    let digits = trimmed.trim_start_matches('0').to_owned();
+    if digits.is_empty() {
+        return Some(Exact { negative: false, digits, exponent: 0 });
+    }
+    let exponent = power.checked_sub(i64::try_from(part.len()).ok()?)?.checked_add(zeros)?;
+    Some(Exact { negative, digits, exponent })
+}
+
+fn numbers(one: &str, other: &str, tolerance: f64) -> bool {
+    let same = match (exact(one), exact(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    };
+    let near = || match (one.parse(), other.parse()) {
+        (Ok(one), Ok(other)) => within(one, other, tolerance),
+        _ => false,
+    };
+    same || near()
+}
+
+/// Whether two texts are hexadecimal quantities within the tolerance.
+fn quantities(one: &str, other: &str, tolerance: f64) -> bool {
+    let read = |text: &str| {
+        let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;
+        Some(u128::from_str_radix(digits, 16).ok()? as f64)
+    };
+    match (read(one), read(other)) {
+        (Some(one), Some(other)) if tolerance > 0.0 => within(one, other, tolerance),
+        _ => false,
+    }
+}
+
+fn within(one: f64, other: f64, tolerance: f64) -> bool {
+    tolerance > 0.0 && (one - other).abs() <= tolerance * one.abs().max(other.abs())
+}
+
+/// Whether one of the patterns is this pointer.
+fn matches(patterns: &[String], pointer: &str) -> bool {
+    patterns.iter().any(|pattern| {
+        let (mut parts, mut wanted) = (pointer.split('/'), pattern.split('/'));
+        loop {
+            match (parts.next(), wanted.next()) {
+                (None, None) => return true,
+                (Some(part), Some(pattern)) if pattern == "*" || part == pattern => {}
+                _ => return false,
+            }
+        }
+    })
+}

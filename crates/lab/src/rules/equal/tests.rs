@@ -1,0 +1,109 @@
+//! Answers that say the same in different ways are equal, and a planted difference is found where it
+//! is.
+
+use super::{Allowed, Differs, difference};
+
+fn of(one: &str, other: &str, allowed: &Allowed) -> Option<Differs> {
+    let answer =
+        |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+    difference(answer("1", one).as_bytes(), answer("\"other\"", other).as_bytes(), allowed)
+}
+
+fn same(one: &str, other: &str) -> bool {
+    of(one, other, &Allowed::default()).is_none()
+}
+
+fn pointer(one: &str, other: &str) -> String {
+    of(one, other, &Allowed::default()).unwrap().pointer
+}
+
+#[test]
+fn order_of_members_white_space_and_escapes_mean_nothing() {
+    assert!(same(r#"{"a":1,"b":[1,2]}"#, r#"{ "b" : [ 1, 2 ], "a" : 1 }"#));
+    assert!(same(r#""\u0061b""#, r#""ab""#));
+    assert!(same("null", " null "));
+}
+
+#[test]
+fn numbers_are_compared_by_value_and_exactly() {
+    for (one, other) in
+        [("1", "1.0"), ("100", "1e2"), ("-0", "0"), ("0.10", "1E-1"), ("12e-1", "1.2")]
+    {
+        assert!(same(one, other), "{one} {other}");
+    }
+    // They differ beyond what a double holds.
+    assert!(!same("1000000000000000000000000000001", "1000000000000000000000000000002"));
+    assert!(!same("9007199254740993", "9007199254740992"));
+    assert!(!same("1", "-1") && !same("1", "10") && !same("1e400", "1e401"));
+}
+
+#[test]
+fn the_first_difference_is_found_where_it_is() {
+    assert_eq!(pointer(r#"{"a":{"b":[1,2]}}"#, r#"{"a":{"b":[1,3]}}"#), "/a/b/1");
+    assert_eq!(pointer("[1]", "[1,2]"), "");
+    assert_eq!(pointer(r#"{"a":1}"#, r#"{"a":1,"b/c":2}"#), "/b~1c");
+    assert_eq!(pointer(r#""1""#, "1"), "", "a text is no number");
+    let found = of("null", r#"{"x":1}"#, &Allowed::default()).unwrap();
+    assert_eq!((found.one.as_str(), found.other.as_str()), ("null", r#"{"x":1}"#));
+}
+
+#[test]
+fn pointers_are_ignored_with_wildcards() {
+    let ignore = |pointer: &str| Allowed { ignore: vec![pointer.to_owned()], ..Allowed::default() };
+    let (one, other) = (r#"[{"a":1,"t":5},{"a":2,"t":6}]"#, r#"[{"a":1},{"a":2,"t":7}]"#);
+    assert_eq!(of(one, other, &ignore("/*/t")), None);
+    assert_eq!(of(one, other, &ignore("/0/t")).unwrap().pointer, "/1/t");
+    assert!(of(one, other, &ignore("/t")).is_some());
+    assert_eq!(of(one, other, &ignore("")), None, "the whole");
+}
+
+#[test]
+fn a_tolerance_holds_for_numbers_and_quantities_only() {
+    let near = Allowed { tolerance: 0.01, ..Allowed::default() };
+    assert_eq!(of("1000", "1009", &near), None);
+    assert!(of("1000", "1020", &near).is_some());
+    assert_eq!(of(r#""0x3e8""#, r#""0x3f1""#, &near), None);
+    assert!(of(r#""0x3e8""#, r#""0x3fc""#, &near).is_some());
+    assert!(of(r#""1000""#, r#""1001""#, &near).is_some(), "text that is no quantity");
+    let hash = |last: char| format!(r#""0x{}{last}""#, "ab".repeat(31));
+    assert!(of(&hash('1'), &hash('2'), &near).is_some(), "a hash is no quantity");
+}
+
+#[test]
+fn sets_have_no_order_but_the_same_elements() {
+    let sets = Allowed { sets: vec!["/x".to_owned()], ..Allowed::default() };
+    assert_eq!(of(r#"{"x":[1,{"a":1,"b":2},3]}"#, r#"{"x":[3,1,{"b":2,"a":1}]}"#, &sets), None);
+    assert!(of(r#"{"x":[1,1,2]}"#, r#"{"x":[1,2,2]}"#, &sets).is_some(), "elements count");
+    assert!(of(r#"{"y":[1,2]}"#, r#"{"y":[2,1]}"#, &sets).is_some());
+    let long = |first: u64| {
+        let list: Vec<String> =
+            (0..2_000).map(|n| format!(r#"{{"n":{}}}"#, n * 7 % 2_000 + first)).collect();
+        format!(r#"{{"x":[{}]}}"#, list.join(","))
+    };
+    let sorted: Vec<String> = (0..2_000).map(|n| format!(r#"{{ "n": {n}.0 }}"#)).collect();
+    assert_eq!(of(&long(0), &format!(r#"{{"x":[{}]}}"#, sorted.join(",")), &sets), None);
+    assert!(of(&long(0), &long(1), &sets).is_some());
+}
+
+#[test]
+fn of_errors_only_codes_count_and_an_error_is_no_result() {
+    let error = |code: i64, message: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{message}"}}}}"#)
+    };
+    let result = br#"{"jsonrpc":"2.0","id":1,"result":null}"#.to_vec();
+    let compare = |one: &[u8], other: &[u8]| difference(one, other, &Allowed::default());
+    assert_eq!(compare(error(-32_000, "a").as_bytes(), error(-32_000, "b").as_bytes()), None);
+    assert!(compare(error(-32_000, "a").as_bytes(), error(-32_601, "a").as_bytes()).is_some());
+    assert!(compare(error(-32_000, "a").as_bytes(), &result).is_some());
+    assert!(compare(b"<html>", &result).is_some());
+}
+
+#[test]
+fn depth_and_length_are_bounded() {
+    let deep = |leaf: &str| format!("{}{leaf}{}", "[".repeat(120), "]".repeat(120));
+    assert!(same(&deep("1"), &deep("1")));
+    assert!(!same(&deep("1"), &deep("2")));
+    let long = "ä".repeat(5_000);
+    let found = of(&format!("\"{long}\""), "1", &Allowed::default()).unwrap();
+    assert!(found.one.len() < 200 && found.one.ends_with("(10002 bytes)"), "{}", found.one);
+}

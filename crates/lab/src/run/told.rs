@@ -1,0 +1,128 @@
+//! The end of a run: from what was counted and watched to the result, by way of the rules.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+
+use super::Finished;
+use crate::plan::{HttpVersion, Plan, Reuse};
+use crate::recorder::Recorded;
+use crate::result::{
+    Compared, Fingerprint, HostFacts, HostSample, PlanFacts, RunResult, SCHEMA, Second, TargetFacts,
+};
+use crate::rules::knee::{self, Knee};
+use crate::rules::threshold::judge::Ruling;
+use crate::rules::verdict::{self, Early, Evidence};
+use crate::rules::{calendar, rows, validity};
+
+/// All that is known when the load is over.
+pub(super) struct Seen<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) started: SystemTime,
+    pub(super) target: TargetFacts,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) recorded: Recorded,
+    pub(super) rulings: Vec<Ruling>,
+    pub(super) early: Option<Early>,
+    /// When load ended, the time for calls under way left out.
+    pub(super) end: Duration,
+    pub(super) host: Vec<HostSample>,
+    pub(super) watched: HostFacts,
+    pub(super) compared: Option<Compared>,
+    /// What was noticed before the run.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Seen<'_> {
+    /// Puts the result together and judges it.
+    pub(super) fn tell(self) -> Finished {
+        let Recorded { all, judged, series } = self.recorded;
+        let plan = self.plan;
+        let warmup = plan.warmup.as_secs_f64();
+        let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
+        let (overall, methods) = rows::methods(plan, &judged, seconds);
+        let judged_seconds = after(&series, warmup);
+        let doubts = validity::doubts(validity::Seen {
+            plan,
+            all: &all,
+            judged: &judged,
+            seconds: judged_seconds,
+            end: self.end,
+        });
+        let knees = knees(plan, &series);
+        let (verdict, doubted) = verdict::verdict(Evidence {
+            plan,
+            rulings: &self.rulings,
+            doubts: &doubts,
+            overall: &overall,
+            methods: &methods,
+            knees: &knees,
+            compared: self.compared.as_ref(),
+            early: self.early,
+        });
+        let mut watched = self.watched;
+        watched.per_request(all.traffic.requests);
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let result = RunResult {
+            schema: SCHEMA.to_owned(),
+            weir: env!("CARGO_PKG_VERSION").to_owned(),
+            started: calendar::rfc3339(started),
+            started_unix: started,
+            duration: self.end.as_secs_f64(),
+            partial: self.early.is_some(),
+            plan: plan_facts(plan),
+            target: self.target,
+            fingerprint: self.fingerprint,
+            verdict,
+            thresholds: self.rulings.iter().map(|ruling| ruling.outcome.clone()).collect(),
+            warnings: [plan.warnings.clone(), self.warnings, doubted].concat(),
+            overall,
+            methods,
+            stages: rows::stages(plan, &all, self.end),
+            generator: rows::generator(&judged, judged_seconds),
+            wire: rows::wire(&judged),
+            series,
+            host: self.host,
+            watched,
+            bottleneck: None,
+            compared: self.compared,
+        };
+        Finished { result, totals: judged }
+    }
+}
+
+/// Points of the series that begin after the warm-up.
+fn after(series: &[Second], warmup: f64) -> &[Second] {
+    // The point that ends with the warm-up, or holds its end, is the last that is left out.
+    let first = series.partition_point(|second| second.at <= warmup);
+    let split = first > 0 && first < series.len() && series[first - 1].at < warmup;
+    &series[first + usize::from(split)..]
+}
+
+fn knees(plan: &Plan, series: &[Second]) -> Vec<(String, Knee)> {
+    let timeout = plan.target.timeout.as_secs_f64();
+    let of = |method: &str| Some((method.to_owned(), knee::find(series, method, timeout)?));
+    plan.methods.iter().filter_map(|method| of(method)).collect()
+}
+
+fn plan_facts(plan: &Plan) -> PlanFacts {
+    let hash = digest::digest(&digest::SHA256, plan.text.as_bytes());
+    PlanFacts {
+        name: plan.name.clone(),
+        text: plan.text.clone(),
+        hash: hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
+        seed: plan.seed,
+        warmup: plan.warmup.as_secs_f64(),
+        threads: plan.threads,
+        http: match plan.connections.http {
+            HttpVersion::Http1 => "1.1",
+            HttpVersion::Http2 => "2",
+        }
+        .to_owned(),
+        connections: match plan.connections.reuse {
+            Reuse::Always => "reuse".to_owned(),
+            Reuse::Never => "close".to_owned(),
+            Reuse::Requests(count) => count.to_string(),
+        },
+    }
+}
