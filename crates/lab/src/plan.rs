@@ -4,12 +4,123 @@
 //! Nothing is optional where a default exists. The first stage, what was written and where, is
 //! `plan/file.rs`, which alone knows the written form; the step from the first to the second is
 //! `plan/checked.rs`. Nothing here opens a socket or reads a clock.
+//!
+//! [`read`] takes a file's text, [`line::Line`] the options of a command line, and both take the
+//! same way: options are written down as a plan's text first, so that every run can be repeated from
+//! the text that its result keeps.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use wire::method::FamilyName;
 
+use self::fault::{Faults, Report};
 use crate::rules::threshold::Threshold;
+
+pub mod fault;
+pub mod line;
+pub mod planned;
+pub mod reference;
+pub mod shipped;
+pub mod summary;
+
+mod checked;
+mod field;
+mod file;
+mod formula;
+mod kind;
+mod mask;
+pub(crate) mod nearest;
+mod params;
+mod requests;
+mod url;
+
+#[cfg(test)]
+mod tests;
+
+/// Reads a plan. `name` is the file's name as faults show it, and files that the plan names are
+/// looked for in its folder; `variables` replace the plan's own of the same name.
+///
+/// # Errors
+/// Every fault of the plan at once, each with its place and what is allowed.
+pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan, Faults> {
+    let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+    let world = World::real(folder);
+    read_in(&world, Report::of_file(name, text), name, variables)
+}
+
+fn read_in(
+    world: &World<'_>,
+    mut report: Report<'_>,
+    name: &str,
+    variables: &[(String, f64)],
+) -> Result<Plan, Faults> {
+    let written = file::read(&mut report, variables, world.environment);
+    let plan = written.and_then(|written| checked::check(&written, name, world, &mut report));
+    match plan {
+        Some(plan) if !report.has_faults() => Ok(plan),
+        _ => Err(report.finish()),
+    }
+}
+
+/// Whether a text is meant as a plan, and not as a gateway's configuration: it has a `[target]` or a
+/// `[[scenario]]`.
+pub fn is_plan(text: &str) -> bool {
+    file::is_plan(text)
+}
+
+/// What a plan may look at outside of its text, once, while it is read.
+struct World<'a> {
+    /// Where relative file names begin.
+    folder: PathBuf,
+    /// The environment.
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether there are files at all.
+    files: bool,
+}
+
+impl World<'_> {
+    fn real(folder: &Path) -> World<'static> {
+        World {
+            folder: folder.to_owned(),
+            environment: &|name| std::env::var(name).ok(),
+            files: true,
+        }
+    }
+
+    /// Without files and environment.
+    fn closed() -> World<'static> {
+        World { folder: PathBuf::new(), environment: &|_| None, files: false }
+    }
+
+    /// The bytes of a file, or of standard input for `-`.
+    fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+        use std::io::Read;
+        if !self.files {
+            return Err("no file can be named here".to_owned());
+        }
+        let path = self.folder.join(name);
+        let source: Box<dyn Read> = match name {
+            "-" => Box::new(std::io::stdin().lock()),
+            _ => Box::new(
+                std::fs::File::open(&path)
+                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
+            ),
+        };
+        let mut bytes = Vec::new();
+        let read = source.take(bytes_max as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if bytes.len() > bytes_max {
+            return Err(format!("{} is larger than {bytes_max} bytes", path.display()));
+        }
+        Ok(bytes)
+    }
+
+    fn text(&self, name: &str, bytes_max: usize) -> Result<String, String> {
+        let bytes = self.bytes(name, bytes_max)?;
+        String::from_utf8(bytes).map_err(|_| format!("{name} is not text in utf-8"))
+    }
+}
 
 /// One plan: everything that a run does and is judged by.
 #[derive(Clone, Debug)]

@@ -11,6 +11,8 @@ pub mod statistics;
 
 pub mod threshold;
 
+pub mod objections;
+
 pub mod rows;
 
 pub mod knee;

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 pub mod judge;
+pub mod parse;
 
 /// One objective.
 #[derive(Clone, Debug, PartialEq)]

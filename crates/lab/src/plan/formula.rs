@@ -1,0 +1,195 @@
+//! Arithmetic in a plan: `30000 * load_percent / 100`.
+//!
+//! Numbers, names of `[variables]` (bare or as `${name}`), `+ - * /`, parentheses, and `floor`,
+//! `ceil`, `round`, `min`, `max`. It knows nothing about keys or bounds; that is `plan/kind.rs`.
+
+use super::nearest::not_found;
+
+#[cfg(test)]
+mod tests;
+
+/// The variables of a plan with their values.
+pub(super) type Variables = [(String, f64)];
+
+/// Deeper nesting than any formula needs; keeps a text of parentheses from using up the stack.
+const DEPTH_MAX: usize = 32;
+
+/// The value of a formula.
+///
+/// # Errors
+/// What is wrong with it; also if its value is no finite number.
+pub(super) fn value(text: &str, variables: &Variables) -> Result<f64, String> {
+    let mut reader = Reader { text, at: 0, depth: 0, variables };
+    let value = reader.sum()?;
+    reader.blank();
+    if reader.at < text.len() {
+        return Err(reader.unexpected());
+    }
+    if !value.is_finite() {
+        return Err("not a finite number".to_owned());
+    }
+    Ok(value)
+}
+
+/// A text with every `${formula}` in it replaced by its value in the shortest form that reads back
+/// as the same number.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub(super) fn replaced(text: &str, variables: &Variables) -> Result<String, String> {
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        replaced.push_str(&rest[..at]);
+        let Some(end) = rest[at..].find('}') else {
+            return Err("${ is not closed by }".to_owned());
+        };
+        replaced.push_str(&value(&rest[at + 2..at + end], variables)?.to_string());
+        rest = &rest[at + end + 1..];
+    }
+    replaced.push_str(rest);
+    Ok(replaced)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    variables: &'a Variables,
+}
+
+impl Reader<'_> {
+    fn sum(&mut self) -> Result<f64, String> {
+        let mut sum = self.product()?;
+        loop {
+            match self.next_of("+-") {
+                Some('+') => sum += self.product()?,
+                Some(_) => sum -= self.product()?,
+                None => return Ok(sum),
+            }
+        }
+    }
+
+    fn product(&mut self) -> Result<f64, String> {
+        let mut product = self.factor()?;
+        loop {
+            match self.next_of("*/") {
+                Some('*') => product *= self.factor()?,
+                Some(_) => {
+                    let divisor = self.factor()?;
+                    if divisor == 0.0 {
+                        return Err("divides by 0".to_owned());
+                    }
+                    product /= divisor;
+                }
+                None => return Ok(product),
+            }
+        }
+    }
+
+    fn factor(&mut self) -> Result<f64, String> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("nested deeper than {DEPTH_MAX}"));
+        }
+        let factor = self.factor_within();
+        self.depth -= 1;
+        factor
+    }
+
+    fn factor_within(&mut self) -> Result<f64, String> {
+        self.blank();
+        let rest = &self.text[self.at..];
+        match rest.chars().next() {
+            Some('-') => {
+                self.at += 1;
+                Ok(-self.factor()?)
+            }
+            Some('(') => self.enclosed("(", ")"),
+            Some('$') if rest.starts_with("${") => self.enclosed("${", "}"),
+            Some(digit) if digit.is_ascii_digit() || digit == '.' => self.number(),
+            Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.name(),
+            Some(_) => Err(self.unexpected()),
+            None => Err("ends where a number or a variable is due".to_owned()),
+        }
+    }
+
+    fn enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
+        self.at += open.len();
+        let sum = self.sum()?;
+        self.close(close)?;
+        Ok(sum)
+    }
+
+    fn close(&mut self, close: &str) -> Result<(), String> {
+        self.blank();
+        if !self.text[self.at..].starts_with(close) {
+            return Err(format!("{close} is missing"));
+        }
+        self.at += close.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<f64, String> {
+        let part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
+        let number = self.word(|byte| part(&byte)).replace('_', "");
+        number.parse().map_err(|_| format!("{number} is not a number"))
+    }
+
+    fn name(&mut self) -> Result<f64, String> {
+        let name = self.word(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        self.blank();
+        if self.text[self.at..].starts_with('(') {
+            return self.function(&name);
+        }
+        let known = self.variables.iter().find(|(known, _)| *known == name);
+        known.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<_> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
+            let (message, _) = not_found("variable", &name, &names);
+            format!("{name}: {message}")
+        })
+    }
+
+    fn function(&mut self, name: &str) -> Result<f64, String> {
+        self.at += 1;
+        let first = self.sum()?;
+        let value = match name {
+            "floor" => first.floor(),
+            "ceil" => first.ceil(),
+            "round" => first.round(),
+            "min" | "max" => {
+                self.close(",")?;
+                let second = self.sum()?;
+                if name == "min" { first.min(second) } else { first.max(second) }
+            }
+            _ => return Err(format!("{name} is not one of floor, ceil, round, min, max")),
+        };
+        self.close(")")?;
+        Ok(value)
+    }
+
+    /// The longest word of such bytes; `at` is behind it.
+    fn word(&mut self, part: impl Fn(u8) -> bool) -> String {
+        let rest = &self.text[self.at..];
+        let end = rest.bytes().position(|byte| !part(byte)).unwrap_or(rest.len());
+        self.at += end;
+        rest[..end].to_owned()
+    }
+
+    fn next_of(&mut self, operators: &str) -> Option<char> {
+        self.blank();
+        let next = self.text[self.at..].chars().next().filter(|c| operators.contains(*c))?;
+        self.at += 1;
+        Some(next)
+    }
+
+    fn blank(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn unexpected(&self) -> String {
+        let letter = self.text[self.at..].chars().next().unwrap_or(' ');
+        format!("{letter:?} does not fit here")
+    }
+}

@@ -1,0 +1,55 @@
+//! Parameters as they are written in, pieces out; faults are in the golden files.
+
+use crate::plan::{Draw, Piece, Step, read};
+
+/// The pieces of one call's parameters, as text with what is drawn in `<>`.
+fn check(params: &str, expected: &str) {
+    let text = format!(
+        "[[scenario]]\nmix = \"m\"\nworkers_max = 1\nstages = [{{ duration = \"9s\", rate = 1 }}]\n\
+         [variables]\nn = 4\n[mix.m]\ncalls = [{{ method = \"x\", params = {params} }}]"
+    );
+    let plan = read(&text, "t", &[]).unwrap_or_else(|faults| panic!("{faults}"));
+    let Step::Choose(calls) = &plan.mixes[0].steps[0] else { panic!("calls are chosen") };
+    let piece = |piece: &Piece| match piece {
+        Piece::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        Piece::Draw(Draw::OneOf(values)) => {
+            let values: Vec<_> = values.iter().map(|v| String::from_utf8_lossy(v)).collect();
+            format!("<{}>", values.join("|"))
+        }
+        Piece::Draw(draw) => format!("<{draw:?}>"),
+    };
+    let told: Vec<_> = calls[0].template.params.iter().map(piece).collect();
+    assert_eq!(told.concat(), expected, "{params}");
+    let texts = calls[0].template.params.windows(2);
+    let split = |pair: &[Piece]| matches!(pair, [Piece::Text(_), Piece::Text(_)]);
+    assert!(!texts.into_iter().any(split), "texts are not joined: {params}");
+}
+
+#[test]
+fn values_become_json() {
+    check("[]", "[]");
+    check("[1, -2.5, 1e3, true, \"a\\\"b\", [], {}]", "[1,-2.5,1e3,true,\"a\\\"b\",[],{}]");
+    check("[0x10, 123456789012345678]", "[16,123456789012345678]");
+    check("{ z = 1, a = 2 }", "{\"z\":1,\"a\":2}");
+    check("'[{\"to\": \"0x0\"}, null]'", "[{\"to\": \"0x0\"}, null]");
+    check("[{ json = 'null' }]", "[null]");
+    check("[{ block = 3, x = 1 }]", "[{\"block\":3,\"x\":1}]");
+}
+
+#[test]
+fn generators_are_drawn() {
+    check("[{ block = \"latest\" }]", "[<BlockBehind { behind: (0, 0) }>]");
+    check("[{ block = \"latest-100\" }, false]", "[<BlockBehind { behind: (100, 100) }>,false]");
+    check("[{ draw = \"block\", behind = [0, \"n * 2\"] }]", "[<BlockBehind { behind: (0, 8) }>]");
+    check("[{ draw = \"logs\", blocks = \"n\" }]", "[{<LogRange { blocks: 4, behind: (0, 0) }>}]");
+    check(
+        "[{ draw = \"logs\", blocks = 2, behind = 7, address = { draw = \"address\" }, topics = [[\"0x1\"]] }]",
+        "[{<LogRange { blocks: 2, behind: (7, 7) }>,\"address\":<Address([])>,\"topics\":[[\"0x1\"]]}]",
+    );
+    check("[{ draw = \"block-hash\" }]", "[<BlockHash>]");
+    check("[{ draw = \"transaction-hash\" }]", "[<TransactionHash>]");
+    check("[{ draw = \"address\", of = [\"0xa\"] }]", "[<Address([\"0xa\"])>]");
+    check("[{ draw = \"bytes\", count = 32 }]", "[<RandomBytes(32)>]");
+    check("[{ draw = \"one-of\", values = [1, \"b\", { c = [] }] }]", "[<1|\"b\"|{\"c\":[]}>]");
+    check("[{ from = { block = \"latest-3\" } }]", "[{\"from\":<BlockBehind { behind: (3, 3) }>}]");
+}

@@ -1,0 +1,181 @@
+//! What a plan will do by its own numbers: iterations, rates, and each method's share of all calls.
+//! Known before anything is sent, as far as the plan alone decides it.
+
+use std::time::Duration;
+
+use super::{Model, Plan, Scenario, Step};
+
+#[cfg(test)]
+mod tests;
+
+/// A number that a plan decides, or only bounds, or leaves to the target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Known {
+    /// This many.
+    Exactly(f64),
+    /// No more than this.
+    AtMost(f64),
+    /// As many as the target's speed allows.
+    Not,
+}
+
+impl Known {
+    /// The number or its bound.
+    pub fn bound(self) -> Option<f64> {
+        match self {
+            Known::Exactly(number) | Known::AtMost(number) => Some(number),
+            Known::Not => None,
+        }
+    }
+
+    fn scaled(self, factor: f64) -> Known {
+        match self {
+            Known::Exactly(number) => Known::Exactly(number * factor),
+            Known::AtMost(number) => Known::AtMost(number * factor),
+            Known::Not => Known::Not,
+        }
+    }
+
+    fn plus(self, other: Known) -> Known {
+        match (self, other) {
+            (Known::Exactly(a), Known::Exactly(b)) => Known::Exactly(a + b),
+            (a, b) => match (a.bound(), b.bound()) {
+                (Some(a), Some(b)) => Known::AtMost(a + b),
+                _ => Known::Not,
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// Iterations of the whole plan.
+    pub fn iterations(&self) -> Known {
+        let each = self.scenarios.iter().map(Scenario::iterations);
+        each.fold(Known::Exactly(0.0), Known::plus)
+    }
+
+    /// HTTP requests of the whole plan.
+    pub fn requests(&self) -> Known {
+        let each = self.scenarios.iter().map(|scenario| {
+            scenario.iterations().scaled(self.mixes[scenario.mix].steps.len() as f64)
+        });
+        each.fold(Known::Exactly(0.0), Known::plus)
+    }
+
+    /// Largest number of requests per second that is planned, all scenarios together; none if one of
+    /// them is closed.
+    pub fn peak(&self) -> Option<f64> {
+        if self.scenarios.iter().any(|scenario| scenario.model == Model::Closed) {
+            return None;
+        }
+        let ends = |scenario: &Scenario| {
+            let mut at = scenario.start;
+            let mut ends = vec![at];
+            for stage in &scenario.stages {
+                at += stage.duration;
+                ends.push(at);
+            }
+            ends
+        };
+        let instants: Vec<Duration> = self.scenarios.iter().flat_map(ends).collect();
+        let total = |at: Duration, after: bool| {
+            let rate = |scenario: &Scenario| {
+                let steps = self.mixes[scenario.mix].steps.len() as f64;
+                scenario.level(at, after) * steps
+            };
+            self.scenarios.iter().map(rate).sum::<f64>()
+        };
+        // Levels are linear between the ends of stages, so the largest is at one of those, just
+        // before or just after it.
+        instants.into_iter().flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
+    }
+
+    /// Share of each method in all calls, by the methods' index; none if scenarios with different
+    /// mixes leave open how many iterations each makes.
+    pub fn shares(&self) -> Option<Vec<f64>> {
+        self.shares_of(|_| true)
+    }
+
+    /// The same for the calls of some scenarios.
+    pub fn shares_of(&self, wanted: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
+        let scenarios: Vec<_> = self.scenarios.iter().filter(|scenario| wanted(scenario)).collect();
+        let (first, rest) = scenarios.split_first()?;
+        let mut shares = vec![0.0; self.methods.len()];
+        if rest.iter().all(|scenario| scenario.mix == first.mix) {
+            self.add_shares(first.mix, 1.0, &mut shares);
+        } else {
+            for scenario in &scenarios {
+                let Known::Exactly(iterations) = scenario.iterations() else { return None };
+                self.add_shares(scenario.mix, iterations, &mut shares);
+            }
+        }
+        let all: f64 = shares.iter().sum();
+        if all > 0.0 {
+            shares.iter_mut().for_each(|share| *share /= all);
+        }
+        Some(shares)
+    }
+
+    fn add_shares(&self, mix: usize, iterations: f64, shares: &mut [f64]) {
+        for step in &self.mixes[mix].steps {
+            match step {
+                Step::Choose(calls) => {
+                    let sum: f64 = calls.iter().map(|call| call.weight).sum();
+                    for call in calls {
+                        shares[call.template.method] += iterations * call.weight / sum;
+                    }
+                }
+                Step::Replay(bodies) => {
+                    let calls: usize = bodies.iter().map(|body| body.calls).sum();
+                    for body in bodies {
+                        shares[body.method] += iterations * body.calls as f64 / calls.max(1) as f64;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Scenario {
+    /// Iterations that it begins.
+    pub fn iterations(&self) -> Known {
+        let area: f64 = self
+            .stages
+            .iter()
+            .map(|stage| stage.duration.as_secs_f64() * (stage.from + stage.to) / 2.0)
+            .sum();
+        let most = self.iterations_max.map(|most| most as f64);
+        let bounded = |number: f64| most.map_or(number, |most| number.min(most));
+        match (self.model, self.pause.is_zero(), most) {
+            (Model::Open { .. }, _, _) => Known::Exactly(bounded(area)),
+            // Each worker begins one at once, and then at best one per pause.
+            (Model::Closed, false, _) => {
+                let first = self.stages.iter().map(|stage| stage.from.max(stage.to));
+                let first = first.fold(0.0, f64::max);
+                Known::AtMost(bounded(area / self.pause.as_secs_f64() + first))
+            }
+            (Model::Closed, true, Some(most)) => Known::AtMost(most),
+            (Model::Closed, true, None) => Known::Not,
+        }
+    }
+
+    /// Its planned level at an instant of the run, just before it or just after it.
+    fn level(&self, at: Duration, after: bool) -> f64 {
+        let mut begin = self.start;
+        for stage in &self.stages {
+            let end = begin + stage.duration;
+            let within = if after { begin <= at && at < end } else { begin < at && at <= end };
+            if within {
+                let done = (at - begin).as_secs_f64() / stage.duration.as_secs_f64();
+                return stage.from + (stage.to - stage.from) * done;
+            }
+            begin = end;
+        }
+        0.0
+    }
+
+    /// The highest level of its stages.
+    pub fn level_max(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
+    }
+}

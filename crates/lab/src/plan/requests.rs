@@ -1,0 +1,157 @@
+//! Files of recorded requests: one JSON-RPC body a line, or vegeta's JSON targets.
+//!
+//! vegeta's form (<https://github.com/tsenart/vegeta#json-format>): one object a line with `method`,
+//! `url` and a base64 `body`. Only the body is used; where it goes is the plan's business. Headers
+//! may hold secrets, so faults name the line and do not show it.
+
+use base64::Engine;
+use serde::Deserialize;
+use wire::call::{self, Body, Limits};
+
+use super::Recorded;
+use super::fault::{Fault, Faults, Place};
+use super::kind::check_method;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of one file: a minute of 20,000 calls of usual size a second.
+pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
+/// Bodies of one file.
+const BODIES_MAX: usize = 2_000_000;
+/// Faults told of one file.
+const FAULTS_MAX: usize = 20;
+
+/// All names of methods that a plan may call.
+#[derive(Default)]
+pub(super) struct Methods {
+    names: Vec<Box<str>>,
+}
+
+impl Methods {
+    /// The index of a method.
+    pub(super) fn index(&mut self, name: &str) -> usize {
+        let known = self.names.iter().position(|known| **known == *name);
+        known.unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        })
+    }
+
+    /// All of them.
+    pub(super) fn names(&self) -> &[Box<str>] {
+        &self.names
+    }
+
+    pub(super) fn into_names(self) -> Vec<Box<str>> {
+        self.names
+    }
+}
+
+/// Distinct methods of one plan; more could not be told apart in a report.
+pub(super) const METHODS_MAX: usize = 1000;
+
+/// Reads a file.
+///
+/// # Errors
+/// Each line that is no request, by its number; that there are none, or too many.
+pub(super) fn read(
+    file: &str,
+    bytes: &[u8],
+    methods: &mut Methods,
+) -> Result<Vec<Recorded>, Faults> {
+    let mut found = Faults { list: Vec::new(), more: 0 };
+    let mut bodies = Vec::new();
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        if bodies.len() >= BODIES_MAX {
+            refuse(&mut found, file, at, format!("more than {BODIES_MAX} bodies"));
+            break;
+        }
+        match of_line(line, methods) {
+            Ok(body) => bodies.push(body),
+            Err(message) => refuse(&mut found, file, at, message),
+        }
+    }
+    if bodies.is_empty() && found.list.is_empty() {
+        refuse(&mut found, file, 0, "holds no request".to_owned());
+    }
+    if found.list.is_empty() { Ok(bodies) } else { Err(found) }
+}
+
+fn refuse(found: &mut Faults, file: &str, at: usize, message: String) {
+    if found.list.len() >= FAULTS_MAX {
+        found.more += 1;
+        return;
+    }
+    let place = Place { line: at + 1, column: 1, text: String::new(), marked: 0..0 };
+    let allowed = "one JSON-RPC body a line, or vegeta's JSON targets";
+    found.list.push(Fault {
+        file: Some(file.to_owned()),
+        place: Some(place),
+        key: String::new(),
+        value: None,
+        message,
+        allowed: Some(allowed.to_owned()),
+    });
+}
+
+/// What tells a vegeta target from a call: it has a URL.
+#[derive(Deserialize)]
+struct Target<'a> {
+    url: Option<serde::de::IgnoredAny>,
+    #[serde(borrow, default)]
+    method: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    body: Option<std::borrow::Cow<'a, str>>,
+}
+
+fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
+    match serde_json::from_slice::<Target<'_>>(line) {
+        Ok(Target { url: Some(_), method, body }) => {
+            if method.as_deref().is_some_and(|method| !method.eq_ignore_ascii_case("POST")) {
+                return Err("a target that is not a POST makes no call".to_owned());
+            }
+            let body = body.ok_or("a target without a body makes no call")?;
+            let decoded = base64::engine::general_purpose::STANDARD
+                .decode(body.as_bytes())
+                .map_err(|_| "the target's body is not base64")?;
+            of_body(decoded.trim_ascii(), methods)
+        }
+        _ => of_body(line, methods),
+    }
+}
+
+/// Reads one body.
+///
+/// # Errors
+/// Why it is no request that gets an answer.
+pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
+    let decoded = call::decode(body, &Limits::USUAL).map_err(|refusal| refusal.to_string())?;
+    let (calls, single) = match decoded {
+        Body::Single(call) => (vec![call], true),
+        Body::Batch(calls) => (calls, false),
+    };
+    let count = calls.len();
+    let mut first: Option<(String, Vec<u8>)> = None;
+    for call in calls {
+        let call = call.map_err(|refusal| refusal.to_string())?;
+        let id = call.id.raw().ok_or("a call without id gets no answer")?;
+        check_method(&call.method)?;
+        first.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
+    }
+    let (method, id) = first.ok_or("an empty batch")?;
+    let known = methods.names().iter().any(|name| **name == *method);
+    if !known && methods.names().len() >= METHODS_MAX {
+        return Err(format!("more than {METHODS_MAX} methods"));
+    }
+    Ok(Recorded {
+        method: methods.index(&method),
+        calls: count,
+        body: body.into(),
+        id: if single { id.into() } else { Box::default() },
+    })
+}

@@ -1,0 +1,60 @@
+//! Files of requests in, bodies or faults out.
+
+use super::*;
+
+fn check(text: &str) -> Result<Vec<(String, usize, String, String)>, String> {
+    let mut methods = Methods::default();
+    let read = read("f", text.as_bytes(), &mut methods).map_err(|faults| faults.to_string())?;
+    let told = |body: Recorded| {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (methods.names()[body.method].to_string(), body.calls, text(&body.body), text(&body.id))
+    };
+    Ok(read.into_iter().map(told).collect())
+}
+
+fn recorded(method: &str, calls: usize, body: &str, id: &str) -> (String, usize, String, String) {
+    (method.to_owned(), calls, body.to_owned(), id.to_owned())
+}
+
+#[test]
+fn lines_are_bodies_as_they_stand() {
+    let one = r#"{"jsonrpc":"2.0","id":"x","method":"eth_call","params":[ ]}"#;
+    let batch = r#"[{"id":1,"method":"a"},{"id":2,"method":"b"}]"#;
+    let expected = vec![recorded("eth_call", 1, one, "\"x\""), recorded("a", 2, batch, "")];
+    assert_eq!(check(&format!("{one}\r\n\n  {batch}")), Ok(expected));
+}
+
+#[test]
+fn vegeta_targets_hold_their_body_in_base64() {
+    let body = r#"{"id":1,"method":"net_version"}"#;
+    let encoded = base64::engine::general_purpose::STANDARD.encode(body);
+    let target = format!(
+        r#"{{"method":"POST","url":"http://h","body":"{encoded}","header":{{"a":["b"]}}}}"#
+    );
+    assert_eq!(check(&target), Ok(vec![recorded("net_version", 1, body, "1")]));
+}
+
+#[test]
+fn faults_name_the_line_and_do_not_show_it() {
+    let text = "{\"id\":1,\"method\":\"a\"}\n{\"url\":\"http://sekrit\",\"body\":\"%\"}\n";
+    let told = check(text).unwrap_err();
+    assert!(told.starts_with("f:2:1: the target's body is not base64"), "{told}");
+    assert!(!told.contains("sekrit"), "{told}");
+}
+
+#[test]
+fn files_without_requests_and_files_full_of_faults_are_bounded() {
+    assert!(check("").unwrap_err().contains("holds no request"));
+    assert!(check("\n\n").unwrap_err().contains("holds no request"));
+    let told = check(&"x\n".repeat(1000)).unwrap_err();
+    assert!(told.ends_with("and 980 more\n"), "{told}");
+}
+
+#[test]
+fn a_notification_and_a_bad_method_are_refused() {
+    for text in
+        [r#"{"method":"a"}"#, r#"[{"method":"a"}]"#, r#"{"id":1,"method":"a b"}"#, "[]", "3"]
+    {
+        assert!(check(text).is_err(), "{text}");
+    }
+}

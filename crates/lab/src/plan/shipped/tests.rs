@@ -1,0 +1,57 @@
+//! The shipped mixes themselves: each is read, and its weights are those of its source.
+
+use super::*;
+use crate::plan::checked::mixes::of_text;
+use crate::plan::requests::Methods;
+use crate::plan::{Mix, Step};
+
+fn mix(name: &str) -> (Mix, Methods) {
+    let mut methods = Methods::default();
+    let mix = of_text(name, name, text(name).unwrap(), &mut methods);
+    (mix.unwrap_or_else(|faults| panic!("{faults}")), methods)
+}
+
+/// Sum of weights and number of calls of each step.
+fn sums(mix: &Mix) -> Vec<(f64, usize)> {
+    let sum = |step: &Step| match step {
+        Step::Choose(calls) => (calls.iter().map(|call| call.weight).sum(), calls.len()),
+        Step::Replay(_) => panic!("a shipped mix replays nothing"),
+    };
+    mix.steps.iter().map(sum).collect()
+}
+
+#[test]
+fn every_mix_is_read_and_says_what_it_is() {
+    for (name, text) in MIXES {
+        let (mix, methods) = mix(name);
+        assert_eq!(mix.name, name);
+        assert!(!methods.names().is_empty(), "{name}");
+        assert!(text.starts_with("about = "), "{name} does not say what it is");
+    }
+}
+
+#[test]
+fn weights_are_those_that_were_published() {
+    let expected = [
+        ("somnia", vec![(1.0, 1), (92.0, 6)]),
+        ("ethspam", vec![(4995.0, 20)]),
+        ("chainbench-eth", vec![(499.0, 10)]),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(sums(&mix(name).0), expected, "{name}");
+    }
+    let (sum, _) = sums(&mix("json-bench").0)[0];
+    assert!((sum - 100.7).abs() < 1e-9, "{sum}");
+}
+
+#[test]
+fn usual_mixes_only_read_and_are_known_of_their_family() {
+    for name in FamilyName::ALL {
+        let (_, methods) = mix(usual(name));
+        for method in methods.names() {
+            let row = wire::method::family(name).method(method);
+            let row = row.unwrap_or_else(|| panic!("{method} is not of {}", name.as_str()));
+            assert!(!row.write && !row.sticky, "{method}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A plan told in a few lines, for `weir check` and before a run. It judges nothing; what looks like
+//! a mistake is `Plan::warnings`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::planned::Known;
+use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
+
+/// Methods of a plan that are listed one by one.
+const METHODS_SHOWN_MAX: usize = 40;
+
+/// Stages of a scenario that are listed one by one.
+const STAGES_SHOWN_MAX: usize = 20;
+
+/// What a plan will do: target, scenarios with their stages, iterations and requests, mean and peak
+/// of the schedule, true shares by method, and how long it takes.
+pub fn of(plan: &Plan) -> String {
+    let mut text = String::new();
+    let target = &plan.target;
+    let family = target.family.map_or("family found out by asking", |family| family.as_str());
+    let _ = writeln!(text, "target {} ({family}), timeout {}", target.shown, time(target.timeout));
+    let http = match plan.connections.http {
+        HttpVersion::Http1 => "HTTP/1.1",
+        HttpVersion::Http2 => "HTTP/2",
+    };
+    let reuse = match plan.connections.reuse {
+        Reuse::Always => "kept open".to_owned(),
+        Reuse::Never => "closed after each request".to_owned(),
+        Reuse::Requests(requests) => format!("closed after {requests} requests"),
+    };
+    let tls = match (target.tls, plan.connections.tls.resume) {
+        (false, _) => "",
+        (true, true) => ", TLS sessions resumed",
+        (true, false) => ", TLS sessions not resumed",
+    };
+    let _ = writeln!(text, "connections {http}, {reuse}{tls}");
+    for scenario in &plan.scenarios {
+        describe(plan, scenario, &mut text);
+    }
+    schedule(plan, &mut text);
+    methods(plan, &mut text);
+    let judged = match plan.thresholds.len() {
+        0 => "no objectives".to_owned(),
+        1 => "1 objective".to_owned(),
+        more => format!("{more} objectives"),
+    };
+    let warmup = match plan.warmup.is_zero() {
+        true => String::new(),
+        false => format!(", the first {} not judged", time(plan.warmup)),
+    };
+    let _ = writeln!(text, "{judged}{warmup}");
+    text
+}
+
+fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
+    let mix = &plan.mixes[scenario.mix];
+    let (model, unit) = match scenario.model {
+        Model::Open { .. } => ("open", "iterations/s"),
+        Model::Closed => ("closed", "workers"),
+    };
+    let start = match scenario.start.is_zero() {
+        true => String::new(),
+        false => format!(" from {}", time(scenario.start)),
+    };
+    let _ = write!(text, "scenario {} ({model}, mix {}){start}", scenario.name, mix.name);
+    let _ = match scenario.model {
+        Model::Open { late: Late::Drop } => {
+            write!(text, ", up to {} workers, late iterations dropped", scenario.workers_max)
+        }
+        Model::Open { .. } => {
+            write!(text, ", up to {} workers, late iterations wait", scenario.workers_max)
+        }
+        Model::Closed if scenario.pause.is_zero() => Ok(()),
+        Model::Closed => write!(text, ", pause {}", time(scenario.pause)),
+    };
+    if let Some(batch) = scenario.batch {
+        let probability = batch.probability * 100.0;
+        let _ = write!(text, ", {probability} % as batches of {}", batch.size);
+    }
+    if let Some(iterations) = scenario.iterations_max {
+        let _ = write!(text, ", at most {iterations} iterations");
+    }
+    text.push('\n');
+    for stage in scenario.stages.iter().take(STAGES_SHOWN_MAX) {
+        let level = match stage.from == stage.to {
+            true => number(stage.from),
+            false => format!("{} to {}", number(stage.from), number(stage.to)),
+        };
+        let _ = writeln!(text, "  {} {}: {level} {unit}", stage.name, time(stage.duration));
+    }
+    if let Some(more) = scenario.stages.len().checked_sub(STAGES_SHOWN_MAX).filter(|more| *more > 0)
+    {
+        let _ = writeln!(text, "  and {more} more stages");
+    }
+}
+
+fn schedule(plan: &Plan, text: &mut String) {
+    let (iterations, requests) = (plan.iterations(), plan.requests());
+    let duration = plan.duration();
+    let _ = write!(
+        text,
+        "duration {}: {} iterations, {} requests",
+        time(duration),
+        known(iterations),
+        known(requests)
+    );
+    if let (Some(peak), Known::Exactly(requests)) = (plan.peak(), requests) {
+        let mean = requests / duration.as_secs_f64();
+        let _ =
+            write!(text, "; schedule's mean {} requests/s, peak {}", number(mean), number(peak));
+    }
+    text.push('\n');
+}
+
+fn methods(plan: &Plan, text: &mut String) {
+    let mut used: Vec<&Mix> = Vec::new();
+    for scenario in &plan.scenarios {
+        let mix = &plan.mixes[scenario.mix];
+        if !used.iter().any(|other| other.name == mix.name) {
+            used.push(mix);
+        }
+    }
+    for mix in &used {
+        for (at, step) in mix.steps.iter().enumerate() {
+            let Step::Choose(calls) = step else { continue };
+            let sum: f64 = calls.iter().map(|call| call.weight).sum();
+            let all_one = calls.iter().all(|call| call.weight == 1.0);
+            if !all_one && (sum - 100.0).abs() > 1e-6 {
+                let step =
+                    if mix.steps.len() > 1 { format!(", step {}", at + 1) } else { String::new() };
+                let _ = writeln!(
+                    text,
+                    "mix {}{step}: weights add up to {}, so shares are weights by that",
+                    mix.name,
+                    number(sum)
+                );
+            }
+        }
+    }
+    match plan.shares() {
+        Some(shares) => list(plan, "share of all calls", &shares, text),
+        None => {
+            let _ =
+                writeln!(text, "shares of all calls depend on the target's speed; by scenario:");
+            for scenario in &plan.scenarios {
+                if let Some(shares) = plan.shares_of(|other| other.name == scenario.name) {
+                    let heading = format!("share of calls of {}", scenario.name);
+                    list(plan, &heading, &shares, text);
+                }
+            }
+        }
+    }
+}
+
+fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
+    let mut rows: Vec<_> =
+        plan.methods.iter().zip(shares).filter(|(_, share)| **share > 0.0).collect();
+    rows.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let _ = writeln!(text, "{heading}:");
+    for (name, share) in rows.iter().take(METHODS_SHOWN_MAX) {
+        let _ = writeln!(text, "  {:>7.3} % {name}", *share * 100.0);
+    }
+    if let Some(more) = rows.len().checked_sub(METHODS_SHOWN_MAX).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {more} more methods");
+    }
+}
+
+fn known(number: Known) -> String {
+    match number {
+        Known::Exactly(exact) => grouped(exact),
+        Known::AtMost(most) => format!("at most {}", grouped(most)),
+        Known::Not => "as many as the target answers".to_owned(),
+    }
+}
+
+/// A count with its thousands apart: `5,379,000`.
+fn grouped(count: f64) -> String {
+    let digits = format!("{:.0}", count.round());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with at most three digits behind the point.
+fn number(number: f64) -> String {
+    let rounded = (number * 1000.0).round() / 1000.0;
+    if rounded.abs() >= 1000.0 { format!("{}", rounded.round()) } else { format!("{rounded}") }
+}
+
+/// A duration in hours, minutes and seconds.
+fn time(duration: Duration) -> String {
+    let whole = duration.as_secs();
+    if whole < 60 || duration.subsec_nanos() != 0 {
+        return format!("{duration:?}");
+    }
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    let parts = [(hours, 'h'), (minutes, 'm'), (seconds, 's')];
+    let shown: Vec<_> =
+        parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    shown.join(" ")
+}

@@ -1,0 +1,385 @@
+//! Whole texts in, plans or faults out, compared to the letter with the text beside each file
+//! (`UPDATE_EXPECT=1` rewrites them). Every secret in the files holds the word `sekrit`, and no
+//! output may. The shipped studies are read, and their numbers compared with the reports'.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::field::{Default, Form, PLAN, SECTIONS};
+use super::planned::Known;
+use super::*;
+
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan").join(folder);
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|e| e == "toml")).collect();
+    files.sort();
+    assert!(files.len() >= 2, "too few cases in {}", folder.display());
+    files
+}
+
+/// Reads a file as a test sees it: with an environment of its own.
+fn read_file(file: &Path) -> Result<Plan, Faults> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let environment = |name: &str| match name {
+        "TOKEN" => Some("sekrit-of-the-environment".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    let world =
+        World { folder: file.parent().unwrap().to_owned(), environment: &environment, files: true };
+    read_in(&world, Report::of_file(name, &text), name, &[])
+}
+
+fn check_expected(file: &Path, printed: &str) {
+    assert!(!printed.contains("sekrit"), "{} spills a secret:\n{printed}", file.display());
+    let folder = format!("{}/", file.parent().unwrap().display());
+    let printed = printed.replace(&folder, "");
+    expect_test::expect_file![file.with_extension("expected")].assert_eq(&printed);
+}
+
+#[test]
+fn faulty_plans_tell_all_their_faults() {
+    for file in cases("invalid") {
+        let faults = read_file(&file).expect_err("a faulty plan passed");
+        assert!(!format!("{faults:?}").contains("sekrit"), "{} spills a secret", file.display());
+        check_expected(&file, &faults.to_string());
+    }
+}
+
+#[test]
+fn right_plans_are_told_in_short() {
+    for file in cases("valid") {
+        let plan = read_file(&file).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings: Vec<_> =
+            plan.warnings.iter().map(|text| format!("warning: {text}\n")).collect();
+        let told = format!("{}\n{}\n{}", summary::of(&plan), warnings.concat(), plan.text);
+        check_expected(&file, &told);
+    }
+}
+
+#[test]
+fn a_kept_text_is_a_plan_again() {
+    for file in cases("valid") {
+        let plan = read_file(&file).unwrap();
+        if plan.text.contains("***") || plan.text.contains("${env:TOKEN}") {
+            continue;
+        }
+        let again = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(plan.text, again, "{}", file.display());
+    }
+}
+
+#[test]
+fn every_default_is_within_its_own_bounds() {
+    for section in SECTIONS.into_iter().chain([&PLAN]) {
+        for field in section.fields {
+            let name = format!("{}.{}", section.name, field.key);
+            let default = file::default_value(field);
+            let expected = matches!(field.default, Default::Is(_) | Default::Empty);
+            assert_eq!(default.is_some(), expected, "{name}");
+            assert!(!field.doc.is_empty() && field.doc.ends_with('.'), "{name}");
+        }
+        let mut keys: Vec<_> = section.fields.iter().map(|field| field.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), section.fields.len(), "a key stands twice in {}", section.name);
+    }
+}
+
+#[test]
+fn one_file_sets_every_key() {
+    let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
+    let table: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
+    for section in SECTIONS.into_iter().filter(|section| section.form != Form::Free) {
+        let tables: Vec<_> = match (section.form, &table[section.name]) {
+            (Form::Once, value) => vec![value.as_table().unwrap()],
+            (Form::Named, value) => {
+                value.as_table().unwrap().values().map(|v| v.as_table().unwrap()).collect()
+            }
+            (_, value) => value.as_array().unwrap().iter().map(|v| v.as_table().unwrap()).collect(),
+        };
+        for field in section.fields {
+            let set = tables.iter().any(|table| table.contains_key(field.key));
+            assert!(set, "everything.toml does not set {}.{}", section.name, field.key);
+        }
+    }
+}
+
+#[test]
+fn the_page_has_an_example_that_runs_without_a_word() {
+    let plan = read(reference::EXAMPLE, "example.toml", &[]).unwrap();
+    assert_eq!(plan.stages().count(), 8);
+    let page = reference::markdown();
+    assert!(page.contains(reference::EXAMPLE));
+}
+
+fn study(name: &str, variables: &[(&str, f64)]) -> Plan {
+    let file = format!("{}/../../studies/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let variables: Vec<_> = variables.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+    read(&text, &file, &variables).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+#[test]
+fn the_somnia_study_has_the_reports_schedule_and_shares() {
+    // Mean of the schedule by load percent, and peak of the spike: the report's table.
+    let machines = [
+        (11.0, 12_509.0, 26_400.0),
+        (10.0, 11_372.0, 24_000.0),
+        (18.0, 20_470.0, 43_200.0),
+        (21.0, 23_881.0, 50_400.0),
+    ];
+    for (load_percent, mean, peak) in machines {
+        let plan = study("somnia", &[("load_percent", load_percent)]);
+        assert_eq!(plan.duration(), Duration::from_secs(860));
+        let Known::Exactly(requests) = plan.requests() else { panic!("an open plan is known") };
+        assert!((requests / 860.0 - mean).abs() < 0.7, "{}", requests / 860.0);
+        assert_eq!(plan.peak(), Some(peak));
+    }
+    let plan = study("somnia", &[("load_percent", 11.0)]);
+    assert_eq!(plan.iterations(), Known::Exactly(5_379_000.0));
+    let shares = plan.shares().unwrap();
+    let share = |name: &str| {
+        let at = plan.methods.iter().position(|method| **method == *name).unwrap();
+        shares[at] * 100.0
+    };
+    let expected = [
+        ("eth_blockNumber", 60.87),
+        ("eth_getBalance", 19.02),
+        ("eth_getBlockByNumber", 10.87),
+        ("eth_chainId", 4.35),
+        ("net_version", 3.80),
+        ("eth_getLogs", 1.087),
+    ];
+    for (name, percent) in expected {
+        assert!((share(name) - percent).abs() < 0.005, "{name}: {}", share(name));
+    }
+    let workers: Vec<_> =
+        plan.scenarios.iter().map(|s| (s.workers_max, s.grace.as_secs())).collect();
+    assert_eq!(workers, [(2200, 30), (8800, 30), (13_200, 30)]);
+}
+
+#[test]
+fn the_somnia_study_is_warned_of_what_its_report_missed() {
+    let plan = study("somnia", &[("load_percent", 11.0)]);
+    let warned = |needle: &str| plan.warnings.iter().any(|text| text.contains(needle));
+    assert!(warned("eth_getLogs is 1.087 % of calls: it can fail wholly"), "{:#?}", plan.warnings);
+    assert!(warned("it is no capacity of the target"), "{:#?}", plan.warnings);
+    assert!(!warned("eth_getBalance"), "{:#?}", plan.warnings);
+    assert!(summary::of(&plan).contains("weights add up to 92"));
+}
+
+#[test]
+fn the_rpcstest_study_says_that_its_pauses_bound_it() {
+    let plan = study("rpcstest", &[]);
+    assert_eq!(plan.scenarios[0].pause, Duration::from_millis(100));
+    assert_eq!(plan.scenarios[0].workers_max, 100);
+    assert!(plan.shares().unwrap().iter().all(|share| (share - 0.25).abs() < 1e-12));
+    let paced = plan.warnings.iter().any(|text| text.contains("at most 1000 iterations/s"));
+    assert!(paced, "{:#?}", plan.warnings);
+}
+
+#[test]
+fn the_connection_modes_are_five() {
+    let modes = [
+        (1.0, 1.0, Reuse::Never, true),
+        (0.0, 1.0, Reuse::Always, true),
+        (1.0, 0.0, Reuse::Never, false),
+        (100.0, 1.0, Reuse::Requests(100), true),
+    ];
+    for (requests, resume, reuse, resumed) in modes {
+        let set = [("requests_per_connection", requests), ("resume", resume)];
+        let plan = study("connection-modes", &set);
+        assert_eq!((plan.connections.reuse, plan.connections.tls.resume), (reuse, resumed));
+        assert_eq!(plan.scenarios[0].workers_max, 60);
+        assert_eq!(plan.duration(), Duration::from_secs(200));
+    }
+}
+
+#[test]
+fn the_harmony_study_is_weak_as_reported_and_not_with_more_requests() {
+    let weak = study("harmony-methods", &[]);
+    assert_eq!(weak.scenarios.len(), 8);
+    assert_eq!(weak.iterations(), Known::AtMost(400.0));
+    assert!(weak.scenarios.iter().all(|s| s.iterations_max == Some(50) && s.workers_max == 15));
+    let of =
+        |plan: &Plan| plan.warnings.iter().filter(|text| text.contains("samples would do")).count();
+    assert_eq!(of(&weak), 8, "{:#?}", weak.warnings);
+    let enough = study("harmony-methods", &[("requests", 20_000.0), ("seconds", 120.0)]);
+    assert_eq!(of(&enough), 0, "{:#?}", enough.warnings);
+    assert_eq!(enough.scenarios[7].start, Duration::from_secs(840));
+}
+
+#[test]
+fn plans_are_told_from_gateway_files() {
+    assert!(is_plan("[target]\nurl = 1"));
+    assert!(is_plan("[[scenario]]\n"));
+    assert!(is_plan("[[scenario]]\nbroken = ="));
+    assert!(!is_plan("[[node]]\nurl = \"http://h\""));
+    assert!(!is_plan(""));
+    assert!(!is_plan("\u{0}[["));
+}
+
+#[test]
+fn stages_are_written_in_readable_forms() {
+    let text = r#"
+        [[scenario]]
+        workers_max = 10
+        mix = "ethereum"
+        stages = [
+          { duration = "1s", rate = 10 },
+          { duration = "1s", to = 30 },
+          { name = "up", duration = "3s", to = 90, steps = 3 },
+          { duration = "1s", spike = 500 },
+          { duration = "1s" },
+          { duration = "0s", to = 5 },
+          { duration = "1s", from = 1, to = 2 },
+        ]
+    "#;
+    let plan = read(text, "t", &[]).unwrap();
+    let levels: Vec<_> =
+        plan.stages().map(|(_, stage)| (&*stage.name, stage.from, stage.to)).collect();
+    let expected = [
+        ("stage-1", 10.0, 10.0),
+        ("stage-2", 10.0, 30.0),
+        ("up-1", 50.0, 50.0),
+        ("up-2", 70.0, 70.0),
+        ("up-3", 90.0, 90.0),
+        ("stage-4", 500.0, 500.0),
+        ("stage-5", 90.0, 90.0),
+        ("stage-6", 90.0, 5.0),
+        ("stage-7", 1.0, 2.0),
+    ];
+    assert_eq!(levels, expected);
+    assert!(plan.stages().enumerate().all(|(at, (_, stage))| stage.index == at));
+    assert_eq!(plan.duration(), Duration::from_secs(8));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,400}") {
+        let _ = read(&text, "t", &[]);
+    }
+
+    /// Pieces of plans put together anyhow reach deeper than noise does.
+    #[test]
+    fn no_shuffled_plan_panics(lines in proptest::collection::vec(piece(), 0..30)) {
+        let text = lines.join("\n");
+        if let Ok(plan) = read(&text, "t", &[("x".to_owned(), 3.0)]) {
+            prop_assert!(plan.stages().count() * plan.methods.len() * 12 < 65_536);
+            summary::of(&plan);
+        }
+        is_plan(&text);
+    }
+
+    #[test]
+    fn no_changed_study_panics(at in 0usize..4000, to in "\\PC{0,6}", gone in 0usize..40) {
+        let mut text = reference::EXAMPLE.to_owned();
+        let floor = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+        let (start, end) = (floor(at % text.len()), floor(at % text.len() + gone));
+        text.replace_range(start..end, &to);
+        if let Err(faults) = read(&text, "t", &[]) {
+            prop_assert!(!faults.to_string().is_empty());
+        }
+    }
+}
+
+/// A line as a plan may hold it, right or wrong.
+fn piece() -> impl Strategy<Value = String> {
+    const HEADINGS: [&str; 16] = [
+        "[target]",
+        "[connections]",
+        "[run]",
+        "[variables]",
+        "[[scenario]]",
+        "[[scenario.stages]]",
+        "[mix.a]",
+        "[[mix.a.step]]",
+        "[[mix.a.calls]]",
+        "[thresholds]",
+        "[validity]",
+        "[reference]",
+        "[watch]",
+        "[capacity]",
+        "[mix]",
+        "[[target]]",
+    ];
+    const KEYS: [&str; 34] = [
+        "url",
+        "timeout",
+        "headers",
+        "http",
+        "reuse",
+        "ciphers",
+        "tls_version",
+        "seed",
+        "threads",
+        "warmup",
+        "x",
+        "name",
+        "start",
+        "model",
+        "stages",
+        "mix",
+        "workers_max",
+        "late",
+        "pause",
+        "batch",
+        "iterations",
+        "duration",
+        "rate",
+        "workers",
+        "to",
+        "steps",
+        "spike",
+        "step",
+        "calls",
+        "weights_sum",
+        "method",
+        "params",
+        "weight",
+        "latency",
+    ];
+    const VALUES: [&str; 31] = [
+        "1",
+        "0",
+        "-1",
+        "1e300",
+        "nan",
+        "\"x * 2\"",
+        "\"\"",
+        "\"10s\"",
+        "\"1ms\"",
+        "\"a\"",
+        "\"b\"",
+        "\"open\"",
+        "\"closed\"",
+        "\"drop\"",
+        "\"eth_call\"",
+        "\"p(99)<3\"",
+        "[\"p(99)<3\"]",
+        "[{ threshold = \"max<1\", window = \"1s\" }]",
+        "[{ duration = \"5s\", rate = 4 }]",
+        "[{ duration = \"5s\", workers = 4 }, { duration = \"1s\", to = 9, steps = 3 }]",
+        "[{ method = \"eth_call\", weight = 2 }]",
+        "[{ block = \"latest-3\" }, { draw = \"logs\", blocks = 2 }]",
+        "[{ draw = \"one-of\", values = [1, {}] }]",
+        "{ size = 3 }",
+        "true",
+        "[]",
+        "{}",
+        "1979-05-27",
+        "\"http://u:p@h:1/k?x\"",
+        "\"${env:A:-b}\"",
+        "\"${x\"",
+    ];
+    prop_oneof![
+        proptest::sample::select(&HEADINGS[..]).prop_map(str::to_owned),
+        (proptest::sample::select(&KEYS[..]), proptest::sample::select(&VALUES[..]))
+            .prop_map(|(key, value)| format!("{key} = {value}")),
+    ]
+}
