@@ -4,14 +4,19 @@
 //! Everything is told from a [`RunResult`] and its [`Totals`]; nothing is judged here, and no number
 //! is made that `docs/measuring.md` does not explain. Judging is `rules/`, running is `run.rs`.
 
+mod chart;
 mod folder;
 mod hlog;
+mod html;
 mod k6;
 mod markdown;
 mod number;
+mod reference;
 mod schema;
 mod table;
 mod text;
+mod timeline;
+mod words;
 
 #[cfg(test)]
 pub(crate) mod example;
@@ -104,6 +109,11 @@ pub fn markdown(result: &RunResult) -> String {
     markdown::markdown(result)
 }
 
+/// The result as one page that needs nothing else: no network, no script, light and dark.
+pub fn html(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> String {
+    html::page(result, totals, methods)
+}
+
 /// The result in the shape of k6's `--summary-export`, warm-up left out; in `thresholds`, as there,
 /// true means broken.
 ///
@@ -116,4 +126,9 @@ pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> 
 /// The JSON Schema of `result.json`, as text.
 pub fn schema() -> String {
     schema::schema()
+}
+
+/// The page of the documentation that lists what is sampled on hosts, as Markdown.
+pub fn host_metrics() -> String {
+    reference::host_metrics()
 }

@@ -31,6 +31,7 @@ const PAGES: &[Page] = &[
     ("metrics.md", gateway::see::metrics::reference),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),
+    ("host-metrics.md", lab::report::host_metrics),
 ];
 
 impl GenerateDocs {

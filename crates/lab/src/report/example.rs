@@ -68,6 +68,9 @@ pub(crate) fn long() -> Example {
     for threshold in &mut result.thresholds {
         threshold.broken_at = threshold.broken_at.map(|at| at * TIMES as f64);
     }
+    if let Some(at) = result.bottleneck.as_mut().and_then(|finding| finding.at.as_mut()) {
+        *at *= TIMES as f64;
+    }
     let series = result.series.iter().flat_map(|second| std::iter::repeat_n(second, TIMES));
     result.series = series.cloned().collect();
     for (index, second) in result.series.iter_mut().enumerate() {
@@ -535,11 +538,11 @@ fn host(story: &Story) -> Vec<HostSample> {
             (String::from("cpu_iowait"), wobble(if strained { 0.31 } else { 0.02 })),
             (String::from("cpu_system"), wobble(0.05 * level)),
             (String::from("cpu_user"), wobble(0.24 * level)),
-            (String::from("disk_queue"), wobble(if strained { 31.0 } else { 0.8 })),
-            (String::from("disk_read_bytes"), wobble(if strained { 9.1e8 } else { 3.2e7 })),
-            (String::from("memory_available"), wobble(2.1e10)),
-            (String::from("net_received_bytes"), wobble(4.1e6 * level)),
-            (String::from("net_sent_bytes"), wobble(6.0e5 * level)),
+            (String::from("disk.nvme0n1.queue"), wobble(if strained { 31.0 } else { 0.8 })),
+            (String::from("disk.nvme0n1.read_bytes"), wobble(if strained { 9.1e8 } else { 3.2e7 })),
+            (String::from("memory_available_bytes"), wobble(2.1e10)),
+            (String::from("net.eth0.rx_bytes"), wobble(4.1e6 * level)),
+            (String::from("net.eth0.tx_bytes"), wobble(6.0e5 * level)),
             (String::from("process.geth.cpu"), wobble(1.9 * level)),
             (String::from("psi_cpu_some"), wobble(0.03)),
             (String::from("psi_io_some"), wobble(if strained { 0.74 } else { 0.04 })),
@@ -586,7 +589,7 @@ fn finding(broken: f64) -> Finding {
                 "psi_io_some rose from 0.04 to 0.74 at {:.0} s, 8 s before the break",
                 broken - 8.0
             ),
-            "disk_queue rose from 0.8 to 31 in the same second".into(),
+            "disk.nvme0n1.queue rose from 0.8 to 31 in the same second".into(),
             "CPU stayed below 55 %, the generator below 25 %".into(),
         ],
         at: Some(broken - 8.0),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{ReportFault, hlog, markdown, table};
+use super::{ReportFault, hlog, html, markdown, table};
 use crate::record::Totals;
 use crate::result::RunResult;
 
@@ -29,6 +29,7 @@ pub(super) fn write(
     put("latency.hlog", &hlog::log(result, totals, methods)?)?;
     put("series.csv", &table::series(result)?)?;
     put("methods.csv", &table::methods(result)?)?;
+    put("report.html", html::page(result, totals, methods).as_bytes())?;
     put("report.md", markdown::markdown(result).as_bytes())?;
     Ok(written)
 }

@@ -396,7 +396,7 @@ fn the_markdown_says_the_same_in_short() {
         The target's disk was saturated before eth_getLogs broke its objective.
 
         - psi_io_some rose from 0.04 to 0.74 at 134 s, 8 s before the break
-        - disk_queue rose from 0.8 to 31 in the same second
+        - disk.nvme0n1.queue rose from 0.8 to 31 in the same second
         - CPU stayed below 55 %, the generator below 25 %
 
         ### Warnings
@@ -419,4 +419,22 @@ fn markdown_lets_nothing_from_outside_become_markup() {
     let outside_code: String = text.split('`').step_by(2).collect();
     assert!(!outside_code.contains("<script"), "{text}");
     assert!(text.lines().all(|line| !line.starts_with(",=1")), "{text}");
+}
+
+#[test]
+fn the_list_of_host_metrics_is_published() {
+    expect_file!["../../../../docs/host-metrics.md"].assert_eq(&host_metrics());
+}
+
+/// Writes the examples into a folder, to be looked at in a browser.
+#[test]
+#[ignore = "for looking at pages: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
+fn draw() {
+    let dir = PathBuf::from(std::env::var("WEIR_DRAW").unwrap());
+    for (name, example) in
+        [("failing", failing()), ("passing", passing()), ("long", long()), ("hostile", hostile())]
+    {
+        let place = dir.join(name);
+        write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
+    }
 }

@@ -1,0 +1,342 @@
+//! Charts as SVG for the page: drawn by plotters, then stripped of fixed colours, so that the page's
+//! style sheet colours them in light and dark.
+//!
+//! What is drawn is decided by the neighbours (`html/`); axes come from `chart/axis.rs`.
+
+pub(super) mod axis;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use axis::Axis;
+
+/// Drawing units per pixel: plotters draws at whole units, which would make curves jagged.
+const SCALE: i32 = 4;
+/// Pixels for the labels beside and below.
+const LEFT: i32 = 58;
+const BELOW: i32 = 20;
+const RIGHT: i32 = 22;
+const FONT: &str = "sans-serif";
+const FONT_SIZE: i32 = 12;
+
+/// What a colour is for; the style sheet says which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ink {
+    /// Labels.
+    Text,
+    /// Lines behind the data.
+    Grid,
+    /// What was planned.
+    Plan,
+    /// Where a stage begins; drawn dashed.
+    Stage,
+    /// Something good or within limits.
+    Good,
+    /// Something that failed.
+    Bad,
+    /// Refused by a limit.
+    Limited,
+    /// A time that is not judged.
+    Shade,
+    /// One of several curves.
+    Series(usize),
+}
+
+/// Curves that are told apart by colour; further ones begin anew.
+pub(super) const SERIES: usize = 8;
+
+impl Ink {
+    /// The class in the style sheet, after `s-` for strokes and `f-` for fillings.
+    pub(super) fn class(self) -> String {
+        match self {
+            Ink::Text => "text".into(),
+            Ink::Grid => "grid".into(),
+            Ink::Plan => "plan".into(),
+            Ink::Stage => "stage".into(),
+            Ink::Good => "good".into(),
+            Ink::Bad => "bad".into(),
+            Ink::Limited => "limited".into(),
+            Ink::Shade => "shade".into(),
+            Ink::Series(index) => format!("c{}", index % SERIES),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Ink::Text => 1,
+            Ink::Grid => 2,
+            Ink::Plan => 3,
+            Ink::Stage => 4,
+            Ink::Good => 5,
+            Ink::Bad => 6,
+            Ink::Limited => 7,
+            Ink::Shade => 8,
+            Ink::Series(index) => 16 + u8::try_from(index % SERIES).unwrap_or(0),
+        }
+    }
+
+    /// A colour that stands for this ink until the SVG is finished.
+    fn colour(self, opacity: f64) -> RGBAColor {
+        RGBColor(1, 2, self.number()).mix(opacity)
+    }
+
+    const ALL: [Ink; 8 + SERIES] = [
+        Ink::Text,
+        Ink::Grid,
+        Ink::Plan,
+        Ink::Stage,
+        Ink::Good,
+        Ink::Bad,
+        Ink::Limited,
+        Ink::Shade,
+        Ink::Series(0),
+        Ink::Series(1),
+        Ink::Series(2),
+        Ink::Series(3),
+        Ink::Series(4),
+        Ink::Series(5),
+        Ink::Series(6),
+        Ink::Series(7),
+    ];
+}
+
+/// Something to draw, in the order of the list, the first at the back.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    /// A curve, broken where a point is missing. Width in tenths of a pixel.
+    Curve {
+        /// Points in the axes' units.
+        points: Vec<Option<(f64, f64)>>,
+        /// Its colour.
+        ink: Ink,
+        /// In tenths of a pixel.
+        width: u32,
+    },
+    /// What lies between a curve and the bottom.
+    Area {
+        /// Points in the axes' units.
+        points: Vec<(f64, f64)>,
+        /// Its colour.
+        ink: Ink,
+        /// 0 to 1.
+        opacity: f64,
+    },
+    /// A rectangle over the whole height.
+    Band {
+        /// Where it begins and ends on the first axis.
+        x: (f64, f64),
+        /// Its colour.
+        ink: Ink,
+        /// 0 to 1.
+        opacity: f64,
+    },
+    /// A cell of the strip along the top edge.
+    Cell {
+        /// Where it begins and ends on the first axis.
+        x: (f64, f64),
+        /// Its colour.
+        ink: Ink,
+        /// 0 to 1.
+        opacity: f64,
+    },
+    /// A line over the whole height, with a word beside it.
+    Mark {
+        /// Where on the first axis.
+        x: f64,
+        /// Its colour.
+        ink: Ink,
+        /// What is written at its top, if anything.
+        text: Option<String>,
+    },
+    /// A point with a value of its own.
+    Dot {
+        /// Where.
+        at: (f64, f64),
+        /// Its colour.
+        ink: Ink,
+        /// Radius in pixels.
+        radius: i32,
+        /// Whether it is filled.
+        filled: bool,
+    },
+}
+
+/// A chart to draw.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    /// What it shows, for those who do not see it.
+    pub(super) title: String,
+    /// Width and height in pixels; it is shown as wide as there is room.
+    pub(super) size: (i32, i32),
+    /// From left to right.
+    pub(super) x: Axis,
+    /// From bottom to top.
+    pub(super) y: Axis,
+    /// Pixels for a strip along the top edge, in which [`Shape::Cell`]s lie.
+    pub(super) strip: i32,
+    /// What is drawn.
+    pub(super) shapes: Vec<Shape>,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Fault = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
+
+impl Chart {
+    /// The chart as an SVG element.
+    pub(super) fn svg(&self) -> String {
+        let mut svg = String::new();
+        let (width, height) = self.size;
+        {
+            let size = (units(width), units(height));
+            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            // A drawing into memory fails only if the area is too small for its labels; the page
+            // is better without the chart then than not at all.
+            let drawn = self.draw(&root).and_then(|()| root.present());
+            if drawn.is_err() {
+                return String::new();
+            }
+        }
+        themed(svg, self)
+    }
+
+    fn draw(&self, root: &Area<'_>) -> Result<(), Fault> {
+        let (x, y) = (&self.x, &self.y);
+        let mut chart = ChartBuilder::on(root)
+            .margin_top((self.strip + 8) * SCALE)
+            .margin_right(RIGHT * SCALE)
+            .set_label_area_size(LabelAreaPosition::Left, LEFT * SCALE)
+            .set_label_area_size(LabelAreaPosition::Bottom, BELOW * SCALE)
+            .build_cartesian_2d(x.clone(), y.clone())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(Ink::Grid.colour(1.0).stroke_width(units(1)))
+            .light_line_style(TRANSPARENT)
+            .axis_style(Ink::Grid.colour(1.0).stroke_width(units(1)))
+            .label_style((FONT, FONT_SIZE * SCALE).with_color(Ink::Text.colour(1.0)))
+            .x_label_formatter(&|at| x.label(*at))
+            .y_label_formatter(&|at| y.label(*at))
+            .set_all_tick_mark_size(3 * SCALE)
+            .draw()?;
+        let plot = chart.plotting_area();
+        for shape in &self.shapes {
+            let place = |at: (f64, f64)| plot.map_coordinate(&(x.held(at.0), y.held(at.1)));
+            self.draw_shape(root, shape, &place)?;
+        }
+        Ok(())
+    }
+
+    fn draw_shape(
+        &self,
+        root: &Area<'_>,
+        shape: &Shape,
+        place: &dyn Fn((f64, f64)) -> (i32, i32),
+    ) -> Result<(), Fault> {
+        let (bottom, top) = (self.y.from, self.y.to);
+        match shape {
+            Shape::Curve { points, ink, width } => {
+                let style = ink.colour(1.0).stroke_width(*width * SCALE.unsigned_abs() / 10);
+                for part in points.split(Option::is_none).filter(|part| !part.is_empty()) {
+                    let places: Vec<_> = part.iter().flatten().map(|at| place(*at)).collect();
+                    match places.as_slice() {
+                        [alone] => root.draw(&Circle::new(*alone, 2 * SCALE, style.filled()))?,
+                        _ => root.draw(&PathElement::new(places, style))?,
+                    }
+                }
+            }
+            Shape::Area { points, ink, opacity } => {
+                let (Some(first), Some(last)) = (points.first(), points.last()) else {
+                    return Ok(());
+                };
+                let mut outline = vec![place((first.0, bottom))];
+                outline.extend(points.iter().map(|at| place(*at)));
+                outline.push(place((last.0, bottom)));
+                root.draw(&Polygon::new(outline, ink.colour(*opacity)))?;
+            }
+            Shape::Band { x, ink, opacity } => {
+                let corners = [place((x.0, top)), place((x.1, bottom))];
+                root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
+            }
+            Shape::Cell { x, ink, opacity } => {
+                let (left, right) = (place((x.0, top)), place((x.1, top)));
+                let right = right.0.max(left.0 + SCALE);
+                let corners =
+                    [(left.0, left.1 - (self.strip + 2) * SCALE), (right, left.1 - 2 * SCALE)];
+                root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
+            }
+            Shape::Mark { x, ink, text } => self.draw_mark(root, (*x, *ink), text, place)?,
+            Shape::Dot { at, ink, radius, filled } => {
+                let style = ink.colour(1.0).stroke_width(units(2));
+                let style = if *filled { style.filled() } else { style };
+                root.draw(&Circle::new(place(*at), *radius * SCALE, style))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_mark(
+        &self,
+        root: &Area<'_>,
+        (x, ink): (f64, Ink),
+        text: &Option<String>,
+        place: &dyn Fn((f64, f64)) -> (i32, i32),
+    ) -> Result<(), Fault> {
+        let ends = vec![place((x, self.y.to)), place((x, self.y.from))];
+        let (left, top) = ends[0];
+        let width = if ink == Ink::Stage { 4 } else { 6 };
+        root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
+        if let Some(text) = text {
+            // What broke stands below the names of stages, and left of its line near the edge.
+            let down = if ink == Ink::Bad { 19 } else { 3 };
+            let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
+            let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
+            let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
+            let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
+                .color(&colour)
+                .pos(Pos::new(side, VPos::Top));
+            let at = (left + aside * SCALE, top + down * SCALE);
+            root.draw(&plotters::element::Text::new(text.clone(), at, style))?;
+        }
+        Ok(())
+    }
+}
+
+fn units(pixels: i32) -> u32 {
+    (pixels * SCALE).unsigned_abs()
+}
+
+/// Colours become classes, the fixed size becomes the room there is, and what repeats the default
+/// is left out.
+fn themed(mut svg: String, chart: &Chart) -> String {
+    for ink in Ink::ALL {
+        let colour = format!("\"#0102{:02X}\"", ink.number());
+        let class = ink.class();
+        svg = svg.replace(&format!("stroke={colour}"), &format!("class=\"s-{class}\""));
+        svg = svg.replace(&format!("fill={colour}"), &format!("class=\"f-{class}\""));
+    }
+    let (width, height) = (units(chart.size.0), units(chart.size.1));
+    let fixed = format!("<svg width=\"{width}\" height=\"{height}\"");
+    let title = escaped(&chart.title);
+    let open = format!("<svg role=\"img\" aria-label=\"{title}\"");
+    svg.replace(&fixed, &open)
+        .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
+        .replace(" font-family=\"sans-serif\"", "")
+        .replace(" opacity=\"1\"", "")
+        .replace(" stroke=\"none\"", "")
+        .replace(">\n", ">")
+        .replace("\n</text>", "</text>")
+}
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::new();
+    for character in text.chars() {
+        match character {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}

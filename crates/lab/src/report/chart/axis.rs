@@ -1,0 +1,193 @@
+//! Axes: from where to where, and at which round values a label stands.
+//!
+//! Logarithmic axes count in powers of ten, so that a chart needs to know nothing of them.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+
+use crate::report::number::{bytes, clock, ms, percent, short, span};
+
+/// A value with its label.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tick {
+    /// In the axis' units.
+    pub(crate) at: f64,
+    /// What is written there.
+    pub(crate) label: String,
+}
+
+/// One axis of a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Axis {
+    /// Smallest value shown.
+    pub(crate) from: f64,
+    /// Largest value shown; above `from`.
+    pub(crate) to: f64,
+    /// Ascending.
+    pub(crate) ticks: Vec<Tick>,
+}
+
+/// How values of an axis are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Plain numbers.
+    Number,
+    /// A share, as per cent.
+    Share,
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+}
+
+impl Scale {
+    fn write(self, value: f64) -> String {
+        match self {
+            Scale::Number if value >= 1e6 => format!("{}M", tidy(&short(value / 1e6))),
+            Scale::Number if value >= 1e5 => format!("{}k", tidy(&short(value / 1e3))),
+            Scale::Number => tidy(&short(value)),
+            Scale::Share => tidy(&percent(value)),
+            Scale::Bytes => tidy(&bytes(value)),
+            Scale::Milliseconds if value >= 1e3 => tidy(&format!("{} s", short(value / 1e3))),
+            Scale::Milliseconds => tidy(&ms(value)),
+        }
+    }
+}
+
+/// Without zeros behind the decimal point: labels are round values.
+fn tidy(text: &str) -> String {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let number = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    };
+    if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
+}
+
+impl Axis {
+    /// Time since the start of a run, in seconds.
+    pub(crate) fn time(duration: f64) -> Axis {
+        let to = duration.max(1.0);
+        let steps = [
+            1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0,
+            7200.0, 14400.0, 21600.0, 43200.0, 86400.0,
+        ];
+        let step = steps.iter().copied().find(|step| to / step <= 10.0).unwrap_or(to / 8.0);
+        let mut ticks = Vec::new();
+        let mut at = 0.0;
+        while at <= to * 1.000_001 {
+            let label = if to < 60.0 { span(at) } else { clock(at) };
+            ticks.push(Tick { at, label });
+            at += step;
+        }
+        Axis { from: 0.0, to, ticks }
+    }
+
+    /// From zero to a round value above `most`.
+    pub(crate) fn up_to(most: f64, scale: Scale) -> Axis {
+        let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
+        let step = round_step(most / 4.0);
+        let to = (most * 1.05 / step).ceil() * step;
+        let mut ticks = Vec::new();
+        let mut at = 0.0;
+        while at <= to * 1.000_001 {
+            ticks.push(Tick { at, label: scale.write(at) });
+            at += step;
+        }
+        Axis { from: 0.0, to, ticks }
+    }
+
+    /// Milliseconds by powers of ten, from below `least` to above `most`; values are given to it by
+    /// [`log`].
+    pub(crate) fn log_ms(least: f64, most: f64) -> Axis {
+        let least = if least.is_finite() && least > 0.0 { least } else { 1.0 };
+        let most = if most.is_finite() && most > least { most } else { least * 10.0 };
+        let from = (least.log10() * 2.0 - 0.1).floor() / 2.0;
+        let to = ((most.log10() * 2.0 + 0.1).ceil() / 2.0).max(from + 1.0);
+        let mut ticks = Vec::new();
+        let mut power = from.ceil();
+        while power <= to + 1e-9 {
+            ticks.push(Tick { at: power, label: Scale::Milliseconds.write(10f64.powf(power)) });
+            power += 1.0;
+        }
+        if ticks.len() < 3 {
+            for power in [from.floor(), from.floor() + 1.0, from.floor() + 2.0] {
+                let at = power + 3f64.log10();
+                if at > from && at < to {
+                    let label = Scale::Milliseconds.write(3.0 * 10f64.powf(power));
+                    ticks.push(Tick { at, label });
+                }
+            }
+            ticks.sort_by(|a, b| a.at.total_cmp(&b.at));
+        }
+        Axis { from, to, ticks }
+    }
+
+    /// Quantiles by how few are above them: each step to the right is a tenth of the calls before.
+    /// Ends at what so many calls can tell.
+    pub(crate) fn quantile(calls: u64) -> Axis {
+        let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);
+        let all = [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
+        let more = [(0.9999, "99.99 %"), (0.99999, "99.999 %"), (0.999_999, "99.9999 %")];
+        let ticks = all
+            .into_iter()
+            .chain(more)
+            .map(|(quantile, label)| Tick { at: rarity(quantile), label: label.into() })
+            .filter(|tick| tick.at <= nines + 1e-9)
+            .collect();
+        Axis { from: 0.0, to: nines, ticks }
+    }
+
+    /// The label of a tick.
+    pub(crate) fn label(&self, at: f64) -> String {
+        let near = |tick: &&Tick| (tick.at - at).abs() <= (self.to - self.from) * 1e-6;
+        self.ticks.iter().find(near).map_or_else(String::new, |tick| tick.label.clone())
+    }
+
+    /// A value held within the axis.
+    pub(crate) fn held(&self, value: f64) -> f64 {
+        if value.is_finite() { value.clamp(self.from, self.to) } else { self.from }
+    }
+}
+
+/// For plotters: linear between its ends, with lines and labels at the ticks and nowhere else.
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        let share = (value - self.from) / (self.to - self.from);
+        #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+        let units = (f64::from(high - low) * share).round() as i32;
+        low + units
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        match hint.weight().allow_light_points() {
+            true => Vec::new(),
+            false => self.ticks.iter().map(|tick| tick.at).collect(),
+        }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.from..self.to
+    }
+}
+
+/// Where a time in milliseconds lies on [`Axis::log_ms`].
+pub(crate) fn log(ms: f64) -> f64 {
+    ms.max(1e-6).log10()
+}
+
+/// Where a quantile lies on [`Axis::quantile`].
+pub(crate) fn rarity(quantile: f64) -> f64 {
+    -(1.0 - quantile).max(1e-12).log10()
+}
+
+/// The next of 1, 2, 2.5, 5, 10 × a power of ten.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
+    steps.iter().map(|step| step * power).find(|step| *step >= least * 0.999).unwrap_or(power)
+}

@@ -1,0 +1,211 @@
+//! Goal: the page is whole, says everything, needs nothing from elsewhere, and shows what comes from
+//! outside as text. Method: pages of made-up runs, read by an XML reader that knows HTML's empty
+//! elements.
+
+use std::collections::BTreeSet;
+
+use quick_xml::events::Event;
+
+use super::*;
+use crate::report::example::{Example, failing, hostile, long, passing};
+use crate::report::number::count;
+
+fn page_of(example: &Example) -> String {
+    page(&example.result, &example.totals, &example.methods)
+}
+
+/// Elements that HTML does not close.
+const EMPTY: [&str; 5] = ["meta", "br", "hr", "img", "link"];
+
+/// What an HTML page holds, read strictly: the names of elements, ids and targets of links.
+#[derive(Default)]
+struct Read {
+    elements: BTreeSet<String>,
+    ids: BTreeSet<String>,
+    links: Vec<String>,
+}
+
+fn read(page: &str) -> Read {
+    let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
+    let mut reader = quick_xml::Reader::from_str(body);
+    reader.config_mut().check_end_names = false;
+    let (mut open, mut read) = (Vec::new(), Read::default());
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(tag) => {
+                let name = tag.name().as_ref().to_owned();
+                for attribute in tag.html_attributes() {
+                    let attribute = attribute.unwrap();
+                    let value = attribute.value.to_string();
+                    match attribute.key.as_ref() {
+                        "id" => assert!(read.ids.insert(value.clone()), "{value} twice"),
+                        "href" | "src" => read.links.push(value),
+                        _ => {}
+                    }
+                }
+                if !EMPTY.contains(&name.as_str()) {
+                    open.push(name.clone());
+                }
+                read.elements.insert(name);
+            }
+            Event::End(tag) => {
+                let name = tag.name().as_ref().to_owned();
+                assert_eq!(open.pop().as_deref(), Some(name.as_str()), "wrong end");
+            }
+            Event::Empty(tag) => {
+                let name = tag.name().as_ref().to_owned();
+                read.elements.insert(name);
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    read
+}
+
+#[test]
+fn pages_are_well_formed_and_need_nothing_from_elsewhere() {
+    for example in [failing(), passing(), long(), hostile()] {
+        let page = page_of(&example);
+        let read = read(&page);
+        assert!(read.ids.len() > 20, "{:?}", read.ids);
+        for link in &read.links {
+            let id = link.strip_prefix('#');
+            assert!(id.is_some_and(|id| read.ids.contains(id)), "{link} leads nowhere");
+        }
+        for element in ["script", "img", "link", "iframe", "object", "image", "use"] {
+            assert!(!read.elements.contains(element), "{element}");
+        }
+        for word in ["url(", "@import", "xlink", "javascript:"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        // What is left of colours that the style sheet should say would be wrong in the dark.
+        assert!(!page.contains("\"#0102"), "a colour was not themed");
+    }
+}
+
+#[test]
+fn the_reader_of_these_tests_finds_faults() {
+    for broken in ["<!DOCTYPE html><p><b></p></b>", "<!DOCTYPE html><p>"] {
+        assert!(std::panic::catch_unwind(|| read(broken)).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn the_page_says_everything() {
+    let mut example = failing();
+    example.result.partial = true;
+    let page = page_of(&example);
+    let result = &example.result;
+    for row in &result.methods {
+        assert!(page.contains(&row.method), "{}", row.method);
+        assert!(page.contains(&count(row.calls)), "{}", row.calls);
+        for class in &row.classes {
+            assert!(page.contains(&count(class.calls)), "{} {}", row.method, class.calls);
+        }
+    }
+    let facts = [
+        "FAIL",
+        "Partial result.",
+        "-32000",
+        "geth",
+        "psi_io_some",
+        "83.7 %",
+        "at 2:22",
+        "The target's disk was saturated",
+        "--seed 42",
+        &result.plan.hash,
+        &result.fingerprint.cpu,
+    ];
+    for fact in facts {
+        assert!(page.contains(fact), "{fact}");
+    }
+    for stage in &result.stages {
+        assert!(page.contains(&format!("{} / {}", stage.scenario, stage.stage)));
+    }
+    for reason in result.verdict.reasons.iter().chain(&result.warnings) {
+        assert!(page.contains(&reason.replace('<', "&lt;")), "{reason}");
+    }
+}
+
+#[test]
+fn what_comes_from_outside_is_shown_and_does_nothing() {
+    let example = hostile();
+    let page = page_of(&example);
+    let read = read(&page);
+    assert!(!read.elements.contains("script"), "a name became an element");
+    assert!(!page.contains("<script"));
+    assert!(page.contains("&lt;script&gt;alert("), "it is shown as text");
+    assert!(page.contains("&lt;/pre&gt;"), "the plan cannot end its frame");
+}
+
+#[test]
+fn every_term_is_explained() {
+    let page = page_of(&failing());
+    let terms = page.matches("class=\"term\"").count();
+    assert!(terms > 15, "{terms}");
+    for word in words::all() {
+        assert!(word.plain().len() > 40, "{} is explained", word.name);
+        assert!(page.contains(&format!("id=\"word-{}\"", word.id())), "{}", word.name);
+    }
+    // A term that is not in the documentation is written without a link: none may be.
+    let sources = [
+        include_str!("calls.rs"),
+        include_str!("health.rs"),
+        include_str!("hosts.rs"),
+        include_str!("origin.rs"),
+        include_str!("over_time.rs"),
+        include_str!("verdict.rs"),
+    ];
+    let mut used = 0;
+    for part in sources.iter().flat_map(|source| source.split("term(\"").skip(1)) {
+        let name = part.split('"').next().unwrap();
+        assert!(words::find(name).is_some(), "{name} is not in docs/measuring.md");
+        used += 1;
+    }
+    assert!(used > 15, "{used}");
+}
+
+#[test]
+fn a_run_of_hours_makes_a_page_of_the_same_size() {
+    let (short, long) = (page_of(&failing()).len(), page_of(&long()).len());
+    assert!(long < short * 2, "{short} and {long} bytes");
+}
+
+#[test]
+fn a_run_that_ended_before_its_first_second_has_a_page() {
+    let mut example = passing();
+    let result = &mut example.result;
+    result.series.clear();
+    result.host.clear();
+    result.methods.clear();
+    result.stages.clear();
+    result.thresholds.clear();
+    result.duration = 0.0;
+    result.partial = true;
+    let totals = Totals::new(0);
+    let page = page(result, &totals, &[]);
+    read(&page);
+    assert!(page.contains("no objectives were set"));
+}
+
+#[test]
+fn strange_numbers_draw_without_a_panic() {
+    let mut example = passing();
+    let result = &mut example.result;
+    for (index, second) in result.series.iter_mut().enumerate() {
+        let strange = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300][index % 5];
+        second.lateness_p99_ms = strange;
+        second.generator_busy = strange;
+        for method in &mut second.methods {
+            (method.p50_ms, method.p99_ms) = (strange, -strange);
+        }
+    }
+    for sample in &mut result.host {
+        sample.values.iter_mut().for_each(|(_, value)| *value *= f64::NAN);
+    }
+    result.stages[1].to = f64::NAN;
+    result.thresholds[0].broken_at = Some(f64::INFINITY);
+    read(&page_of(&example));
+}

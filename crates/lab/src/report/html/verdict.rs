@@ -1,0 +1,199 @@
+//! The top of the page: verdict, objectives, first bottleneck, warnings.
+
+use maud::{Markup, html};
+
+use super::term;
+use crate::report::number::{clock, count, ms, percent, rate, span};
+use crate::report::text::observed;
+use crate::result::{Cause, Confidence, Outcome, RunResult};
+
+/// Heading, verdict with its reasons, and the run at a glance.
+pub(super) fn head(result: &RunResult) -> Markup {
+    html! {
+        header {
+            div.kind { "weir load" }
+            h1 { (result.plan.name) }
+            div.lead {
+                (result.target.url) " · " (result.started) " · " (span(result.duration))
+                @if result.plan.warmup > 0.0 { ", the first " (span(result.plan.warmup)) " not judged" }
+            }
+            (contents(result))
+        }
+        @if result.partial {
+            div.partial {
+                b { "Partial result. " }
+                "The run was ended before its plan; everything below is of the part that ran."
+            }
+        }
+        (banner(result))
+        (tiles(result))
+    }
+}
+
+fn contents(result: &RunResult) -> Markup {
+    html! {
+        nav {
+            a href="#objectives" { "Objectives" }
+            @if result.bottleneck.is_some() { a href="#bottleneck" { "First bottleneck" } }
+            a href="#load" { "Load" }
+            a href="#latency" { "Latency" }
+            a href="#methods" { "Methods" }
+            a href="#stages" { "Stages" }
+            a href="#generator" { "Generator" }
+            @if !result.host.is_empty() { a href="#hosts" { "Hosts" } }
+            a href="#connections" { "Connections" }
+            a href="#origin" { "How it was measured" }
+            a href="#words" { "Words" }
+        }
+    }
+}
+
+fn banner(result: &RunResult) -> Markup {
+    let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
+    let all = result.thresholds.len();
+    let (class, word, meaning) = match result.verdict.outcome {
+        Outcome::Pass if all == 0 => {
+            ("pass", "PASS", String::from("no objectives were set; the numbers may be believed"))
+        }
+        Outcome::Pass => ("pass", "PASS", format!("all {all} objectives were kept")),
+        Outcome::Fail => ("fail", "FAIL", format!("{broken} of {all} objectives broken")),
+        Outcome::Invalid => ("invalid", "INVALID", String::from("the numbers may not be believed")),
+        Outcome::ClientLimited => (
+            "client",
+            "CLIENT-LIMITED",
+            String::from("the generator was the limit: nothing was learnt of the target's"),
+        ),
+    };
+    html! {
+        div class={ "verdict " (class) } {
+            span.word { (word) } " "
+            span.sum { (meaning) }
+            @if !result.verdict.reasons.is_empty() {
+                ul { @for reason in &result.verdict.reasons { li { (reason) } } }
+            }
+        }
+    }
+}
+
+fn tiles(result: &RunResult) -> Markup {
+    let (all, generator) = (&result.overall, &result.generator);
+    let worst = result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
+    html! {
+        div.tiles {
+            (tile("", &count(all.calls), term("calls", "calls that ended")))
+            (tile("", &rate(all.goodput), term("goodput", "results (goodput)")))
+            (tile(
+                alarm(all.failed_share),
+                &percent(all.failed_share),
+                term("failed", "failed, all methods"),
+            ))
+            @if let Some(worst) = worst.filter(|row| row.failed_share > 0.0) {
+                (tile(
+                    alarm(worst.failed_share),
+                    &percent(worst.failed_share),
+                    html! { "failed of " (worst.method) },
+                ))
+            }
+            @if all.limited_share > 0.0 {
+                (tile("", &percent(all.limited_share), term("limited", "limited (429)")))
+            }
+            (tile("", &ms(all.latency.p50_ms), term("latency", "median latency")))
+            (tile("", &ms(all.latency.p99_ms), term("latency", "p99 latency, all outcomes")))
+            (tile(
+                if generator.delivered_share < 0.99 { "doubt" } else { "" },
+                &percent(generator.delivered_share),
+                term("delivered", "of the plan was begun"),
+            ))
+        }
+    }
+}
+
+/// Red from one call in a hundred on: fewer are in the table, and no reason for alarm by themselves.
+fn alarm(failed_share: f64) -> &'static str {
+    if failed_share >= 0.01 { "bad" } else { "" }
+}
+
+fn tile(class: &str, value: &str, about: impl maud::Render) -> Markup {
+    html! { div class={ "tile " (class) } { b { (value) } span { (about) } } }
+}
+
+/// Every objective with what was observed.
+pub(super) fn objectives(result: &RunResult) -> Markup {
+    html! {
+        h2 id="objectives" { "Objectives" }
+        @if result.thresholds.is_empty() {
+            p.lead {
+                "None were set, so a pass says only that the numbers may be believed."
+            }
+        } @else {
+            p.lead { "Judged over everything after the warm-up unless a stage or window is named." }
+            div.card { div.scroll { table {
+                thead { tr {
+                    th.l.slim { "" } th.l.half { (term("objective", "objective")) }
+                    th.slim { "observed" } th.slim { "first broken" } th.l { "note" }
+                } }
+                tbody { @for threshold in &result.thresholds { tr {
+                    td.l {
+                        @if threshold.kept { span.kept { "kept" } }
+                        @else { span.broken { "broken" } }
+                    }
+                    td.l.wrap { code { (threshold.text) } }
+                    td { (observed(threshold)) }
+                    td { @if let Some(at) = threshold.broken_at { "at " (clock(at)) } }
+                    td.l.wrap { @if let Some(note) = &threshold.note { (note) } }
+                } } }
+            } } }
+        }
+    }
+}
+
+/// What saturated first, with its evidence.
+pub(super) fn bottleneck(result: &RunResult) -> Markup {
+    let Some(finding) = &result.bottleneck else { return html! {} };
+    let sure = match finding.confidence {
+        Confidence::Low => "low: one hint",
+        Confidence::Medium => "medium: evidence with gaps",
+        Confidence::High => "high: evidence agrees in time and direction",
+    };
+    html! {
+        h2 id="bottleneck" { "First bottleneck" }
+        div.card {
+            p { b { (cause(finding.cause)) ". " } (finding.sentence) }
+            @if !finding.evidence.is_empty() {
+                ul.plain { @for fact in &finding.evidence { li { (fact) } } }
+            }
+            p.note {
+                (term("first bottleneck", "Confidence")) " " (sure)
+                @if let Some(at) = finding.at { " · began at " (clock(at)) }
+            }
+        }
+    }
+}
+
+/// A cause in words.
+pub(super) fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Generator => "The generator",
+        Cause::Connection => "Connections or TLS handshakes",
+        Cause::RateLimit => "The server's rate limit",
+        Cause::Upstream => "A server behind the target",
+        Cause::Cpu => "CPU of the target's host",
+        Cause::CpuQuota => "The target's CPU quota",
+        Cause::Memory => "Memory",
+        Cause::Disk => "Disk",
+        Cause::Network => "Network",
+        Cause::Thread => "One thread of the target",
+        Cause::Software => "Software: a lock, a pool or a queue",
+        Cause::Unknown => "Cannot tell",
+    }
+}
+
+/// Doubts, each with advice.
+pub(super) fn warnings(result: &RunResult) -> Markup {
+    html! {
+        @if !result.warnings.is_empty() {
+            h2 id="warnings" { "Warnings" }
+            div.card { ul.plain { @for warning in &result.warnings { li { (warning) } } } }
+        }
+    }
+}

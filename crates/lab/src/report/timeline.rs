@@ -1,0 +1,149 @@
+//! The seconds of a run as at most a few hundred points, so that a run of hours draws as well as one
+//! of ten seconds.
+//!
+//! Where several seconds become one point, rates are their mean and times their largest: a spike
+//! may not vanish because the run was long.
+
+use crate::record::Class;
+use crate::result::{MethodSecond, RunResult, Second};
+
+/// Points across a chart: one for every two pixels.
+const POINTS_MAX: usize = 400;
+
+/// A run in steps of equal length.
+pub(super) struct Timeline {
+    /// Seconds in one point.
+    pub(super) step: usize,
+    /// All calls.
+    pub(super) points: Vec<Point>,
+    /// One course per method that was called, in the order of the result's methods.
+    pub(super) courses: Vec<Course>,
+}
+
+/// All calls within one step; rates per second.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Point {
+    /// Its start and end since the start of the run.
+    pub(super) time: (f64, f64),
+    /// Iterations due.
+    pub(super) due: f64,
+    /// Iterations begun.
+    pub(super) begun: f64,
+    /// Iterations dropped.
+    pub(super) dropped: f64,
+    /// Results.
+    pub(super) ok: f64,
+    /// Failed calls.
+    pub(super) failed: f64,
+    /// Largest 99th percentile of lateness of its seconds.
+    pub(super) lateness_ms: f64,
+    /// Largest busy share of its seconds.
+    pub(super) busy: f64,
+    /// Failed / all calls.
+    pub(super) failed_share: f64,
+    /// 429 / all calls.
+    pub(super) limited_share: f64,
+}
+
+/// One method over time.
+pub(super) struct Course {
+    /// The method.
+    pub(super) method: String,
+    /// A point per step; none where it had no calls.
+    pub(super) points: Vec<Option<MethodPoint>>,
+}
+
+/// One method within one step: the largest of its seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MethodPoint {
+    pub(super) p50_ms: f64,
+    pub(super) p95_ms: f64,
+    pub(super) p99_ms: f64,
+    /// Failed / all calls of the step.
+    pub(super) failed_share: f64,
+    /// 429 / all calls of the step.
+    pub(super) limited_share: f64,
+}
+
+impl Point {
+    /// Its middle.
+    pub(super) fn middle(&self) -> f64 {
+        f64::midpoint(self.time.0, self.time.1)
+    }
+}
+
+/// The seconds of a result in steps.
+pub(super) fn timeline(result: &RunResult) -> Timeline {
+    let step = result.series.len().div_ceil(POINTS_MAX).max(1);
+    let steps: Vec<&[Second]> = result.series.chunks(step).collect();
+    let methods = result.methods.iter().filter(|row| row.calls > 0);
+    let courses = methods.map(|row| Course {
+        method: row.method.clone(),
+        points: steps.iter().map(|step| method_point(step, &row.method)).collect(),
+    });
+    Timeline {
+        step,
+        courses: courses.filter(|course| course.points.iter().any(Option::is_some)).collect(),
+        points: steps.iter().map(|step| point(step)).collect(),
+    }
+}
+
+/// Calls: all, results, failed, limited.
+#[derive(Clone, Copy, Default)]
+struct Calls {
+    all: u64,
+    ok: u64,
+    failed: u64,
+    limited: u64,
+}
+
+impl Calls {
+    fn add(&mut self, second: &MethodSecond) {
+        for &(class, calls) in &second.classes {
+            self.all += calls;
+            self.ok += if class == Class::Ok { calls } else { 0 };
+            self.failed += if class.failed() { calls } else { 0 };
+            self.limited += if class == Class::Limited { calls } else { 0 };
+        }
+    }
+
+    fn share(self, part: u64) -> f64 {
+        if self.all == 0 { 0.0 } else { part as f64 / self.all as f64 }
+    }
+}
+
+fn point(step: &[Second]) -> Point {
+    let mut calls = Calls::default();
+    step.iter().flat_map(|second| &second.methods).for_each(|method| calls.add(method));
+    let length = step.len() as f64;
+    let rate = |of: fn(&Second) -> u64| step.iter().map(of).sum::<u64>() as f64 / length;
+    let most = |of: fn(&Second) -> f64| step.iter().map(of).fold(0.0, f64::max);
+    let (first, last) = (step.first().map_or(0.0, |s| s.at), step.last().map_or(0.0, |s| s.at));
+    Point {
+        time: ((first - 1.0).max(0.0), last),
+        due: rate(|second| second.due),
+        begun: rate(|second| second.begun),
+        dropped: rate(|second| second.dropped),
+        ok: calls.ok as f64 / length,
+        failed: calls.failed as f64 / length,
+        lateness_ms: most(|second| second.lateness_p99_ms),
+        busy: most(|second| second.generator_busy),
+        failed_share: calls.share(calls.failed),
+        limited_share: calls.share(calls.limited),
+    }
+}
+
+fn method_point(step: &[Second], method: &str) -> Option<MethodPoint> {
+    let mut calls = Calls::default();
+    let mut point = MethodPoint::default();
+    let here = step.iter().flat_map(|second| &second.methods);
+    for second in here.filter(|second| second.method == method) {
+        calls.add(second);
+        point.p50_ms = point.p50_ms.max(second.p50_ms);
+        point.p95_ms = point.p95_ms.max(second.p95_ms);
+        point.p99_ms = point.p99_ms.max(second.p99_ms);
+    }
+    point.failed_share = calls.share(calls.failed);
+    point.limited_share = calls.share(calls.limited);
+    (calls.all > 0).then_some(point)
+}
