@@ -5,6 +5,7 @@ mod classes;
 mod connections;
 mod load;
 mod server;
+mod tls;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
