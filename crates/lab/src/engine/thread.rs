@@ -32,9 +32,13 @@ mod call;
 mod dial;
 mod pace;
 
-/// Up to this long before a planned send the thread sleeps; the rest is spun. Waking from a timer
-/// takes a few µs on an idle core and some tens in a virtual machine.
-const SPIN: u64 = 60_000;
+/// Bounds of how long before a planned send the thread stops to sleep and spins. Waking from a timer
+/// takes a few µs on an idle core and some tens in a virtual machine, so it is measured all the time;
+/// a longer delay is the scheduler's, against which spinning does not help.
+const SPIN_MIN: u64 = 5_000;
+const SPIN_MAX: u64 = 80_000;
+/// What the time to spin is before anything was measured.
+const SPIN_FIRST: u64 = 50_000;
 /// A shorter wait was none: it is what asking the kernel costs.
 const ASKING: u64 = 2_000;
 /// Sockets served between two looks at the clock of the plan.
@@ -137,6 +141,8 @@ pub(crate) struct EngineThread {
     shared: Arc<Shared>,
     bell: Arc<OwnedFd>,
     clock: Clock,
+    /// How long before a planned send the thread stops to sleep.
+    spin: u64,
     epoll: OwnedFd,
     addresses: Vec<SocketAddr>,
     /// The address to be tried first.
@@ -189,6 +195,7 @@ impl EngineThread {
             shared: Arc::clone(given.shared),
             bell: Arc::clone(given.bell),
             clock: Clock { origin: given.origin, now: 0 },
+            spin: SPIN_FIRST,
             epoll,
             addresses: given.addresses.to_vec(),
             address: 0,
@@ -215,11 +222,25 @@ impl EngineThread {
     pub(crate) fn run(mut self) -> Result<(), EngineFault> {
         // Without it the kernel may be 50 µs late; the thread then spins less punctually, no more.
         let _less_punctual = set_current_timer_slack(NonZeroU64::new(1));
-        self.ledger.begin();
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        self.clock.read();
+        self.await_origin(&mut events)?;
+        self.ledger.begin();
         while self.turn(&mut events)? {}
         self.ledger.finish(self.clock.now, self.gauges);
+        Ok(())
+    }
+
+    /// Sleeps until the run begins, or is ended before that.
+    fn await_origin(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let left = self.clock.origin.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            poll(&self.epoll, events, pace::nanos(left))?;
+            events.clear();
+        }
+        self.clock.read();
         Ok(())
     }
 
@@ -254,25 +275,23 @@ impl EngineThread {
     /// Sleeps until a socket has something or a time has come, and spins where sleeping would be
     /// late.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
-        let planned = self.next_planned().saturating_sub(SPIN);
-        let until = planned.min(self.next_other());
-        let left = until.saturating_sub(self.clock.now);
-        let timeout = Timespec {
-            tv_sec: (left / 1_000_000_000).cast_signed(),
-            tv_nsec: (left % 1_000_000_000).cast_signed(),
-        };
+        let until = self.next_planned().saturating_sub(self.spin).min(self.next_other());
         let before = self.clock.now;
-        let waited =
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout));
-        match waited {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(wait_fault(errno)),
+        poll(&self.epoll, events, until.saturating_sub(before))?;
+        let now = self.clock.read();
+        if now - before > ASKING || events.is_empty() {
+            self.ledger.idle += now - before;
         }
-        let spent = self.clock.read() - before;
-        if spent > ASKING || events.is_empty() {
-            self.ledger.idle += spent;
+        if events.is_empty() && until > before {
+            self.slept_past(now.saturating_sub(until));
         }
         Ok(())
+    }
+
+    /// Learns from a timer that was so late: at once if it was later than known, slowly back.
+    fn slept_past(&mut self, late: u64) {
+        let wanted = (late + late / 4).clamp(SPIN_MIN, SPIN_MAX);
+        self.spin = wanted.max(self.spin - self.spin / 128).max(SPIN_MIN);
     }
 
     /// When something other than a planned send has to be done.
@@ -352,6 +371,18 @@ impl Worker {
             methods: Vec::new(),
             sample: None,
         }
+    }
+}
+
+/// Waits for events for at most so many nanoseconds.
+fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, left: u64) -> Result<(), EngineFault> {
+    let timeout = Timespec {
+        tv_sec: (left / 1_000_000_000).cast_signed(),
+        tv_nsec: (left % 1_000_000_000).cast_signed(),
+    };
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(wait_fault(errno)),
     }
 }
 

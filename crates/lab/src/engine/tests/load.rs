@@ -370,6 +370,17 @@ fn every_thread_hands_over_each_second() {
 }
 
 #[test]
+fn nothing_is_sent_before_the_origin() {
+    let server = Server::new(Request::ok);
+    let origin = Instant::now() + Duration::from_millis(300);
+    let plan = std::sync::Arc::new(plan(&server, 3));
+    let chain = std::sync::Arc::new(facts());
+    let engine = super::Engine::start(plan, chain, vec![server.address], origin).unwrap();
+    super::collect(engine).check_all(Class::Ok, 3);
+    assert!(server.seen().iter().all(|asked| asked.at >= origin));
+}
+
+#[test]
 fn what_the_chain_does_not_have_is_said_at_the_start() {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, 1);
