@@ -15,5 +15,3 @@ pub(crate) mod scene;
 pub mod screen;
 /// What the screen shows, brought up to date each second.
 mod state;
-/// Numbers as they are shown.
-mod words;

@@ -10,7 +10,7 @@ mod hlog;
 mod html;
 mod k6;
 mod markdown;
-mod number;
+pub(crate) mod number;
 mod reference;
 mod schema;
 mod table;

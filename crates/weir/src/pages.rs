@@ -28,7 +28,7 @@ type Page = (&'static str, fn() -> String);
 /// All pages.
 const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference::markdown),
-    ("metrics.md", gateway::see::metrics::reference),
+    ("metrics.md", metrics),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),
     ("host-metrics.md", lab::report::host_metrics),
@@ -54,6 +54,11 @@ impl GenerateDocs {
         }
         Ok(if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The text of `docs/metrics.md`: the gateway's, then a run's.
+fn metrics() -> String {
+    gateway::see::metrics::reference() + &lab::export::reference()
 }
 
 /// Width of the help texts in the page: what a terminal of usual width shows.

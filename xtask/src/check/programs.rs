@@ -12,8 +12,14 @@ use anyhow::{Context, Result, ensure};
 use crate::shell;
 
 /// Program and Debian package.
-const PACKAGES: &[(&str, &str)] =
-    &[("nginx", "nginx"), ("haproxy", "haproxy"), ("wrk", "wrk"), ("chromium", "chromium")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("nginx", "nginx"),
+    ("haproxy", "haproxy"),
+    ("wrk", "wrk"),
+    ("chromium", "chromium"),
+    ("prometheus", "prometheus"),
+    ("prometheus-node-exporter", "prometheus-node-exporter"),
+];
 /// The version that the recorded answers in testdata were checked with.
 const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
 /// Pinned so that a new release cannot break an old check.

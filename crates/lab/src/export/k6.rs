@@ -77,13 +77,13 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Gauge,
         unit: "",
         labels: &["scenario", "name"],
-        help: "Share of calls that failed, 0 to 1; a 429 is a failure here as it is in k6.",
+        help: "Share of calls that failed, 0 to 1; a 429 is no failure.",
         samples: |all| {
             let mut shares = BTreeMap::<[&str; 2], (u64, u64)>::new();
             for (slot, cell) in &all.progress.totals.cells {
                 let [scenario, _, name] = all.names(*slot);
                 let (failed, calls) = shares.entry([scenario, name]).or_default();
-                *failed += if expected(slot.class) { 0 } else { cell.latency.len() };
+                *failed += if slot.class.failed() { cell.latency.len() } else { 0 };
                 *calls += cell.latency.len();
             }
             for (labels, (failed, calls)) in shares {

@@ -26,8 +26,8 @@ Dashboards made for k6's Prometheus output work with these. Their native histogr
 
 - `name` is the JSON-RPC method.
 - A JSON-RPC error inside HTTP 200 has `expected_response=\"false\"`.
-- `k6_http_req_failed_rate` is the share of failed calls of a method; k6 has it 0 or 1 by
-  `expected_response`, so that an average over it says little.
+- `k6_http_req_failed_rate` is the share of failed calls of a method, 429 apart; k6 has it 0 or 1
+  by `expected_response`, so that an average over it says little.
 - Durations count from when a call was due; in k6 from when it was sent, which a stalled server
   makes look better. `k6_http_req_waiting` counts from when it was sent.
 - `status` is `4xx` or `5xx` where only the class is known, and `0` where no answer came.

@@ -21,6 +21,9 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Bytes of all waiting pushes; of a usual plan that is more than an hour.
 const BYTES_MAX: usize = 32 << 20;
 
+/// Letters that are kept of what a receiver says.
+const SAID_CHARS_MAX: usize = 300;
+
 /// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Push {
@@ -40,7 +43,7 @@ pub(super) enum Outcome {
 }
 
 /// What became of everything that was to be pushed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Samples that the receiver took.
     pub stored: u64,
@@ -48,6 +51,8 @@ pub struct Told {
     pub refused: u64,
     /// The status that it refused the last of them with.
     pub refused_status: Option<u16>,
+    /// What was said to the last attempt that failed, in one line.
+    pub said: String,
     /// Samples given up because too many waited, or because the run was over.
     pub given_up: u64,
     /// Attempts that were repeated later.
@@ -89,9 +94,13 @@ impl Queue {
 
     /// Takes what came of sending the first push. `dice` is any number; it spreads the senders of
     /// several machines over time.
-    pub(super) fn took(&mut self, now: Duration, outcome: Outcome, dice: u32) {
+    pub(super) fn took(&mut self, now: Duration, outcome: Outcome, said: &str, dice: u32) {
         let Some(first) = self.waiting.front() else { return };
         let samples = first.samples;
+        if outcome != Outcome::Stored {
+            let line = said.trim().lines().next().unwrap_or_default();
+            self.told.said = line.chars().take(SAID_CHARS_MAX).collect();
+        }
         match outcome {
             Outcome::Stored => self.told.stored += samples,
             Outcome::Unreachable => return self.repeat(now, None, dice),

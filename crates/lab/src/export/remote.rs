@@ -38,6 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const SERIES_MAX: usize = 2_000;
 /// Gathered times that may wait for the pushing thread; one attempt lasts no longer than this many.
 const GATHERED_MAX: usize = 4;
+/// Bytes that are read of an answer that is no success: what is wrong stands in them.
+const SAID_BYTES_MAX: u64 = 64 * 1024;
 /// How long the end of a run waits for what is not yet pushed.
 const END_MAX: Duration = Duration::from_secs(10);
 
@@ -128,7 +130,7 @@ pub struct RemoteWrite {
 }
 
 /// What there is to tell at one time.
-type Gathered = (Vec<Sample>, SystemTime);
+type Gathered = (Vec<Sample>, Instant);
 
 impl RemoteWrite {
     /// Begins; nothing is sent before the first [`RemoteWrite::see`].
@@ -155,6 +157,8 @@ impl RemoteWrite {
             queue: Queue::default(),
             known: BTreeSet::new(),
             origin: Instant::now(),
+            origin_unix: UNIX_EPOCH.elapsed().unwrap_or_default(),
+            timestamp: 0,
             dice: RandomState::new(),
         };
         let thread = std::thread::Builder::new()
@@ -183,7 +187,7 @@ impl RemoteWrite {
         }
         self.next = progress.at + self.interval;
         let samples = gather(self.table, progress, &self.form);
-        match self.gathered.try_send((samples, SystemTime::now())) {
+        match self.gathered.try_send((samples, Instant::now())) {
             Ok(()) => {}
             // A thread that is gone has panicked, which `finish` finds.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
@@ -208,6 +212,11 @@ struct Sender {
     /// Series of the last push; one that is not in the next has ended.
     known: BTreeSet<Identity>,
     origin: Instant,
+    /// The same instant since 1970. The clock of the day is read only once: it may be set back, and
+    /// the samples of a series must be in order.
+    origin_unix: Duration,
+    /// The last time that was pushed, in milliseconds since 1970.
+    timestamp: i64,
     dice: RandomState,
 }
 
@@ -221,7 +230,7 @@ impl Sender {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.put(&[], SystemTime::now());
+        self.put(&[], Instant::now());
         let end = self.origin.elapsed() + END_MAX;
         loop {
             let now = self.origin.elapsed();
@@ -237,9 +246,11 @@ impl Sender {
     }
 
     /// Queues what was gathered, and the ends of series that are not in it.
-    fn put(&mut self, samples: &[Sample], at: SystemTime) {
-        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let timestamp = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    fn put(&mut self, samples: &[Sample], at: Instant) {
+        let since = self.origin_unix + at.saturating_duration_since(self.origin);
+        // Two samples of one series at one time would be refused.
+        let timestamp = i64::try_from(since.as_millis()).unwrap_or(0).max(self.timestamp + 1);
+        self.timestamp = timestamp;
         let mut all = series(samples, self.names, &self.labels, timestamp);
         let now: BTreeSet<Identity> = all.iter().map(TimeSeries::identity).collect();
         let ended = std::mem::replace(&mut self.known, now);
@@ -254,10 +265,10 @@ impl Sender {
 
     fn send_first(&mut self, timeout: Duration) {
         let Some(push) = self.queue.due(self.origin.elapsed()) else { return };
-        let outcome = self.receiver.send(&push.body, timeout);
+        let (outcome, said) = self.receiver.send(&push.body, timeout);
         let now = self.origin.elapsed();
         let dice = self.dice.hash_one(now) as u32;
-        self.queue.took(now, outcome, dice);
+        self.queue.took(now, outcome, &said, dice);
     }
 }
 
@@ -282,19 +293,23 @@ impl Receiving {
         Ok(Receiving { agent: config.build().into(), url, headers: headers(settings)? })
     }
 
-    fn send(&self, body: &[u8], timeout: Duration) -> Outcome {
+    /// What came of it, and what was said to that.
+    fn send(&self, body: &[u8], timeout: Duration) -> (Outcome, String) {
         let mut request = self.agent.post(&self.url);
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
         match request.config().timeout_global(Some(timeout)).build().send(body) {
-            Ok(answer) if answer.status().is_success() => Outcome::Stored,
-            Ok(answer) => {
+            Ok(answer) if answer.status().is_success() => (Outcome::Stored, String::new()),
+            Ok(mut answer) => {
                 let retry_after = answer.headers().get(RETRY_AFTER);
-                let retry_after = retry_after.and_then(|value| value.to_str().ok());
-                Outcome::Status(answer.status().as_u16(), retry_after.and_then(wait))
+                let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(wait);
+                let status = answer.status().as_u16();
+                let said = answer.body_mut().with_config().limit(SAID_BYTES_MAX).read_to_vec();
+                let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+                (Outcome::Status(status, retry_after), said)
             }
-            Err(_) => Outcome::Unreachable,
+            Err(error) => (Outcome::Unreachable, error.to_string()),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! Colours are the sixteen that a terminal chooses for itself, so that they are readable on light
 //! and dark ground; none says anything that the letters do not say too.
 
+use std::time::Duration;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,9 +14,9 @@ use ratatui::text::{Line, Span as Text};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
 use super::state::State;
-use super::words;
 use crate::plan::Model;
 use crate::record::Class;
+use crate::report::number;
 use crate::result::{HostSample, ThresholdOutcome};
 
 /// The calls by method.
@@ -61,7 +63,7 @@ type Part = (Tone, String);
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     if area.width < SMALL.0 || area.height < SMALL.1 {
-        let line = format!("{}  {}", passed(state), words::rate(state.second.begun as f64));
+        let line = format!("{}  {}", passed(state), number::rate(state.second.begun as f64));
         frame.render_widget(Paragraph::new(line), area);
         return;
     }
@@ -122,7 +124,8 @@ fn sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>, righ
 }
 
 fn passed(state: &State) -> String {
-    format!("{} of {}", words::clock(state.at), words::clock(state.of))
+    let clock = |time: Duration| number::clock(time.as_secs_f64());
+    format!("{} of {}", clock(state.at), clock(state.of))
 }
 
 fn title_parts(state: &State) -> Vec<Part> {
@@ -158,10 +161,10 @@ fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Model::Open { .. } => "/s",
             Model::Closed => " workers",
         };
-        let (from, to) = (words::rate(stage.from), words::rate(stage.to));
+        let (from, to) = (number::short(stage.from), number::short(stage.to));
         let course =
             if from == to { format!("{to}{level}") } else { format!("{from} to {to}{level}") };
-        let left = words::clock(*left);
+        let left = number::clock(left.as_secs_f64());
         parts.push((Tone::Plain, format!("{gap}{of}{} at {course}, {left} left", stage.name)));
     }
     if stages.is_empty() {
@@ -181,15 +184,15 @@ fn rate_parts(state: &State) -> Vec<Part> {
     let short = second.begun * 100 < second.due * 99;
     let mut parts = Vec::new();
     if state.is_open() {
-        parts.push((Tone::Quiet, format!("planned {}/s  ", words::count(second.due))));
+        parts.push((Tone::Quiet, format!("planned {}/s  ", number::count(second.due))));
     }
     let tone = if short { Tone::Bad } else { Tone::Good };
-    parts.push((tone, format!("begun {}/s", words::count(second.begun))));
-    parts.push((Tone::Plain, format!("  requests {}/s", words::count(second.requests))));
-    parts.push((Tone::Plain, format!("  results {}/s", words::count(results))));
-    parts.push((Tone::Plain, format!("  in flight {}", words::count(second.in_flight))));
+    parts.push((tone, format!("begun {}/s", number::count(second.begun))));
+    parts.push((Tone::Plain, format!("  requests {}/s", number::count(second.requests))));
+    parts.push((Tone::Plain, format!("  results {}/s", number::count(results))));
+    parts.push((Tone::Plain, format!("  in flight {}", number::count(second.in_flight))));
     if second.waiting > 0 {
-        parts.push((Tone::Doubtful, format!("  waiting {}", words::count(second.waiting))));
+        parts.push((Tone::Doubtful, format!("  waiting {}", number::count(second.waiting))));
     }
     parts
 }
@@ -218,14 +221,17 @@ fn draw_course(frame: &mut Frame<'_>, area: Rect, state: &State) {
         sets.push(set("planned", Tone::Quiet).data(&planned));
     }
     sets.push(set("begun", Tone::Good).data(&begun));
-    let seconds = std::time::Duration::from_secs(state.course.seconds());
+    let seconds = state.course.seconds();
     let axis = |labels: [String; 2], end: f64| {
         Axis::default().bounds([0.0, end]).labels(labels).style(Tone::Quiet.style(state.colour))
     };
     let chart = Chart::new(sets)
         .legend_position(None)
-        .x_axis(axis(["0 s".to_owned(), words::clock(seconds)], (points.len() - 1).max(1) as f64))
-        .y_axis(axis(["0".to_owned(), words::rate(top)], top));
+        .x_axis(axis(
+            ["0:00".to_owned(), number::clock(seconds as f64)],
+            (points.len() - 1).max(1) as f64,
+        ))
+        .y_axis(axis(["0".to_owned(), number::short(top)], top));
     frame.render_widget(chart, area);
 }
 
@@ -236,10 +242,10 @@ fn failure_parts(state: &State) -> Vec<Part> {
     let mut parts = Vec::new();
     for (class, count) in &state.classes {
         let tone = if class.failed() { Tone::Bad } else { Tone::Doubtful };
-        parts.push((tone, format!("{} {}  ", class.as_str(), words::count(*count))));
+        parts.push((tone, format!("{} {}  ", class.as_str(), number::count(*count))));
         if *class == Class::RpcError {
             let shown: Vec<String> = (state.codes.iter().take(3))
-                .map(|(code, count)| format!("{code}: {}", words::count(*count)))
+                .map(|(code, count)| format!("{code}: {}", number::count(*count)))
                 .collect();
             parts.push((Tone::Plain, format!("({})  ", shown.join(", "))));
         }
@@ -259,14 +265,14 @@ fn generator_parts(state: &State) -> Vec<Part> {
     let mut parts = vec![(Tone::Plain, "generator  ".to_owned())];
     if state.is_open() && iterations.due > 0 {
         let tone = judged(delivered < validity.delivered_share_min);
-        parts.push((tone, format!("delivered {}", words::percent(delivered))));
+        parts.push((tone, format!("delivered {}", number::percent(delivered))));
     }
-    parts.push((judged(late > late_max), format!("  late p99 {} ms", words::millis(late))));
+    parts.push((judged(late > late_max), format!("  late p99 {}", number::ms(late))));
     // Above this a thread cannot keep up with a burst.
     let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
-    parts.push((tone, format!("  busy {}", words::percent(busy))));
+    parts.push((tone, format!("  busy {}", number::percent(busy))));
     if iterations.dropped > 0 {
-        parts.push((Tone::Bad, format!("  dropped {}", words::count(iterations.dropped))));
+        parts.push((Tone::Bad, format!("  dropped {}", number::count(iterations.dropped))));
     }
     parts
 }

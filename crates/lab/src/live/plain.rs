@@ -5,8 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::state::under_way;
-use super::words;
 use crate::record::Class;
+use crate::report::number;
 use crate::run::Progress;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ impl<W: Write> Plain<W> {
         let mut stages = Vec::new();
         for scenario in &progress.plan.scenarios {
             if let Some((stage, left)) = under_way(scenario, progress.at + near) {
-                let left = words::clock(left + near);
+                let left = number::clock((left + near).as_secs_f64());
                 stages.push((format!("{}/{}", scenario.name, stage.name), left));
             }
         }
@@ -116,25 +116,25 @@ impl Counted {
     }
 
     fn line(&self) -> String {
-        let per_second = |count: u64| words::rate(count as f64 / self.seconds.max(1) as f64);
+        let per_second = |count: u64| number::rate(count as f64 / self.seconds.max(1) as f64);
         let mut text = format!(
-            "planned {}/s  begun {}/s  calls {}/s",
+            "planned {}  begun {}  calls {}",
             per_second(self.due),
             per_second(self.begun),
             per_second(self.calls)
         );
         if self.dropped > 0 {
-            text.push_str(&format!("  dropped {}", words::count(self.dropped)));
+            text.push_str(&format!("  dropped {}", number::count(self.dropped)));
         }
         if self.calls > 0 {
-            let share = |part: u64| words::percent(part as f64 / self.calls as f64);
+            let share = |part: u64| number::percent(part as f64 / self.calls as f64);
             text.push_str(&format!("  failed {}", share(self.failed)));
             if self.limited > 0 {
                 text.push_str(&format!("  429 {}", share(self.limited)));
             }
-            text.push_str(&format!("  worst p99 {} ms", words::millis(self.p99_ms)));
+            text.push_str(&format!("  worst p99 {}", number::ms(self.p99_ms)));
         }
-        text.push_str(&format!("  late p99 {} ms", words::millis(self.lateness_p99_ms)));
+        text.push_str(&format!("  late p99 {}", number::ms(self.lateness_p99_ms)));
         text
     }
 }

@@ -7,7 +7,7 @@ use ratatui::widgets::{Cell, Row as Line, Table};
 
 use super::Tone;
 use crate::live::state::{Row, Span, Spread, State};
-use crate::live::words;
+use crate::report::number;
 
 /// From this width on the times of the last second and of the whole run stand side by side.
 const WIDE: u16 = 112;
@@ -68,13 +68,13 @@ fn head(spans: &[Span], state: &State) -> Line<'static> {
 fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
     let share = |part: u64| match part {
         0 => "0".to_owned(),
-        part => words::percent(part as f64 / row.calls as f64),
+        part => number::percent(part as f64 / row.calls as f64),
     };
     let tone = |part: u64, some: Tone| if part == 0 { Tone::Plain } else { some };
     let mut cells = vec![
         Cell::new(row.method.clone()),
-        right(words::count(row.calls), Tone::Plain, state),
-        right(words::count(row.calls_last), Tone::Plain, state),
+        right(number::count(row.calls), Tone::Plain, state),
+        right(number::count(row.calls_last), Tone::Plain, state),
         right(share(row.failed), tone(row.failed, Tone::Bad), state),
     ];
     if limits(state) {
@@ -87,7 +87,7 @@ fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
         };
         let Spread { p50, p95, p99, max } = spread.unwrap_or(Spread::NONE);
         let times = [p50, p95, p99, max];
-        cells.extend(times.map(|time| right(words::millis(time), Tone::Plain, state)));
+        cells.extend(times.map(|time| right(number::bare_ms(time), Tone::Plain, state)));
     }
     Line::new(cells)
 }

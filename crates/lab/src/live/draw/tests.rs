@@ -43,8 +43,8 @@ fn a_usual_terminal() {
         80,
         24,
         expect![[r#"
-            nightly  http://node:8545/***  Geth/v1.16.9                         12 s of 1:00
-            ━━━━────────────────────  climb at 500 to 2,000/s, 48 s left
+            nightly  http://node:8545/***  Geth/v1.16.9                         0:12 of 1:00
+            ━━━━────────────────────  climb at 500 to 2,000/s, 0:48 left
             planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
             1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
                  │
@@ -56,13 +56,13 @@ fn a_usual_terminal() {
                  │
             0    │
                  └──────────────────────────────────────────────────────────────────────────
-               0 s                                                                      12 s
+              0:00                                                                      0:12
             ms, last second         calls  per s  failed     429    p50    p95    p99    max
-            all                    12,000    997  0.58 %  0.25 %      -      -      -    960
-            eth_blockNumber         9,000    700       0       0   0.55   1.10   2.20   4.40
+            all                    12,000    997  0.58 %  0.25 %      –      –      –    960
+            eth_blockNumber         9,000    700       0       0  0.550   1.10   2.20   4.40
             eth_getLogs             3,000    297  2.33 %  1.00 %    120    240    480    960
             rpc_error 50  (-32000: 49, -32005: 1)  limited 30  timeout 20
-            generator  delivered 99.83 %  late p99 0.03 ms  busy 34.0 %  dropped 20
+            generator  delivered 99.83 %  late p99 31.9 µs  busy 34.0 %  dropped 20
             generator  cpu_user 0.71  psi_cpu_some 0.12
             BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
                     latency{method:eth_call} p(99)<300  is no data
@@ -78,8 +78,8 @@ fn a_wide_terminal_shows_both_spans() {
         120,
         30,
         expect![[r#"
-            nightly  http://node:8545/***  Geth/v1.16.9                                                                 12 s of 1:00
-            ━━━━────────────────────  climb at 500 to 2,000/s, 48 s left
+            nightly  http://node:8545/***  Geth/v1.16.9                                                                 0:12 of 1:00
+            ━━━━────────────────────  climb at 500 to 2,000/s, 0:48 left
             planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
             1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
                  │
@@ -97,13 +97,13 @@ fn a_wide_terminal_shows_both_spans() {
                  │
             0    │
                  └──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-               0 s                                                                                                              12 s
+              0:00                                                                                                              0:12
             ms, last second | whole run         calls  per s  failed     429    p50    p95    p99    max    p50    p95    p99    max
-            all                                12,000    997  0.58 %  0.25 %      -      -      -    960   2.05   43.2   43.9   5478
-            eth_blockNumber                     9,000    700       0       0   0.55   1.10   2.20   4.40   1.09   2.18   2.20   2.20
-            eth_getLogs                         3,000    297  2.33 %  1.00 %    120    240    480    960   42.0   43.8   44.0   5478
+            all                                12,000    997  0.58 %  0.25 %      –      –      –    960   2.05   43.2   43.9  5,478
+            eth_blockNumber                     9,000    700       0       0  0.550   1.10   2.20   4.40   1.09   2.18   2.20   2.20
+            eth_getLogs                         3,000    297  2.33 %  1.00 %    120    240    480    960   42.0   43.8   44.0  5,478
             rpc_error 50  (-32000: 49, -32005: 1)  limited 30  timeout 20
-            generator  delivered 99.83 %  late p99 0.03 ms  busy 34.0 %  dropped 20
+            generator  delivered 99.83 %  late p99 31.9 µs  busy 34.0 %  dropped 20
             generator  cpu_user 0.71  psi_cpu_some 0.12
             BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
                     latency{method:eth_call} p(99)<300  is no data
@@ -120,8 +120,8 @@ fn before_the_first_second() {
         80,
         24,
         expect![[r#"
-            nightly  http://node:8545/***                                        0 s of 1:00
-            ────────────────────────  steady at 500/s, 10 s left
+            nightly  http://node:8545/***                                       0:00 of 1:00
+            ────────────────────────  steady at 500/s, 0:10 left
             planned 0/s  begun 0/s  requests 0/s  results 0/s  in flight 0
 
 
@@ -142,7 +142,7 @@ fn before_the_first_second() {
             ms, last second                 calls  per s  failed    p50    p95    p99    max
 
             no call failed
-            generator    late p99 0.00 ms  busy 0 %
+            generator    late p99 0 ms  busy 0 %
             q stop   t times of the last second or of the whole run
         "#]],
     );

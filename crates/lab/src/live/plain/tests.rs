@@ -24,10 +24,10 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
     // Every line begins with spaces, which an inline snapshot would take for its own indent.
     let text: String = text.lines().map(|line| format!("|{line}\n")).collect();
     expect![[r#"
-        |    1.0 s  stage main/steady, 9 s left
-        |    5.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 0.03 ms
-        |   10.0 s  stage main/climb, 50 s left
-        |   10.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 0.03 ms
+        |    1.0 s  stage main/steady, 0:09 left
+        |    5.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
+        |   10.0 s  stage main/climb, 0:50 left
+        |   10.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
         |   12.0 s  BROKEN latency{method:eth_getLogs} p(99)<300 (is 480.2500)
     "#]].assert_eq(&text);
 }
