@@ -4,7 +4,16 @@
 //! decided in `rules/sameness.rs`, what a difference means in `rules/compare.rs`. Nothing here
 //! measures.
 
+pub mod arm;
+mod find;
+mod judge;
+mod text;
+
 use serde::{Deserialize, Serialize};
+
+pub use find::{arm_of, arms_at};
+pub use judge::{Options, compare};
+pub use text::{markdown, text};
 
 /// Version of the shape below.
 pub const SCHEMA: &str = "weir.compare/1";
@@ -167,10 +176,10 @@ pub enum Word {
 pub struct NormalRow {
     /// The arm's name.
     pub arm: String,
-    /// The machine of the target if it is the generator's own, else of the generator.
+    /// The generator's machine.
     pub machine: String,
-    /// Its cores.
-    pub cores: Option<usize>,
+    /// Cores that the target may use; none if that is not known, as of a target elsewhere.
+    pub cores: Option<f64>,
     /// Results per second, all methods.
     pub goodput: Option<f64>,
     /// Results per second and core.
@@ -182,3 +191,6 @@ pub struct NormalRow {
     /// CPU milliseconds per request of the watched processes together.
     pub cpu_ms_per_request: Option<f64>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,8 @@ pub mod capacity;
 
 pub mod compare;
 
+pub mod foreign;
+
 pub mod host;
 
 pub mod engine;

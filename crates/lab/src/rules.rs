@@ -3,6 +3,8 @@
 
 pub mod compare;
 
+pub mod sameness;
+
 pub mod scaling;
 
 pub mod search;

@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod check;
+mod compare;
 mod demo;
 mod explain;
 mod node;
@@ -55,6 +56,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Node(node::Node),
+    Compare(compare::Compare),
     #[command(hide = true)]
     GenerateDocs(pages::GenerateDocs),
 }
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Node(node) => node.run(),
+        Command::Compare(compare) => compare.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };
     ended.unwrap_or_else(|error| {

@@ -78,8 +78,13 @@ pub struct Found {
     pub change: f64,
     /// Its interval.
     pub interval: Option<Interval>,
-    /// Two-sided chance, on its own.
+    /// Two-sided chance by a normal distribution of logarithms, on its own; this is what is corrected
+    /// for the number of metrics.
     pub p: Option<f64>,
+    /// Two-sided chance by ranks or signs alone, where there are runs enough. It is not corrected:
+    /// five and five runs reach 0.008 at best, which no correction for ten metrics would leave below
+    /// the level. It keeps a single wild run from making a difference.
+    pub p_alone: Option<f64>,
     /// Smallest change that matters.
     pub floor: f64,
     /// What it rests on.
@@ -116,6 +121,7 @@ pub fn compare(
         change: 0.0,
         interval: None,
         p: None,
+        p_alone: None,
         floor: floor(metric, design.spread),
         basis: Basis::ValuesOnly,
     };
@@ -131,32 +137,46 @@ pub fn compare(
     } else {
         return Some(within_runs(found, a, b, design.spread));
     };
-    if let Some((change, interval, p, basis)) = told {
-        found.change = unscale(metric, change);
-        found.interval = interval.map(|interval| unscaled(metric, interval));
-        (found.p, found.basis) = (Some(p), basis);
+    if let Some(told) = told {
+        found.change = unscale(metric, told.change);
+        found.interval = told.interval.map(|interval| unscaled(metric, interval));
+        (found.p, found.p_alone, found.basis) = (Some(told.p), told.p_alone, told.basis);
     }
     Some(found)
 }
 
-type Told = (f64, Option<Interval>, f64, Basis);
+/// What one kind of test says, on the scale of differences.
+struct Told {
+    change: f64,
+    interval: Option<Interval>,
+    p: f64,
+    p_alone: Option<f64>,
+    basis: Basis,
+}
 
 fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<Told> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
-    let interval = resample::paired(&differences, PAIR_BLOCK, random);
-    let p = resample::signs(&differences, random)?;
-    Some((mean(&differences)?, interval, p, Basis::PairedRuns))
+    let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
+    Some(Told {
+        change: mean(&differences)?,
+        interval: resample::paired(&differences, PAIR_BLOCK, random),
+        p: welch::difference(zero, Estimate::of(&differences)?).p,
+        p_alone: Some(resample::signs(&differences, random)?),
+        basis: Basis::PairedRuns,
+    })
 }
 
 fn by_ranks(x: &[f64], y: &[f64]) -> Option<Told> {
     let (change, interval) = ranks::shift(x, y)?;
-    let p = ranks::mann_whitney(x, y)?.p;
-    Some((change, interval, p, Basis::Runs))
+    let p_alone = Some(ranks::mann_whitney(x, y)?.p);
+    let p = welch::difference(Estimate::of(x)?, Estimate::of(y)?).p;
+    Some(Told { change, interval, p, p_alone, basis: Basis::Runs })
 }
 
 fn few((x, y): (Estimate, Estimate)) -> Told {
     let found = welch::difference(x, y);
-    (found.difference, Some(found.interval), found.p, Basis::FewRuns)
+    let interval = Some(found.interval);
+    Told { change: found.difference, interval, p: found.p, p_alone: None, basis: Basis::FewRuns }
 }
 
 /// A single run is taken to vary as the runs of the other arm do (Crawford & Howell 1998).
@@ -223,6 +243,7 @@ pub fn words(all: &[Found]) -> Vec<(Word, Option<f64>)> {
     let mut corrected = ranks::holm(&tested).into_iter();
     let word = |found: &Found| {
         let p = found.p.and_then(|_| corrected.next());
+        let p = p.map(|p| p.max(found.p_alone.unwrap_or(0.0)));
         (word(found, p), p)
     };
     all.iter().map(word).collect()

@@ -173,7 +173,7 @@ fn pairs_find_what_a_drift_hides() {
         seconds: Vec::new(),
     };
     let (a, b) = (of(1.0), of(1.08));
-    let mut word = |paired| {
+    let word = |paired| {
         let design = Design { paired, spread: None };
         let mut bits = StdRng::seed_from_u64(5);
         let found = compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();

@@ -39,6 +39,8 @@ pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
 /// Batches that a series is cut into. Few, because their means must hardly resemble each other;
 /// 10 to 30 is the usual advice (Schmeiser 1982: more gain almost nothing).
 pub const BATCHES: usize = 10;
+/// Values that differ by less than this share are equal but for rounding.
+const EQUAL: f64 = 1e-9;
 /// Fewer independent values than this say nothing of their own spread.
 const EFFECTIVE_MIN: f64 = 3.0;
 
@@ -52,18 +54,21 @@ pub fn estimate(series: &[f64]) -> Option<Estimate> {
     if series.len() < 2 * BATCHES {
         return None;
     }
+    let (centre, spread) = (mean(series)?, variance(series)?);
+    if spread <= (EQUAL * centre).powi(2) {
+        return Some(Estimate { mean: centre, variance: 0.0, freedom: BATCHES as f64 - 1.0 });
+    }
     let effective = effective_count(series);
     if effective < EFFECTIVE_MIN {
         return None;
     }
-    let spread = variance(series)?;
     // The sample variance of n_eff independent values is too small by (n_eff − 1) / n_eff when it
     // is taken with n − 1 of dependent ones.
     let by_count = spread / effective * (effective / (effective - 1.0));
     let means = batch_means(series, BATCHES);
     let by_batches = variance(&means)? / BATCHES as f64;
     let freedom = (effective - 1.0).min(BATCHES as f64 - 1.0);
-    Some(Estimate { mean: mean(series)?, variance: by_count.max(by_batches), freedom })
+    Some(Estimate { mean: centre, variance: by_count.max(by_batches), freedom })
 }
 
 /// Number of values of a warm-up by MSER-5: cut where the standard error of the rest, in batches of

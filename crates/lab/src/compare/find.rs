@@ -1,0 +1,72 @@
+//! Which files an arm's paths mean: a result, a folder of results, or another tool's file.
+
+use std::path::{Path, PathBuf};
+
+use crate::compare::arm::Arm;
+use crate::foreign::{ForeignFault, read_file};
+
+/// Runs of one arm at most. A thousand runs of a minute are most of a day.
+const RUNS_MAX: usize = 1_000;
+const RESULT: &str = "result.json";
+
+/// The arms at a path: one for a result, a folder with a `result.json`, or a folder of runs; one for
+/// each server in a report that holds several.
+///
+/// # Errors
+/// If something cannot be read, or nothing is there to read.
+pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
+    if !path.is_dir() {
+        return read_file(path);
+    }
+    let own = path.join(RESULT);
+    if own.is_file() {
+        return read_file(&own);
+    }
+    let name = crate::foreign::label(path);
+    Ok(vec![arm_of(&name, &runs_in(path)?)?])
+}
+
+/// One arm of everything at these paths.
+///
+/// # Errors
+/// As [`arms_at`].
+pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
+    let mut whole =
+        Arm { name: name.to_owned(), runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
+    for path in paths {
+        for arm in arms_at(path)? {
+            whole.runs.extend(arm.runs);
+            whole.left_out.extend(arm.left_out);
+            whole.notes.extend(arm.notes);
+        }
+    }
+    whole.notes.sort();
+    whole.notes.dedup();
+    Ok(whole)
+}
+
+/// Folders with a result within a folder, or the result files in it, in the order of their names.
+fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
+    let failed = |source| ForeignFault::Read { path: folder.to_owned(), source };
+    let mut folders = Vec::new();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let known = |ending| path.extension().is_some_and(|own| own == ending);
+        if path.join(RESULT).is_file() {
+            folders.push(path);
+        } else if path.is_file() && (known("json") || known("csv")) {
+            files.push(path);
+        }
+    }
+    let mut found = if folders.is_empty() { files } else { folders };
+    found.sort();
+    let empty = |why: String| ForeignFault::Empty { path: folder.to_owned(), why };
+    if found.is_empty() {
+        return Err(empty(format!("no {RESULT}, no folder with one, and no .json or .csv file")));
+    }
+    if found.len() > RUNS_MAX {
+        return Err(empty(format!("{} runs; at most {RUNS_MAX} are compared", found.len())));
+    }
+    Ok(found)
+}

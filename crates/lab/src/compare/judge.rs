@@ -1,0 +1,334 @@
+//! The comparison itself: arms in, [`CompareResult`] out. Reads nothing and prints nothing.
+
+use std::collections::BTreeSet;
+
+use crate::compare::arm::{ALL, Arm, Key, Run};
+use crate::compare::{
+    ArmRow, Basis, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight, Word,
+};
+use crate::result::Outcome;
+use crate::rules::compare::{Design, Found, Values, compare as compare_values, spread, words};
+use crate::rules::sameness::{Tool, mismatches};
+use crate::rules::statistics::median;
+
+/// How arms are to be compared.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Runs of one and the same thing, whose spread becomes the floor.
+    pub same: Option<Arm>,
+    /// Whether runs belong together in pairs, in their order.
+    pub paired: bool,
+    /// Whether to compare in spite of what speaks against it.
+    pub anyway: bool,
+}
+
+/// Metrics of which a verdict is given, in their order; the times from the real send only where an
+/// arm has none from the planned one. Few, because each further one makes all harder to tell.
+const METRICS: [(Metric, Option<Metric>); 5] = [
+    (Metric::LatencyP50, Some(Metric::ServiceP50)),
+    (Metric::LatencyP95, Some(Metric::ServiceP95)),
+    (Metric::LatencyP99, Some(Metric::ServiceP99)),
+    (Metric::Goodput, None),
+    (Metric::FailedShare, None),
+];
+
+/// Compares every further arm with the first. With a mismatch that is to be refused, and without
+/// [`Options::anyway`], the result has no differences.
+pub fn compare(
+    mut arms: Vec<Arm>,
+    options: &Options,
+    random: &mut dyn FnMut() -> u64,
+) -> CompareResult {
+    name_apart(&mut arms);
+    let mut result = CompareResult {
+        schema: SCHEMA.to_owned(),
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        arms: Vec::new(),
+        mismatches: Vec::new(),
+        differences: Vec::new(),
+        normalised: Vec::new(),
+        sentences: Vec::new(),
+        warnings: Vec::new(),
+    };
+    for arm in &mut arms {
+        result.mismatches.extend(believe(arm, options.anyway));
+        result.warnings.extend(arm.notes.iter().map(|note| format!("{}: {note}", arm.name)));
+        result.arms.push(arm_row(arm));
+    }
+    let Some((first, others)) = arms.split_first() else { return result };
+    for other in others {
+        if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
+            result.mismatches.extend(mismatches(&a.facts, &b.facts, &other.name));
+        }
+    }
+    result.normalised = arms.iter().map(normal_row).collect();
+    let grave = result.mismatches.iter().filter(|mismatch| mismatch.weight == Weight::Refuse);
+    if grave.count() > 0 && !options.anyway {
+        result.sentences.push("not compared: the arms are not of the same thing".to_owned());
+        return result;
+    }
+    let mut keys = Vec::new();
+    let mut found = Vec::new();
+    for other in others {
+        for (method, metric) in common(first, other) {
+            let key = (method, metric);
+            let design =
+                Design { paired: options.paired, spread: floor(options, first, other, &key) };
+            let (a, b) = (values(first, &key), values(other, &key));
+            if let Some(one) = compare_values(metric, &a, &b, design, random) {
+                keys.push((other.name.clone(), key.0));
+                found.push(one);
+            }
+        }
+    }
+    for (((arm, method), found), (verdict, p)) in keys.into_iter().zip(&found).zip(words(&found)) {
+        result.differences.push(difference(arm, method, found, verdict, p));
+    }
+    result.sentences = others.iter().map(|other| sentence(&result, first, other)).collect();
+    result.warnings.extend(doubts(&result, options));
+    result
+}
+
+/// Arms of the same name get numbers.
+fn name_apart(arms: &mut [Arm]) {
+    let mut taken = BTreeSet::new();
+    for arm in arms {
+        let own = arm.name.clone();
+        let mut number = 2;
+        while !taken.insert(arm.name.clone()) {
+            arm.name = format!("{own} ({number})");
+            number += 1;
+        }
+    }
+}
+
+/// Leaves out runs whose numbers may not be believed, and tells which runs of the arm are not alike.
+fn believe(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    let unbelieved =
+        |run: &Run| matches!(run.facts.outcome, Some(Outcome::Invalid | Outcome::ClientLimited));
+    if !anyway {
+        for run in arm.runs.iter().filter(|run| unbelieved(run)) {
+            let why = match run.facts.outcome {
+                Some(Outcome::ClientLimited) => "the generator was its limit",
+                _ => "the run itself says that its numbers may not be believed",
+            };
+            arm.left_out.push(format!("{}: {why}", run.label));
+        }
+        arm.runs.retain(|run| !unbelieved(run));
+    }
+    if arm.runs.is_empty() {
+        found.push(Mismatch {
+            what: "runs".to_owned(),
+            a: String::new(),
+            b: "none is left".to_owned(),
+            arm: arm.name.clone(),
+            weight: Weight::Refuse,
+            why: arm.left_out.first().cloned().unwrap_or("it holds none".to_owned()),
+        });
+    }
+    let Some((first, others)) = arm.runs.split_first() else { return found };
+    for other in others {
+        let own = format!("{}, {} against {}", arm.name, other.label, first.label);
+        let unlike = mismatches(&first.facts, &other.facts, &own);
+        found.extend(unlike.into_iter().filter(|mismatch| mismatch.weight > Weight::Note));
+    }
+    let partial = arm.runs.iter().filter(|run| run.facts.partial);
+    arm.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
+    found
+}
+
+fn arm_row(arm: &Arm) -> ArmRow {
+    let facts = arm.runs.first().map(|run| &run.facts);
+    let known = facts.map(|facts| {
+        let machine = facts.machine.as_ref().map(|machine| machine.cpu.clone());
+        let parts = [
+            facts.client.clone(),
+            facts.chain_id.as_ref().map(|id| format!("chain {id}")),
+            facts.load.clone(),
+            facts.connections.clone(),
+            facts.schedule.first().cloned(),
+            machine,
+        ];
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    });
+    ArmRow {
+        name: arm.name.clone(),
+        tool: facts.map_or("none", |facts| facts.tool.as_str()).to_owned(),
+        runs: arm.runs.len(),
+        left_out: arm.left_out.clone(),
+        described: known.unwrap_or_default(),
+    }
+}
+
+/// What both arms know, by method and metric.
+fn common(a: &Arm, b: &Arm) -> Vec<Key> {
+    let of = |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
+    let theirs: BTreeSet<String> = b.runs.iter().flat_map(of).collect();
+    // All methods together first, the others as they come.
+    let mut seen = BTreeSet::new();
+    let mut shared: Vec<String> = a.runs.iter().flat_map(of).collect();
+    shared.retain(|method| theirs.contains(method) && seen.insert(method.clone()));
+    shared.sort_by_key(|method| method != ALL);
+    let knows = |arm: &Arm, key: &Key| arm.runs.iter().any(|run| run.values.contains_key(key));
+    let mut keys = Vec::new();
+    for method in shared {
+        for (metric, instead) in METRICS {
+            let choices = [Some(metric), instead].into_iter().flatten();
+            let mut choices = choices.map(|metric| (method.clone(), metric));
+            keys.extend(choices.find(|key| knows(a, key) && knows(b, key)));
+        }
+    }
+    keys
+}
+
+fn values(arm: &Arm, key: &Key) -> Values {
+    let runs: Vec<f64> = arm.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
+    let only = arm.runs.iter().find(|run| run.values.contains_key(key));
+    let seconds = only.filter(|_| runs.len() == 1).and_then(|run| run.seconds.get(key));
+    Values { seconds: seconds.cloned().unwrap_or_default(), runs }
+}
+
+/// How much the metric differs between runs of one thing: between any two, if runs are compared one
+/// by one; between the medians of every other run, if medians are.
+fn floor(options: &Options, a: &Arm, b: &Arm, key: &Key) -> Option<f64> {
+    let runs = values(options.same.as_ref()?, key).runs;
+    let least = values(a, key).runs.len().min(values(b, key).runs.len());
+    if least < 2 {
+        return spread(key.1, &runs);
+    }
+    let half = |first| -> Option<f64> {
+        median(&runs.iter().skip(first).step_by(2).copied().collect::<Vec<_>>())
+    };
+    spread(key.1, &[half(0)?, half(1)?])
+}
+
+fn difference(
+    arm: String,
+    method: String,
+    found: &Found,
+    verdict: Word,
+    p: Option<f64>,
+) -> Difference {
+    Difference {
+        arm,
+        method,
+        metric: found.metric,
+        a: found.a,
+        b: found.b,
+        a_count: found.a_count,
+        b_count: found.b_count,
+        change: found.change,
+        interval: found.interval.map(|interval| (interval.low, interval.high)),
+        p,
+        floor: found.floor,
+        basis: found.basis,
+        verdict,
+    }
+}
+
+fn normal_row(arm: &Arm) -> NormalRow {
+    let of = |metrics: [Metric; 2]| {
+        let wanted = |key: &Key| key.0 == ALL && metrics.contains(&key.1);
+        let only = arm.runs.iter().flat_map(|run| run.values.keys()).map(|(method, _)| method);
+        let methods: BTreeSet<&String> = only.collect();
+        let alone = methods.len() == 1;
+        let any = |key: &Key| wanted(key) || alone && metrics.contains(&key.1);
+        let value =
+            |run: &Run| run.values.iter().find(|(key, _)| any(key)).map(|(_, value)| *value);
+        median(&arm.runs.iter().filter_map(value).collect::<Vec<_>>())
+    };
+    let first = arm.runs.first();
+    let machine = first.and_then(|run| run.facts.machine.as_ref());
+    let cores = first.and_then(|run| run.cores).filter(|cores| *cores > 0.0);
+    let goodput = of([Metric::Goodput, Metric::Goodput]);
+    let costs: Vec<f64> = arm.runs.iter().filter_map(|run| run.cpu_ms_per_request).collect();
+    NormalRow {
+        arm: arm.name.clone(),
+        machine: machine.map_or(String::new(), |machine| {
+            [machine.host.trim(), machine.cpu.trim()].join(" ").trim().to_owned()
+        }),
+        cores,
+        goodput,
+        goodput_per_core: goodput.zip(cores).map(|(goodput, cores)| goodput / cores),
+        p50_ms: of([Metric::LatencyP50, Metric::ServiceP50]),
+        p99_ms: of([Metric::LatencyP99, Metric::ServiceP99]),
+        cpu_ms_per_request: median(&costs),
+    }
+}
+
+/// Differences that a sentence names at most.
+const NAMED_MAX: usize = 4;
+
+fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
+    let own = || result.differences.iter().filter(|one| one.arm == other.name);
+    let count = |word| own().filter(|one| one.verdict == word).count();
+    let named = |word| -> Vec<String> {
+        let mut all: Vec<&Difference> = own().filter(|one| one.verdict == word).collect();
+        all.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
+        let mut told: Vec<String> = all.iter().take(NAMED_MAX).map(|one| one.in_words()).collect();
+        if all.len() > NAMED_MAX {
+            told.push(format!("and {} more", all.len() - NAMED_MAX));
+        }
+        told
+    };
+    let mut parts = Vec::new();
+    for (word, name) in [(Word::Worse, "worse"), (Word::Better, "better")] {
+        if count(word) > 0 {
+            parts.push(format!("{name} in {}", named(word).join(", ")));
+        }
+    }
+    let (same, open) = (count(Word::Same), count(Word::CannotTell));
+    if parts.is_empty() {
+        parts.push("no difference can be told".to_owned());
+    }
+    let total = own().count();
+    let mut told = format!("{} against {}: {}", other.name, first.name, parts.join("; "));
+    told.push_str(&format!("; of {total} figures {same} are the same and {open} cannot be told"));
+    if own().any(|one| one.basis == Basis::WithinRun) {
+        told.push_str(
+            " (one run each: how much runs differ from each other is not known; the floors are \
+             widened for it)",
+        );
+    }
+    told
+}
+
+fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let any = |basis| result.differences.iter().any(|one| one.basis == basis);
+    if any(Basis::WithinRun) {
+        doubts.push(
+            "with one run of an arm, its seconds are compared: their mean, not the value of the whole \
+             run; give several runs of each arm, taken in turn (A B B A), for a verdict that holds"
+                .to_owned(),
+        );
+    }
+    if any(Basis::ValuesOnly) {
+        doubts.push(
+            "where there is only one value of an arm and no course in time, nothing can be told: give \
+             at least two runs of each arm, better five"
+                .to_owned(),
+        );
+    }
+    if any(Basis::FewRuns) {
+        doubts.push(
+            "with two or three runs of an arm a normal distribution is taken for granted; from four \
+             of each on, ranks alone decide"
+                .to_owned(),
+        );
+    }
+    if options.paired && !any(Basis::PairedRuns) {
+        doubts.push("pairs need six runs or more of each arm, equally many".to_owned());
+    }
+    if result.arms.iter().any(|arm| arm.tool != Tool::Weir.as_str())
+        && result.arms.iter().any(|arm| arm.tool == Tool::Weir.as_str())
+    {
+        doubts.push(
+            "arms of other tools are compared by times from the real send, which hide waiting that a \
+             plan would show"
+                .to_owned(),
+        );
+    }
+    doubts
+}

@@ -1,0 +1,268 @@
+//! Whole comparisons: made-up results of our own, and the published reports of others.
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::arm::{Arm, of_result};
+use super::{Basis, CompareResult, Metric, Options, Weight, Word, arm_of, arms_at, compare};
+use super::{markdown, text};
+use crate::record::{Class, Iterations};
+use crate::result::{
+    Fingerprint, Generator, HostFacts, MethodSecond, Outcome, PlanFacts, Quantiles, Row, RunResult,
+    SCHEMA, Second, StageRow, TargetFacts, Verdict, WireFacts,
+};
+
+fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
+    let times = Quantiles {
+        count: calls,
+        mean_ms: p50_ms,
+        p50_ms,
+        p95_ms: 2.0 * p50_ms,
+        p99_ms: 3.0 * p50_ms,
+        ..Quantiles::default()
+    };
+    Row {
+        method: method.to_owned(),
+        calls,
+        share: 0.5,
+        goodput: calls as f64 / 60.0,
+        failed_share: 0.0,
+        limited_share: 0.0,
+        classes: Vec::new(),
+        latency: times,
+        service: times,
+        codes: Vec::new(),
+    }
+}
+
+/// A run of 60 s of two methods, `factor` times as slow as usual, with a little noise.
+fn result(seed: u64, factor: f64) -> RunResult {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut noise = move |size: f64| 1.0 + size * (random.random::<f64>() - 0.5);
+    let slow = factor * noise(0.02);
+    let methods = ["eth_call", "eth_getLogs"];
+    let series = (1..=62).map(|at| Second {
+        at: f64::from(at),
+        due: 1000,
+        begun: 1000,
+        methods: methods
+            .iter()
+            .map(|method| MethodSecond {
+                method: (*method).to_owned(),
+                classes: vec![(Class::Ok, 500)],
+                p50_ms: slow * noise(0.1),
+                p95_ms: 2.0 * slow * noise(0.2),
+                p99_ms: 3.0 * slow * noise(0.4),
+                ..MethodSecond::default()
+            })
+            .collect(),
+        ..Second::default()
+    });
+    let stage = StageRow {
+        scenario: "main".to_owned(),
+        stage: "steady".to_owned(),
+        model: "open".to_owned(),
+        from: 0.0,
+        to: 62.0,
+        level_from: 1000.0,
+        level_to: 1000.0,
+        iterations: Iterations::default(),
+        rate_begun: 1000.0,
+        overall: row("all", 60_000, slow),
+        methods: Vec::new(),
+    };
+    RunResult {
+        schema: SCHEMA.to_owned(),
+        weir: "0".to_owned(),
+        started: String::new(),
+        started_unix: 0.0,
+        duration: 62.0,
+        partial: false,
+        plan: PlanFacts {
+            name: "p".to_owned(),
+            text: "[target]\nurl = \"http://a\"\n".to_owned(),
+            hash: "h".to_owned(),
+            seed: 1,
+            warmup: 2.0,
+            threads: 1,
+            http: "1.1".to_owned(),
+            connections: "reuse".to_owned(),
+        },
+        target: TargetFacts { family: "ethereum".to_owned(), ..TargetFacts::default() },
+        fingerprint: Fingerprint { cores: 4, target_local: true, ..Fingerprint::default() },
+        verdict: Verdict { outcome: Outcome::Pass, reasons: Vec::new() },
+        thresholds: Vec::new(),
+        warnings: Vec::new(),
+        overall: row("all", 60_000, slow),
+        methods: methods.iter().map(|method| row(method, 30_000, slow)).collect(),
+        stages: vec![stage],
+        series: series.collect(),
+        generator: Generator::default(),
+        wire: WireFacts::default(),
+        host: Vec::new(),
+        watched: HostFacts::default(),
+        bottleneck: None,
+        compared: None,
+    }
+}
+
+fn arm(name: &str, results: &[RunResult]) -> Arm {
+    let runs =
+        results.iter().enumerate().map(|(place, result)| of_result(&place.to_string(), result));
+    Arm { name: name.to_owned(), runs: runs.collect(), left_out: Vec::new(), notes: Vec::new() }
+}
+
+fn runs(seeds: std::ops::Range<u64>, factor: f64) -> Vec<RunResult> {
+    seeds.map(|seed| result(seed, factor)).collect()
+}
+
+fn compared(arms: Vec<Arm>, options: &Options) -> CompareResult {
+    let mut random = StdRng::seed_from_u64(7);
+    compare(arms, options, &mut || random.random())
+}
+
+fn word(found: &CompareResult, method: &str, metric: Metric) -> Word {
+    let of = |one: &&super::Difference| one.method == method && one.metric == metric;
+    found.differences.iter().find(of).unwrap().verdict
+}
+
+#[test]
+fn five_runs_each_tell_what_is_planted() {
+    let arms = vec![arm("old", &runs(0..5, 1.0)), arm("new", &runs(10..15, 0.8))];
+    let found = compared(arms, &Options::default());
+    assert_eq!(word(&found, "eth_call", Metric::LatencyP50), Word::Better);
+    assert_eq!(word(&found, "eth_call", Metric::Goodput), Word::Same);
+    assert_eq!(found.differences[0].basis, Basis::Runs);
+    assert!(found.sentences[0].starts_with("new against old: better in "), "{:?}", found.sentences);
+    let same = compared(
+        vec![arm("one", &runs(0..5, 1.0)), arm("two", &runs(20..25, 1.0))],
+        &Options::default(),
+    );
+    assert!(same.differences.iter().all(|one| one.verdict != Word::Better));
+    assert!(same.sentences[0].contains("no difference can be told"), "{:?}", same.sentences);
+}
+
+#[test]
+fn one_run_each_is_said_to_be_one() {
+    let arms = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.5))];
+    let found = compared(arms, &Options::default());
+    assert_eq!(word(&found, "eth_call", Metric::LatencyP50), Word::Worse);
+    // All methods together have no percentiles by second.
+    assert_eq!(word(&found, "all", Metric::LatencyP50), Word::CannotTell);
+    assert!(found.sentences[0].contains("one run each"));
+    let near = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.05))];
+    let near = compared(near, &Options::default());
+    assert_ne!(
+        word(&near, "eth_call", Metric::LatencyP50),
+        Word::Worse,
+        "5 % of one run is nothing"
+    );
+    // Unless it is known that runs of the same thing do not differ so.
+    let same = Some(arm("same", &runs(30..34, 1.0)));
+    let near = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.1))];
+    let near = compared(near, &Options { same, ..Options::default() });
+    assert_eq!(word(&near, "eth_call", Metric::LatencyP50), Word::Worse);
+}
+
+#[test]
+fn what_is_not_of_the_same_thing_is_refused() {
+    let mut other = result(1, 1.0);
+    other.target.family = "bitcoin".to_owned();
+    let arms = || vec![arm("a", &runs(0..1, 1.0)), arm("b", std::slice::from_ref(&other))];
+    let found = compared(arms(), &Options::default());
+    assert!(found.differences.is_empty());
+    assert_eq!(found.mismatches[0].weight, Weight::Refuse);
+    assert!(
+        !compared(arms(), &Options { anyway: true, ..Options::default() }).differences.is_empty()
+    );
+}
+
+/// Numbers that a run itself does not believe are not compared.
+#[test]
+fn unbelieved_runs_are_left_out() {
+    let mut all = runs(0..5, 1.0);
+    all[2].verdict.outcome = Outcome::ClientLimited;
+    let found = compared(vec![arm("a", &all), arm("b", &runs(5..9, 1.0))], &Options::default());
+    assert_eq!(found.arms[0].runs, 4);
+    assert_eq!(found.arms[0].left_out, ["2: the generator was its limit"]);
+    let limited = &all[2..3];
+    let none = compared(vec![arm("a", limited), arm("b", &all[..1])], &Options::default());
+    assert_eq!(none.mismatches[0].weight, Weight::Refuse);
+    assert!(none.differences.is_empty());
+}
+
+#[test]
+fn three_machines_are_set_side_by_side() {
+    let machine = |cores: usize| {
+        let mut own = result(1, 1.0);
+        own.fingerprint.cores = cores;
+        own.fingerprint.cpu = format!("{cores} cores");
+        own
+    };
+    let arms = [2, 4, 8].map(|cores| arm(&cores.to_string(), &[machine(cores)])).to_vec();
+    let found = compared(arms, &Options::default());
+    let per_core: Vec<f64> =
+        found.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
+    assert_eq!(per_core, [500.0, 250.0, 125.0]);
+    assert!(text(&found).contains("Caution: machines differ"), "{}", text(&found));
+    assert!(markdown(&found).contains("## Per core and per request"));
+}
+
+fn reports(part: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf");
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> =
+        all.filter(|path| path.to_string_lossy().contains(part)).collect();
+    found.sort();
+    found
+}
+
+/// In this report silk's median at 1000/s is about a third of rpcdaemon's once it is warm.
+#[test]
+fn a_published_report_is_judged_by_its_repetitions() {
+    let arms = arms_at(&reports("eth_getBalance")[0]).unwrap();
+    assert_eq!(arms.len(), 2);
+    let found = compared(arms, &Options::default());
+    let key = "eth_getBalance at 1000/s";
+    let one = found.differences.iter().find(|one| one.method == key).unwrap();
+    assert_eq!(one.basis, Basis::Runs);
+    assert!(one.b_count < one.a_count, "silk's cold repetition is left out");
+    assert!(text(&found).contains("cold"), "{}", text(&found));
+}
+
+#[test]
+fn folders_and_lists_become_arms() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..3_u64 {
+        let own = folder.path().join(format!("run{seed}"));
+        std::fs::create_dir(&own).unwrap();
+        let json = serde_json::to_string(&result(seed, 1.0)).unwrap();
+        std::fs::write(own.join("result.json"), json).unwrap();
+    }
+    let all = arms_at(folder.path()).unwrap();
+    assert_eq!((all.len(), all[0].runs.len()), (1, 3));
+    let one = arms_at(&folder.path().join("run1")).unwrap();
+    assert_eq!((one[0].name.as_str(), one[0].runs.len()), ("run1", 1));
+    let two = [folder.path().join("run0"), folder.path().join("run2/result.json")];
+    let arm = arm_of("mine", &two).unwrap();
+    assert_eq!((arm.name.as_str(), arm.runs.len()), ("mine", 2));
+    assert_eq!(arm.runs[0].values.len(), 30);
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(arms_at(&empty).unwrap_err().to_string().contains("no result.json"));
+}
+
+#[test]
+fn what_was_read_does_not_become_markup() {
+    let mut all = runs(0..1, 1.0);
+    all[0].target.client = Some("<b>|x|</b> `y`\n# z".to_owned());
+    let found = compared(vec![arm("a|b", &all), arm("a|b", &runs(1..2, 1.0))], &Options::default());
+    assert_eq!(found.arms[1].name, "a|b (2)");
+    let page = markdown(&found);
+    assert!(page.contains(r"\<b>\|x\|\</b> \`y\` # z"), "{page}");
+    let json = serde_json::to_string(&found).unwrap();
+    let again: CompareResult = serde_json::from_str(&json).unwrap();
+    assert_eq!((again.arms, again.sentences), (found.arms, found.sentences));
+}

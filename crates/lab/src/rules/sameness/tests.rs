@@ -1,0 +1,103 @@
+//! Pairs of facts that differ in one thing, and the weight that this one thing must have.
+
+use super::{Facts, Tool, mismatches};
+use crate::compare::Weight;
+use crate::result::Fingerprint;
+
+fn facts() -> Facts {
+    Facts {
+        plan_hash: Some("aa".to_owned()),
+        settings: [("target.url", "\"a\""), ("scenario.0.mix", "\"somnia\"")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        seed: Some(1),
+        threads: Some(2),
+        connections: Some("HTTP/1.1, reuse".to_owned()),
+        schedule: vec!["main/steady: 100/s for 10 s".to_owned()],
+        shares: [("eth_call".to_owned(), 0.5), ("eth_getLogs".to_owned(), 0.5)].into(),
+        family: Some("ethereum".to_owned()),
+        chain_id: Some("1".to_owned()),
+        client: Some("geth".to_owned()),
+        head: Some(1000),
+        machine: Some(Fingerprint { host: "one".to_owned(), cores: 8, ..Fingerprint::default() }),
+        ..Facts::of(Tool::Weir)
+    }
+}
+
+/// What is found if `change` is all that the second differs in.
+fn found(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
+    let mut other = facts();
+    change(&mut other);
+    let all = mismatches(&facts(), &other, "b");
+    assert!(all.iter().all(|mismatch| mismatch.arm == "b" && mismatch.a != mismatch.b));
+    all.into_iter().map(|mismatch| (mismatch.what, mismatch.weight)).collect()
+}
+
+fn one(what: &str, weight: Weight) -> Vec<(String, Weight)> {
+    vec![(what.to_owned(), weight)]
+}
+
+#[test]
+fn the_same_is_the_same() {
+    assert_eq!(found(|_| {}), []);
+}
+
+#[test]
+fn what_makes_numbers_mean_something_else_is_refused() {
+    let refused = |what: &str| one(what, Weight::Refuse);
+    assert_eq!(found(|b| b.chain_id = Some("5".into())), refused("chain"));
+    assert_eq!(found(|b| b.family = Some("bitcoin".into())), refused("chain family"));
+    assert_eq!(found(|b| b.schedule[0].push('0')), refused("schedule"));
+    assert_eq!(found(|b| b.connections = Some("close".into())), refused("connections"));
+}
+
+#[test]
+fn what_a_difference_may_come_from_is_warned_of() {
+    let warned = |what: &str| one(what, Weight::Warn);
+    assert_eq!(found(|b| b.seed = Some(2)), warned("seed"));
+    assert_eq!(found(|b| b.threads = Some(1)), warned("generator threads"));
+    assert_eq!(found(|b| b.head = Some(5000)), warned("head"));
+    let machine = |change: fn(&mut Fingerprint)| found(|b| change(b.machine.as_mut().unwrap()));
+    assert_eq!(machine(|m| m.cores = 4), warned("machine: cores"));
+    assert_eq!(machine(|m| m.governor = Some("powersave".into())), warned("machine: governor"));
+    assert_eq!(machine(|m| m.target_local = true), warned("machine: target"));
+    let shares = found(|b| {
+        b.shares.insert("eth_call".into(), 0.6);
+    });
+    assert_eq!(shares, warned("share of eth_call"));
+}
+
+#[test]
+fn who_is_asked_is_only_noted() {
+    assert_eq!(found(|b| b.client = Some("erigon".into())), one("client", Weight::Note));
+    assert_eq!(found(|b| b.head = Some(1010)), one("head", Weight::Note));
+    let target = found(|b| {
+        b.plan_hash = Some("bb".into());
+        b.settings.insert("target.url".into(), "\"b\"".into());
+    });
+    assert_eq!(target, one("plan: target.url", Weight::Note));
+    let text = found(|b| b.plan_hash = Some("bb".into()));
+    assert_eq!(text, one("plan's text", Weight::Note));
+}
+
+#[test]
+fn settings_of_the_plan_are_listed_but_not_without_end() {
+    let mix = found(|b| {
+        b.plan_hash = Some("bb".into());
+        b.settings.insert("scenario.0.mix".into(), "\"other\"".into());
+    });
+    assert_eq!(mix, one("plan: scenario.0.mix", Weight::Warn));
+    let many = found(|b| {
+        b.plan_hash = Some("bb".into());
+        b.settings.extend((0..100).map(|key| (format!("k{key}"), "1".to_owned())));
+    });
+    assert_eq!(many.len(), 9);
+}
+
+/// A tool that does not tell something does not differ in it.
+#[test]
+fn what_is_not_known_is_not_compared() {
+    let all = mismatches(&facts(), &Facts::of(Tool::K6), "b");
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].what, "tool");
+}

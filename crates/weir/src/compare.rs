@@ -1,0 +1,134 @@
+//! `weir compare`: differences between results, with what may be said of them. Reading and judging
+//! are the lab's; here are arguments and output.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use lab::compare::{CompareResult, Options, Weight, Word, arm::Arm};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::FAULTY;
+
+/// Exit code with `--fail-if-worse` if something is worse.
+const WORSE: u8 = 3;
+/// Resampling is repeatable: the same files give the same words.
+const SEED: u64 = 1;
+
+/// Say what differs between results, and whether that may be chance
+///
+/// Every further result is compared with the first, by method and metric: change, 95 % interval,
+/// chance corrected for the number of metrics, and one of better, worse, same, cannot tell. The unit
+/// is the run: give several runs of each arm, best taken in turn (A B B A). With one run of each
+/// arm, blocks of its seconds are compared, and only large differences are believed.
+///
+/// An arm is a folder written by a run, a folder of such folders, a result.json, or a result of
+/// another tool: k6's summary JSON, vegeta's report (JSON) or results (JSON lines, CSV), the CSV
+/// reports of erigontech/rpc-tests (several servers in one file are several arms).
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir compare before/ after/
+  weir compare --arm old=old1,old2,old3,old4 --arm new=new1,new2,new3,new4
+  weir compare --same quiet/ before/ after/     the floor is what runs of one thing differ by
+  weir compare k6-summary.json results/
+  weir compare eth_call_perf.csv --markdown > eth_call.md
+
+Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 faulty arguments, or
+the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,
+if something is worse.")]
+pub(crate) struct Compare {
+    /// Results; each is an arm, the first is what the others are compared with
+    #[arg(value_name = "RESULT")]
+    results: Vec<PathBuf>,
+
+    /// An arm of several results; stands in front of those without a name
+    #[arg(long, value_name = "NAME=RESULT[,RESULT…]", value_parser = named)]
+    arm: Vec<(String, Vec<PathBuf>)>,
+
+    /// Runs of one and the same thing (A/A); what they differ by is the least that matters
+    #[arg(long, value_name = "RESULT", num_args = 1.., value_delimiter = ',')]
+    same: Vec<PathBuf>,
+
+    /// The first run of an arm belongs to the first of the other, and so on; needs six or more
+    #[arg(long)]
+    paired: bool,
+
+    /// Compare although the arms are not of the same thing, and with runs that are not believed
+    #[arg(long)]
+    anyway: bool,
+
+    /// Print Markdown
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
+    /// Print JSON of schema weir.compare/1
+    #[arg(long)]
+    json: bool,
+
+    /// End with exit code 3 if something is worse
+    #[arg(long)]
+    fail_if_worse: bool,
+}
+
+fn named(text: &str) -> Result<(String, Vec<PathBuf>), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, list) = parts.ok_or("not of the form NAME=RESULT[,RESULT…]")?;
+    let paths: Vec<PathBuf> =
+        list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+    if paths.is_empty() {
+        return Err(format!("no results after {name}="));
+    }
+    Ok((name.to_owned(), paths))
+}
+
+impl Compare {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut arms: Vec<Arm> = Vec::new();
+        for (name, paths) in &self.arm {
+            arms.push(lab::compare::arm_of(name, paths)?);
+        }
+        for path in &self.results {
+            arms.extend(lab::compare::arms_at(path)?);
+        }
+        if arms.len() < 2 {
+            let found = match arms.len() {
+                0 => "none was given".to_owned(),
+                _ => format!("only {:?} was given", arms[0].name),
+            };
+            eprintln!("weir: a comparison needs at least two arms; {found}");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        let same = match self.same.as_slice() {
+            [] => None,
+            paths => Some(lab::compare::arm_of("same", paths)?),
+        };
+        let options = Options { same, paired: self.paired, anyway: self.anyway };
+        let mut random = StdRng::seed_from_u64(SEED);
+        let result = lab::compare::compare(arms, &options, &mut || random.random());
+        self.print(&result)?;
+        Ok(self.exit(&result))
+    }
+
+    fn print(&self, result: &CompareResult) -> Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(result)?);
+        } else if self.markdown {
+            print!("{}", lab::compare::markdown(result));
+        } else {
+            print!("{}", lab::compare::text(result));
+        }
+        Ok(())
+    }
+
+    fn exit(&self, result: &CompareResult) -> ExitCode {
+        let refused = result.mismatches.iter().any(|one| one.weight == Weight::Refuse);
+        if refused && !self.anyway {
+            return ExitCode::from(FAULTY);
+        }
+        let worse = result.differences.iter().any(|one| one.verdict == Word::Worse);
+        if worse && self.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS }
+    }
+}
