@@ -49,7 +49,7 @@ pub(crate) struct Compare {
     arm: Vec<(String, Vec<PathBuf>)>,
 
     /// Runs of one and the same thing (A/A); what they differ by is the least that matters
-    #[arg(long, value_name = "RESULT", num_args = 1.., value_delimiter = ',')]
+    #[arg(long, value_name = "RESULT[,RESULT…]", value_delimiter = ',')]
     same: Vec<PathBuf>,
 
     /// The first run of an arm belongs to the first of the other, and so on; needs six or more
