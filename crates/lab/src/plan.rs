@@ -440,12 +440,33 @@ pub struct Reference {
     pub url: String,
     /// Share of calls that are compared; 0 to 1.
     pub share: f64,
-    /// JSON pointers that are left out of the comparison.
+    /// JSON pointers, from the result on, that are left out of the comparison; `*` is any name or
+    /// index.
     pub ignore: Vec<String>,
     /// Relative difference up to which two numbers are equal.
     pub tolerance: f64,
     /// JSON pointers of arrays whose order has no meaning.
     pub sets: Vec<String>,
+}
+
+impl Reference {
+    /// It as a target: reached with the timeouts of `like`, and without its headers, which are no
+    /// business of another node. None if the URL is none, which the check of a plan refuses.
+    pub(crate) fn target(&self, like: &Target) -> Option<Target> {
+        let address = url::Address::parse(&self.url).ok()?;
+        let authorization = address.authorization.map(|value| ("authorization".to_owned(), value));
+        Some(Target {
+            url: self.url.clone(),
+            shown: address.shown,
+            tls: address.tls,
+            host: address.host,
+            port: address.port,
+            path: address.path,
+            family: None,
+            headers: authorization.into_iter().collect(),
+            ..like.clone()
+        })
+    }
 }
 
 /// What is watched on hosts during a run.

@@ -67,7 +67,7 @@ impl Comparison {
     /// As for [`Comparison::start`].
     pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
-        let believed = believed(reference, &plan.target);
+        let Some(believed) = reference.target(&plan.target) else { return Ok(None) };
         Comparison::start(plan, reference, &believed).map(Some)
     }
 
@@ -132,25 +132,6 @@ impl Comparison {
         let mut compared = joined.unwrap_or_default();
         compared.skipped += self.skipped;
         compared
-    }
-}
-
-/// The reference as a target: reached with the timeouts of `like`, and without its headers, which are
-/// no business of another node.
-fn believed(reference: &Reference, like: &Target) -> Target {
-    let uri: ureq::http::Uri = reference.url.parse().unwrap_or_default();
-    let tls = uri.scheme_str() == Some("https");
-    let host = uri.host().unwrap_or_default().to_owned();
-    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-    Target {
-        url: reference.url.clone(),
-        shown: format!("{}://{host}:{port}", if tls { "https" } else { "http" }),
-        tls,
-        host,
-        port,
-        path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
-        headers: Vec::new(),
-        ..like.clone()
     }
 }
 

@@ -114,6 +114,14 @@ pub fn html(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> String
     html::page(result, totals, methods)
 }
 
+/// The time series as CSV: a row for each second and method, as in the folder's `series.csv`.
+///
+/// # Errors
+/// If a value has no written form.
+pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+    table::series(result)
+}
+
 /// The result in the shape of k6's `--summary-export`, warm-up left out; in `thresholds`, as there,
 /// true means broken.
 ///

@@ -2,13 +2,14 @@
 //! others; what a command does is theirs.
 //!
 //! Exit codes, the same for every command: 0 done, 1 failed while running, 2 a faulty
-//! configuration or faulty arguments.
+//! configuration or faulty arguments. Those of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod check;
 mod compare;
 mod demo;
 mod explain;
+mod load;
 mod node;
 mod pages;
 mod serve;
@@ -43,11 +44,13 @@ Exit codes:
   0  done
   1  failed while running: an address is taken, a file cannot be written
   2  faulty configuration or arguments
+Commands that judge have further ones for verdicts; see their help.
 
 Start here:
   weir demo                                      see it work, with nothing else installed
   weir node                                      a simulated node on port 8545
-  weir serve --upstream http://127.0.0.1:8545    a gateway in front of it";
+  weir serve --upstream http://127.0.0.1:8545    a gateway in front of it
+  weir load http://127.0.0.1:8545                how fast it answers, and whether that may be believed";
 
 #[derive(Subcommand)]
 enum Command {
@@ -55,6 +58,7 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Explain(explain::Explain),
+    Load(load::Load),
     Node(node::Node),
     Compare(compare::Compare),
     #[command(hide = true)]
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Load(load) => load.run(),
         Command::Node(node) => node.run(),
         Command::Compare(compare) => compare.run(),
         Command::GenerateDocs(pages) => pages.run(),

@@ -1,6 +1,9 @@
-//! The signals that stop a command which serves: SIGINT and SIGTERM.
+//! The signals that stop a command: SIGINT and SIGTERM.
+
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use lab::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Watches for the signals from its making on.
@@ -24,4 +27,26 @@ impl StopSignals {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// Asks a run to end at the first signal, and ends the program at the second with this code.
+///
+/// # Errors
+/// If the signals cannot be watched for.
+pub(crate) fn ask_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = runtime.block_on(async { StopSignals::new() })?;
+    let stop = Arc::clone(stop);
+    let watch = move || {
+        runtime.block_on(signals.next());
+        stop.ask();
+        eprintln!("ending; what was measured so far is kept (again to end at once)");
+        runtime.block_on(signals.next());
+        // Whoever asks twice wants no more waiting, and there is nothing that must be put in order:
+        // sockets close with the program.
+        #[expect(clippy::disallowed_methods)]
+        std::process::exit(i32::from(code));
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+    Ok(())
 }

@@ -591,7 +591,7 @@ pub(super) static REFERENCE: Section = Section {
             Default::Is("0.01"),
             "Share of calls that are compared.",
         ),
-        field("ignore", Kind::Texts, Default::Empty, "JSON pointers that are left out."),
+        field("ignore", Kind::Texts, Default::Empty, "JSON pointers from the result on that are left out; * is any name or index."),
         field(
             "tolerance",
             Kind::Number { min: 0.0, max: 1.0 },
@@ -602,7 +602,7 @@ pub(super) static REFERENCE: Section = Section {
             "sets",
             Kind::Texts,
             Default::Empty,
-            "JSON pointers of arrays whose order has no meaning.",
+            "JSON pointers from the result on of arrays whose order has no meaning.",
         ),
     ],
 };

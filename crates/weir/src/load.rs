@@ -1,0 +1,139 @@
+//! `weir load`: one run against one target, from a URL or from a plan, to a verdict and a code.
+//!
+//! The run is `lab::run`'s. Here are its arguments (`load/line.rs`), what is shown of it and where it
+//! is written (`load/output.rs`), and what the codes mean.
+
+mod line;
+mod output;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use lab::plan::{self, Plan};
+use lab::result::{Outcome, RunResult};
+use lab::run::{Finished, Stop};
+
+use crate::{FAULTY, stop};
+use line::LineOptions;
+use output::Output;
+
+/// Exit codes beside 0 for a pass, 1 for a run that could not be made and 2 for a faulty plan.
+const FAILED: u8 = 3;
+const INVALID: u8 = 4;
+const CLIENT_LIMITED: u8 = 5;
+/// Asked to end by Ctrl-C or a signal.
+const INTERRUPTED: u8 = 6;
+
+/// Load a node or a gateway, and say what may be said of it
+///
+/// Give a URL for a run in one line: the chain's family is found out, and its usual mix of reads is
+/// sent over 50 connections for 10 seconds. Give a plan for everything else: stages, several
+/// scenarios, weights, objectives (docs/plan.md lists all keys, `weir check PLAN.TOML` says what a
+/// plan would do and what it could not show).
+///
+/// Latency counts from when a call was due, so that a target that stalls cannot hide it. The verdict
+/// is one of PASS, FAIL (an objective was broken, or every call of a method failed), INVALID (the
+/// numbers may not be believed) and CLIENT-LIMITED (this host or the plan was the limit, nothing was
+/// learnt of the target's); its reasons are sentences with numbers.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir load http://127.0.0.1:8545                            the chain's usual reads, 50 connections, 10 s
+  weir load http://127.0.0.1:8545 -c 10 -d 30s               10 connections for 30 s
+  weir load http://127.0.0.1:8545 -r 500 -d 1m               500 requests per second, whatever comes back
+  weir load http://127.0.0.1:8545 -n 1000 --method eth_getBalance --params '[\"$address\",\"latest\"]'
+  weir load http://127.0.0.1:8545 --mix somnia --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'
+  weir load https://node.example --connections close --tls-resume off
+  weir load http://127.0.0.1:8545 --requests calls.jsonl --out results/today
+  weir load crates/lab/studies/somnia.toml --set load_percent=1
+
+Exit codes:
+  0  PASS
+  1  the run could not be made, or its results could not be written
+  2  faulty plan or arguments
+  3  FAIL
+  4  INVALID
+  5  CLIENT-LIMITED
+  6  interrupted: by Ctrl-C, when what was measured until then is kept and marked as a part; a second
+     Ctrl-C ends at once and keeps nothing")]
+pub(crate) struct Load {
+    /// Whom to load (http:// or https://), or a plan that says so
+    #[arg(value_name = "URL|PLAN.TOML")]
+    target: String,
+
+    /// Set a variable of a plan; may stand several times
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    set: Vec<(String, f64)>,
+
+    #[command(flatten)]
+    line: LineOptions,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Load {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let plan = match self.plan()? {
+            Ok(plan) => Arc::new(plan),
+            Err(faults) => {
+                eprint!("{faults}");
+                return Ok(ExitCode::from(FAULTY));
+            }
+        };
+        self.output.warn(&plan);
+        let stop = Arc::new(Stop::new());
+        stop::ask_on_signals(&stop, INTERRUPTED)?;
+        let mut shown = self.output.start(&plan, &stop)?;
+        let ended = lab::run::run(&plan, &stop, &mut |progress| shown.see(progress));
+        let told = shown.finish();
+        let Finished { result, totals } = ended?;
+        self.output.print(&result);
+        told.iter().for_each(|line| eprintln!("{line}"));
+        self.output.write(&result, &totals, &plan)?;
+        Ok(ExitCode::from(code(&result, &stop)))
+    }
+
+    /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
+    /// words.
+    fn plan(&self) -> Result<Result<Plan, String>> {
+        if is_url(&self.target) {
+            if !self.set.is_empty() {
+                return Ok(Err("--set is for a plan, and a URL has no variables\n".to_owned()));
+            }
+            return Ok(self.line.plan(&self.target)?.map_err(|faults| faults.to_string()));
+        }
+        let plan = &self.target;
+        if let Some(option) = self.line.given() {
+            let told =
+                format!("{option} is for a URL, and {plan} is a plan, which says this itself\n");
+            return Ok(Err(told));
+        }
+        let text = match std::fs::read_to_string(plan) {
+            Ok(text) => text,
+            Err(error) => {
+                let hint = "a URL begins with http:// or https://";
+                return Ok(Err(format!("cannot read the plan {plan}: {error} ({hint})\n")));
+            }
+        };
+        Ok(plan::read(&text, plan, &self.set).map_err(|faults| faults.to_string()))
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    text.contains("://")
+}
+
+fn code(result: &RunResult, stop: &Stop) -> u8 {
+    if stop.asked() && result.partial {
+        return INTERRUPTED;
+    }
+    match result.verdict.outcome {
+        Outcome::Pass => 0,
+        Outcome::Fail => FAILED,
+        Outcome::Invalid => INVALID,
+        Outcome::ClientLimited => CLIENT_LIMITED,
+    }
+}

@@ -1,0 +1,254 @@
+//! What is shown of a run while it goes on, and where its results go.
+
+use std::io::{self, IsTerminal as _, Stderr};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use lab::export::remote::{RemoteWrite, Settings, Told};
+use lab::export::scrape::Scrape;
+use lab::export::{Labels, Names, Stat, Trends};
+use lab::live::plain::Plain;
+use lab::live::screen::Screen;
+use lab::plan::Plan;
+use lab::record::Totals;
+use lab::report::{self, Colour};
+use lab::result::RunResult;
+use lab::run::{Progress, Stop};
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Output {
+    /// Write everything to a folder: result.json, report.html, report.md, histograms, time series
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Write the result as JSON; - is standard output, in place of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write the time series as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write the result in the shape of k6's --summary-export
+    #[arg(long, value_name = "FILE")]
+    k6_summary: Option<PathBuf>,
+
+    /// Push metrics while the run goes on, by Prometheus remote write
+    #[arg(long, value_name = "URL")]
+    remote_write: Option<String>,
+
+    /// Offer metrics at an address while the run goes on
+    #[arg(long, value_name = "IP:PORT")]
+    scrape: Option<SocketAddr>,
+
+    /// Names of metrics: our own, or k6's for its dashboards
+    #[arg(long, value_name = "weir|k6", default_value = "weir")]
+    metric_names: MetricNames,
+
+    /// How --remote-write pushes distributions: native or native:SCHEMA for native histograms, or a
+    /// list of avg, min, max, med, count, sum, p(NUMBER)
+    #[arg(long, value_name = "LIST", default_value = "avg,max,p(50),p(95),p(99)", value_parser = trends)]
+    metric_trends: Trends,
+
+    /// A label of every metric; may stand several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    metric_label: Vec<String>,
+
+    /// Lines of progress even on a terminal
+    #[arg(long)]
+    plain: bool,
+
+    /// No progress
+    #[arg(long, conflicts_with = "plain")]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MetricNames {
+    Weir,
+    K6,
+}
+
+impl From<MetricNames> for Names {
+    fn from(names: MetricNames) -> Names {
+        match names {
+            MetricNames::Weir => Names::Weir,
+            MetricNames::K6 => Names::K6,
+        }
+    }
+}
+
+/// Schema of native histograms if none is named: buckets 2.2 % wide.
+const SCHEMA: i32 = lab::export::SCHEMA_MIN;
+
+fn trends(text: &str) -> Result<Trends, String> {
+    if let Some(rest) = text.strip_prefix("native") {
+        let schema = match rest.strip_prefix(':') {
+            None if rest.is_empty() => SCHEMA,
+            number => number
+                .and_then(|number| number.parse().ok())
+                .ok_or_else(|| "native is followed by : and a schema, 5 to 8".to_owned())?,
+        };
+        return Ok(Trends::Native { schema });
+    }
+    let stats = text.split(',').map(|stat| stat.trim().parse::<Stat>());
+    stats.collect::<Result<_, _>>().map(Trends::Stats).map_err(|fault| fault.to_string())
+}
+
+impl Output {
+    /// Says what is allowed in a plan but looks like a mistake, before anything is sent.
+    pub(super) fn warn(&self, plan: &Plan) {
+        if !self.quiet {
+            plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
+    }
+
+    /// Begins to show. A folder that cannot be written is found now and not after the run.
+    pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Shown> {
+        if let Some(dir) = &self.out {
+            let cannot = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(cannot)?;
+        }
+        let labels = Labels::of(&self.metric_label)?;
+        let push = self.remote_write.as_ref().map(|url| Settings {
+            names: self.metric_names.into(),
+            trends: self.metric_trends.clone(),
+            labels: labels.clone(),
+            ..Settings::new(url)
+        });
+        let names = self.metric_names.into();
+        let scrape = self.scrape.map(|address| Scrape::listen(address, names, labels));
+        let scrape = scrape.transpose()?;
+        if let Some(scrape) = scrape.as_ref().filter(|_| !self.quiet) {
+            eprintln!("metrics at http://{}/metrics", scrape.address());
+        }
+        Ok(Shown {
+            push: push.as_ref().map(RemoteWrite::start).transpose()?,
+            scrape,
+            live: self.live(plan, stop),
+        })
+    }
+
+    fn live(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Live {
+        if self.quiet {
+            return Live::Quiet;
+        }
+        let terminal = !self.plain && io::stderr().is_terminal() && io::stdin().is_terminal();
+        match terminal.then(|| Screen::start(plan, stop)) {
+            Some(Ok(screen)) => Live::Screen(screen),
+            // A terminal that cannot be drawn on can still be written to.
+            Some(Err(_)) | None => Live::Plain(Plain::new(io::stderr())),
+        }
+    }
+
+    /// Prints the result.
+    pub(super) fn print(&self, result: &RunResult) {
+        if self.json.as_deref() != Some(Path::new("-")) {
+            let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let colour = if colour { Colour::Ansi } else { Colour::Plain };
+            println!("{}", report::text(result, colour).trim_end());
+        }
+    }
+
+    /// Writes what was asked for. One file that cannot be written does not keep the others from it.
+    ///
+    /// # Errors
+    /// The first one that could not be written; the others are told on standard error.
+    pub(super) fn write(&self, result: &RunResult, totals: &Totals, plan: &Plan) -> Result<()> {
+        let methods = &plan.methods;
+        let mut ended = Vec::new();
+        if let Some(dir) = &self.out {
+            let written = report::write_folder(dir, result, totals, methods);
+            ended.push(written.map(|_| ()).map_err(anyhow::Error::from));
+            if !self.quiet && ended.iter().all(Result::is_ok) {
+                eprintln!("written to {}", dir.display());
+            }
+        }
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(result).context("the result as JSON");
+            ended.push(text.and_then(|text| put(path, &(text + "\n"))));
+        }
+        if let Some(path) = &self.csv {
+            let csv = report::series_csv(result).map_err(anyhow::Error::from);
+            ended.push(csv.and_then(|csv| put(path, &String::from_utf8_lossy(&csv))));
+        }
+        if let Some(path) = &self.k6_summary {
+            let summary = report::k6_summary(result, totals, methods);
+            ended.push(put(path, &format!("{summary:#}\n")));
+        }
+        let mut faults = ended.into_iter().filter_map(Result::err);
+        let first = faults.next();
+        faults.for_each(|fault| eprintln!("weir: {fault:#}"));
+        first.map_or(Ok(()), Err)
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    if path == Path::new("-") {
+        print!("{text}");
+        return Ok(());
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A run as it is shown.
+pub(super) struct Shown {
+    push: Option<RemoteWrite>,
+    scrape: Option<Scrape>,
+    live: Live,
+}
+
+enum Live {
+    Screen(Screen),
+    Plain(Plain<Stderr>),
+    Quiet,
+}
+
+impl Shown {
+    /// Shows a second.
+    pub(super) fn see(&mut self, progress: &Progress<'_>) {
+        if let Some(push) = &mut self.push {
+            push.see(progress);
+        }
+        if let Some(scrape) = &mut self.scrape {
+            scrape.see(progress);
+        }
+        match &mut self.live {
+            Live::Screen(screen) => screen.see(progress),
+            Live::Plain(plain) => plain.see(progress),
+            Live::Quiet => {}
+        }
+    }
+
+    /// Ends; the terminal is as it was before anything else is printed. What is worth telling of
+    /// pushed metrics comes back.
+    pub(super) fn finish(self) -> Vec<String> {
+        if let Live::Screen(screen) = self.live {
+            screen.finish();
+        }
+        self.scrape.into_iter().for_each(Scrape::finish);
+        self.push.map(|push| complaints(push.finish())).unwrap_or_default()
+    }
+}
+
+/// What of the metrics did not arrive.
+fn complaints(told: Told) -> Vec<String> {
+    let Told { stored, refused, refused_status, given_up, skipped, .. } = told;
+    let mut lines = Vec::new();
+    if refused > 0 {
+        let status = refused_status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
+        lines
+            .push(format!("remote write: {refused} samples were refused{status}, {stored} stored"));
+    }
+    if given_up > 0 || skipped > 0 {
+        lines.push(format!(
+            "remote write: {given_up} samples and {skipped} whole times were given up because the \
+             receiver did not answer in time, {stored} samples were stored"
+        ));
+    }
+    lines
+}
