@@ -1,53 +1,98 @@
-//! `weir check`: says whether a configuration file is right, without starting anything.
+//! `weir check`: says whether a file is right, without starting anything. A file is a plan if it has
+//! a target or a scenario, else a gateway's configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Args;
+use lab::plan;
 
 use crate::{FAULTY, source};
 
-/// Say whether a configuration file is right
+/// Say whether a gateway's configuration or a plan is right
 ///
 /// Prints every fault at once, each with its place, the value and what is allowed. What is allowed
 /// but looks like a mistake is printed as a warning and does not fail. Secrets are never printed.
 /// Nothing is started and no node is asked.
+///
+/// Of a plan it tells what a run would do: stages, iterations and requests, the mean and peak of
+/// the schedule, and each method's true share of all calls. Its warnings are about what the run
+/// could not show, such as a method that can fail wholly without breaking an objective.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   weir check gateway.toml
   weir check gateway.toml && systemctl reload weir
+  weir check studies/somnia.toml --set load_percent=11
 
 Exit codes: 0 right, perhaps with warnings; 2 faulty or not readable.")]
 pub(crate) struct Check {
-    /// Configuration file (docs/config.md lists all keys)
-    #[arg(value_name = "GATEWAY.TOML")]
+    /// Configuration of a gateway, or a plan (docs/config.md and docs/plan.md list all keys)
+    #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
+
+    /// Set a variable of a plan; may stand several times
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    set: Vec<(String, f64)>,
 }
 
 impl Check {
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        let config = match source::read_file(&self.file) {
-            Ok(config) => config,
-            Err(faults) => {
-                eprint!("{faults}");
-                eprintln!("\n{}", counted(faults.list.len(), "fault"));
-                return Ok(ExitCode::from(FAULTY));
+    pub(crate) fn run(self) -> ExitCode {
+        // What cannot be read is told by the gateway's reader, as ever.
+        match std::fs::read_to_string(&self.file) {
+            Ok(text) if plan::is_plan(&text) => check_plan(&self.file, &text, &self.set),
+            Ok(_) if !self.set.is_empty() => {
+                eprintln!("--set is for plans, and {} is none", self.file.display());
+                ExitCode::from(FAULTY)
             }
-        };
-        let warnings = config.warnings.list.len();
-        if warnings > 0 {
-            eprintln!("{}", config.warnings);
+            _ => check_gateway(&self.file),
         }
-        let told = if warnings == 0 {
-            String::new()
-        } else {
-            format!(", {}", counted(warnings, "warning"))
-        };
-        println!("ok: {}{told}", self.file.display());
-        print!("{}", source::summary(&config));
-        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode {
+    let plan = match plan::read(text, &file.display().to_string(), variables) {
+        Ok(plan) => plan,
+        Err(faults) => {
+            eprint!("{faults}");
+            eprintln!("\n{}", counted(faults.count(), "fault"));
+            return ExitCode::from(FAULTY);
+        }
+    };
+    for warning in &plan.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if !plan.warnings.is_empty() {
+        eprintln!();
+    }
+    println!("ok: {}{}", file.display(), warned(plan.warnings.len()));
+    print!("{}", plan::summary::of(&plan));
+    ExitCode::SUCCESS
+}
+
+fn check_gateway(file: &Path) -> ExitCode {
+    let config = match source::read_file(file) {
+        Ok(config) => config,
+        Err(faults) => {
+            eprint!("{faults}");
+            eprintln!("\n{}", counted(faults.list.len(), "fault"));
+            return ExitCode::from(FAULTY);
+        }
+    };
+    let warnings = config.warnings.list.len();
+    if warnings > 0 {
+        eprintln!("{}", config.warnings);
+    }
+    println!("ok: {}{}", file.display(), warned(warnings));
+    print!("{}", source::summary(&config));
+    ExitCode::SUCCESS
+}
+
+/// The warnings in the line that says that a file is right.
+fn warned(warnings: usize) -> String {
+    match warnings {
+        0 => String::new(),
+        _ => format!(", {}", counted(warnings, "warning")),
     }
 }
 

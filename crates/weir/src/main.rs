@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Load(load) => load.run(),
         Command::Node(node) => node.run(),

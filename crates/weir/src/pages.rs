@@ -28,6 +28,7 @@ type Page = (&'static str, fn() -> String);
 /// All pages.
 const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference::markdown),
+    ("plan.md", lab::plan::reference::markdown),
     ("metrics.md", metrics),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),

@@ -210,7 +210,10 @@ pub(super) fn read(
     let secrets = secrets::of_plan(report.text(), &members);
     report.show(Masks::of_values(secrets.shown));
     let variables = values::variables(report, &members, given);
-    let kept = mask::kept(report.text(), &secrets.hidden, &secrets.values);
+    let mut instead = secrets.hidden;
+    instead.extend(values::given(&members, given));
+    instead.sort_by_key(|(range, _)| range.start);
+    let kept = mask::kept(report.text(), &instead, &secrets.values);
     let mut reader = Reader { report, variables: &variables, environment, entries: Vec::new() };
     let mut plan = Entry::absent(&PLAN);
     let mut thresholds = Vec::new();

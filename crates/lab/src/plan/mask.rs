@@ -9,6 +9,9 @@ use std::ops::Range;
 
 use super::url::{self, MASK};
 
+#[cfg(test)]
+mod tests;
+
 /// The byte ranges of a text that stand for values, with what is shown instead; `None` hides
 /// everything but the keys, for a text whose structure is not known.
 pub(super) struct Masks {
@@ -71,23 +74,25 @@ impl Masks {
     }
 }
 
-/// A plan's text as a result keeps it: values that are secret are masked, and so is every URL in a
-/// comment. What was not secret can be read again.
+/// A plan's text as a result keeps it: `instead` stands for values that are secret or were replaced,
+/// and every URL in a comment is masked. What was not secret can be read again.
 pub(super) fn kept(
     text: &str,
-    secrets: &[(Range<usize>, String)],
+    instead: &[(Range<usize>, String)],
     values: &[Range<usize>],
 ) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut at = 0;
-    let mut secrets = secrets.iter().peekable();
+    let mut instead = instead.iter().peekable();
     for value in values {
         if value.start < at {
             continue;
         }
         kept.push_str(&without_urls(&text[at..value.start]));
-        match secrets.next_if(|(range, _)| range == value) {
-            Some((_, instead)) => kept.push_str(instead),
+        // Two for one value would keep the rest from being replaced.
+        while instead.next_if(|(range, _)| range.start < value.start).is_some() {}
+        match instead.next_if(|(range, _)| range == value) {
+            Some((_, text)) => kept.push_str(text),
             None => kept.push_str(&text[value.clone()]),
         }
         at = value.end;

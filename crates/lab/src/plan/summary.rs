@@ -98,13 +98,12 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
 fn schedule(plan: &Plan, text: &mut String) {
     let (iterations, requests) = (plan.iterations(), plan.requests());
     let duration = plan.duration();
-    let _ = write!(
-        text,
-        "duration {}: {} iterations, {} requests",
-        time(duration),
-        known(iterations),
-        known(requests)
-    );
+    let _ = match (known(iterations), known(requests)) {
+        (Some(iterations), Some(requests)) => {
+            write!(text, "duration {}: {iterations} iterations, {requests} requests", time(duration))
+        }
+        _ => write!(text, "duration {}: as many requests as the target answers", time(duration)),
+    };
     if let (Some(peak), Known::Exactly(requests)) = (plan.peak(), requests) {
         let mean = requests / duration.as_secs_f64();
         let _ =
@@ -166,11 +165,11 @@ fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     }
 }
 
-fn known(number: Known) -> String {
+fn known(number: Known) -> Option<String> {
     match number {
-        Known::Exactly(exact) => grouped(exact),
-        Known::AtMost(most) => format!("at most {}", grouped(most)),
-        Known::Not => "as many as the target answers".to_owned(),
+        Known::Exactly(exact) => Some(grouped(exact)),
+        Known::AtMost(most) => Some(format!("at most {}", grouped(most))),
+        Known::Not => None,
     }
 }
 

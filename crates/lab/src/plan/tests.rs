@@ -117,6 +117,24 @@ fn the_page_has_an_example_that_runs_without_a_word() {
     assert!(page.contains(reference::EXAMPLE));
 }
 
+#[test]
+fn a_kept_text_holds_the_variables_that_were_given() {
+    let given = [("load_percent".to_owned(), 2.5)];
+    let plan = read(reference::EXAMPLE, "t", &given).unwrap();
+    assert!(plan.text.contains("load_percent = 2.5\n"), "{}", plan.text);
+    let again = read(&plan.text, "t", &[]).unwrap();
+    assert_eq!(format!("{again:?}"), format!("{plan:?}"));
+    let large = [("load_percent".to_owned(), 1e300)];
+    let text = "[variables]\nload_percent = \"1 + 1\" # x\nother = 3\n";
+    let text = format!(
+        "{text}{}",
+        "[[scenario]]\nmix = \"ethereum\"\nworkers_max = 1\nstages = [{ duration = \"9s\", rate = \"load_percent / load_percent\" }]"
+    );
+    let plan = read(&text, "t", &large).unwrap();
+    assert!(plan.text.starts_with("[variables]\nload_percent = 1e300 # x\nother = 3\n"));
+    assert!(read(&plan.text, "t", &[]).is_ok());
+}
+
 fn study(name: &str, variables: &[(&str, f64)]) -> Plan {
     let file = format!("{}/../../studies/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap();

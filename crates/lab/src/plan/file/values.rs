@@ -120,6 +120,20 @@ pub(super) fn variables(
     variables
 }
 
+/// What the kept text holds in place of the variables that were given, so that it says what was run.
+pub(super) fn given(members: &[Member], given: &Variables) -> Vec<(Range<usize>, String)> {
+    let table = members.iter().find(|member| member.key == VARIABLES.name);
+    let Some(Tree::Table(written)) = table.map(|member| &member.node.tree) else {
+        return Vec::new();
+    };
+    let replaced = |member: &Member| {
+        let (_, value) = given.iter().rev().find(|(name, _)| *name == member.key)?;
+        // The form with an exponent keeps large numbers within TOML's.
+        Some((member.node.span.clone(), format!("{value:?}")))
+    };
+    written.iter().filter_map(replaced).collect()
+}
+
 fn is_variable(name: &str) -> bool {
     const FUNCTIONS: [&str; 5] = ["floor", "ceil", "round", "min", "max"];
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
