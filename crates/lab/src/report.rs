@@ -4,6 +4,7 @@
 //! Everything is told from a [`RunResult`] and its [`Totals`]; nothing is judged here, and no number
 //! is made that `docs/measuring.md` does not explain. Judging is `rules/`, running is `run.rs`.
 
+mod capacity;
 mod chart;
 mod folder;
 mod hlog;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::capacity::CapacityResult;
 use crate::record::Totals;
 use crate::result::RunResult;
 
@@ -129,6 +131,39 @@ pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
 /// with what k6 1.8.1 wrote (`testdata/k6`).
 pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     k6::summary(result, totals, methods)
+}
+
+/// The time series as CSV, as in the folder's `series.csv`.
+///
+/// # Errors
+/// If a value has no written form.
+pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+    table::series(result)
+}
+
+/// Writes `capacity.json`, `capacity.md` and `capacity.html` into a folder, which is made if need
+/// be. Returns the paths, `capacity.json` first.
+///
+/// # Errors
+/// At the first file that cannot be written; those before it stay.
+pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
+    capacity::write(dir, result)
+}
+
+/// A capacity search for a terminal, in at most 40 lines.
+pub fn capacity_text(result: &CapacityResult, colour: Colour) -> String {
+    capacity::text(result, colour)
+}
+
+/// A capacity search in short as Markdown.
+pub fn capacity_markdown(result: &CapacityResult) -> String {
+    capacity::markdown(result)
+}
+
+/// A capacity search as one page that needs nothing else but, for its links, the folders of its
+/// probes.
+pub fn capacity_html(result: &CapacityResult) -> String {
+    html::capacity::page(result)
 }
 
 /// The JSON Schema of `result.json`, as text.

@@ -219,9 +219,15 @@ impl Chart {
             .set_all_tick_mark_size(3 * SCALE)
             .draw()?;
         let plot = chart.plotting_area();
+        let place = |at: (f64, f64)| plot.map_coordinate(&(x.held(at.0), y.held(at.1)));
         for shape in &self.shapes {
-            let place = |at: (f64, f64)| plot.map_coordinate(&(x.held(at.0), y.held(at.1)));
             self.draw_shape(root, shape, &place)?;
+        }
+        // Words come last, so that no curve crosses them.
+        for shape in &self.shapes {
+            if let Shape::Mark { x, ink, text: Some(text) } = shape {
+                self.write_mark(root, (*x, *ink), text, &place)?;
+            }
         }
         Ok(())
     }
@@ -264,7 +270,7 @@ impl Chart {
                     [(left.0, left.1 - (self.strip + 2) * SCALE), (right, left.1 - 2 * SCALE)];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
-            Shape::Mark { x, ink, text } => self.draw_mark(root, (*x, *ink), text, place)?,
+            Shape::Mark { x, ink, .. } => self.draw_mark(root, (*x, *ink), place)?,
             Shape::Dot { at, ink, radius, filled } => {
                 let style = ink.colour(1.0).stroke_width(units(2));
                 let style = if *filled { style.filled() } else { style };
@@ -274,29 +280,36 @@ impl Chart {
         Ok(())
     }
 
+    fn write_mark(
+        &self,
+        root: &Area<'_>,
+        (x, ink): (f64, Ink),
+        text: &str,
+        place: &dyn Fn((f64, f64)) -> (i32, i32),
+    ) -> Result<(), Fault> {
+        let (left, top) = place((x, self.y.to));
+        // What broke stands below the names of stages, and left of its line near the edge.
+        let down = if ink == Ink::Bad { 19 } else { 3 };
+        let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
+        let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
+        let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
+        let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
+            .color(&colour)
+            .pos(Pos::new(side, VPos::Top));
+        let at = (left + aside * SCALE, top + down * SCALE);
+        root.draw(&plotters::element::Text::new(text.to_owned(), at, style))?;
+        Ok(())
+    }
+
     fn draw_mark(
         &self,
         root: &Area<'_>,
         (x, ink): (f64, Ink),
-        text: &Option<String>,
         place: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let ends = vec![place((x, self.y.to)), place((x, self.y.from))];
-        let (left, top) = ends[0];
         let width = if ink == Ink::Stage { 4 } else { 6 };
         root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
-        if let Some(text) = text {
-            // What broke stands below the names of stages, and left of its line near the edge.
-            let down = if ink == Ink::Bad { 19 } else { 3 };
-            let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
-            let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
-            let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
-            let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
-                .color(&colour)
-                .pos(Pos::new(side, VPos::Top));
-            let at = (left + aside * SCALE, top + down * SCALE);
-            root.draw(&plotters::element::Text::new(text.clone(), at, style))?;
-        }
         Ok(())
     }
 }

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::{ReportFault, hlog, html, markdown, table};
 use crate::record::Totals;
 use crate::result::RunResult;
@@ -17,15 +19,14 @@ pub(super) fn write(
     totals: &Totals,
     methods: &[Box<str>],
 ) -> Result<Vec<PathBuf>, ReportFault> {
-    fs::create_dir_all(dir)
-        .map_err(|source| ReportFault::Folder { path: dir.to_path_buf(), source })?;
+    make(dir)?;
     let mut written = Vec::new();
     let mut put = |name: &str, bytes: &[u8]| -> Result<(), ReportFault> {
         written.push(put_file(dir, name, bytes)?);
         Ok(())
     };
     // The result comes first: if the disk fills up, it is what must be kept.
-    put("result.json", &json(result)?)?;
+    put("result.json", &json("result.json", result)?)?;
     put("latency.hlog", &hlog::log(result, totals, methods)?)?;
     put("series.csv", &table::series(result)?)?;
     put("methods.csv", &table::methods(result)?)?;
@@ -34,15 +35,22 @@ pub(super) fn write(
     Ok(written)
 }
 
-fn json(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
-    let mut bytes = serde_json::to_vec_pretty(result)
-        .map_err(|error| ReportFault::Form { file: "result.json", reason: error.to_string() })?;
+/// Pretty JSON with a last line break; `file` is told in the fault.
+pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
+    let mut bytes = serde_json::to_vec_pretty(of)
+        .map_err(|error| ReportFault::Form { file, reason: error.to_string() })?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
+/// Makes the folder and those above it if need be.
+pub(super) fn make(dir: &Path) -> Result<(), ReportFault> {
+    fs::create_dir_all(dir)
+        .map_err(|source| ReportFault::Folder { path: dir.to_path_buf(), source })
+}
+
 /// Writes one file by way of a temporary one in the same folder, so that the move is atomic.
-fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
+pub(super) fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
     let part = dir.join(format!(".{name}.part"));
     let outcome = fill(&part, bytes).and_then(|()| fs::rename(&part, &path));

@@ -5,6 +5,7 @@
 //! `docs/measuring.md` (`words.rs`).
 
 mod calls;
+pub(super) mod capacity;
 mod health;
 mod hosts;
 mod origin;
@@ -12,7 +13,7 @@ mod over_time;
 mod verdict;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -30,8 +31,8 @@ pub(super) fn page(result: &RunResult, totals: &Totals, methods: &[Box<str>]) ->
     let body = html! {
         (verdict::head(result))
         (verdict::objectives(result))
-        (verdict::bottleneck(result))
-        (verdict::warnings(result))
+        (verdict::bottleneck(result.bottleneck.as_ref()))
+        (verdict::warnings(&result.warnings))
         (over_time::load(result, &line))
         (over_time::latency(result, &line))
         (calls::methods(result))
@@ -41,7 +42,8 @@ pub(super) fn page(result: &RunResult, totals: &Totals, methods: &[Box<str>]) ->
         (hosts::hosts(result))
         (health::connections(result))
         (health::compared(result))
-        (origin::origin(result))
+        (origin::origin(&result.plan, &result.target, &result.fingerprint))
+        (origin::repeat(&result.plan, "load", &result.weir, &result.schema))
         (glossary())
     };
     document(&result.plan.name, &body)

@@ -7,7 +7,7 @@ use super::number::{
     WEAK_P99, bare_ms, bytes, clock, count, ms, percent, plural, rate, short, span,
 };
 use super::text::{failures, observed, plain};
-use crate::result::{Outcome, Row, RunResult};
+use crate::result::{Finding, Outcome, Row, RunResult};
 
 /// See [`super::markdown`].
 pub(super) fn markdown(result: &RunResult) -> String {
@@ -18,7 +18,7 @@ pub(super) fn markdown(result: &RunResult) -> String {
     push_classes(&mut text, result);
     push_stages(&mut text, result);
     push_health(&mut text, result);
-    push_bottleneck(&mut text, result);
+    push_bottleneck(&mut text, result.bottleneck.as_ref());
     push_list(&mut text, "Warnings", &result.warnings);
     push_origin(&mut text, result);
     text
@@ -202,15 +202,15 @@ fn push_health(text: &mut String, result: &RunResult) {
     );
 }
 
-fn push_bottleneck(text: &mut String, result: &RunResult) {
-    let Some(finding) = &result.bottleneck else { return };
+pub(super) fn push_bottleneck(text: &mut String, finding: Option<&Finding>) {
+    let Some(finding) = finding else { return };
     *text += &format!("\n### First bottleneck\n\n{}\n\n", escaped(&finding.sentence));
     for fact in &finding.evidence {
         *text += &format!("- {}\n", escaped(fact));
     }
 }
 
-fn push_list(text: &mut String, name: &str, list: &[String]) {
+pub(super) fn push_list(text: &mut String, name: &str, list: &[String]) {
     if list.is_empty() {
         return;
     }
@@ -237,12 +237,12 @@ fn push_origin(text: &mut String, result: &RunResult) {
 }
 
 /// As a code span that nothing in the text can end.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     format!("`{}`", plain(text).replace('`', "'").replace('|', "\\|"))
 }
 
 /// As plain text in which nothing is markup.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in plain(text).chars() {
         match character {

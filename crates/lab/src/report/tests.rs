@@ -437,4 +437,5 @@ fn draw() {
         let place = dir.join(name);
         write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
     }
+    write_capacity(&dir.join("capacity"), &capacity::example::found()).unwrap();
 }

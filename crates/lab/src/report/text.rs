@@ -225,11 +225,11 @@ fn push_generator(lines: &mut Vec<String>, result: &RunResult) {
 }
 
 /// A line of prose after the name of what it is about.
-fn prose(about: &str, text: &str) -> String {
+pub(super) fn prose(about: &str, text: &str) -> String {
     cut(format!("{about:<12}{}", plain(text)))
 }
 
-fn push_more(lines: &mut Vec<String>, all: usize, shown: usize, noun: &str) {
+pub(super) fn push_more(lines: &mut Vec<String>, all: usize, shown: usize, noun: &str) {
     if all > shown {
         let rest = all - shown;
         let s = if rest == 1 { "" } else { "s" };
@@ -251,7 +251,7 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn cut(line: String) -> String {
+pub(super) fn cut(line: String) -> String {
     if line.chars().count() <= WIDTH {
         return line;
     }
@@ -259,13 +259,13 @@ fn cut(line: String) -> String {
 }
 
 #[derive(Clone, Copy)]
-enum Paint {
+pub(super) enum Paint {
     Good,
     Bad,
     Doubt,
 }
 
-fn painted(text: &str, paint: Paint, colour: Colour) -> String {
+pub(super) fn painted(text: &str, paint: Paint, colour: Colour) -> String {
     let code = match paint {
         Paint::Good => "32",
         Paint::Bad => "31",

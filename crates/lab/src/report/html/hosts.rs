@@ -132,7 +132,7 @@ fn title_of(host: &str, watched: &HostFacts) -> String {
 
 /// Kinds of metrics in the order of their charts: the beginning of a name, and the title.
 const KINDS: [(&str, &str); 12] = [
-    ("psi_", "Pressure: share of time in which tasks waited"),
+    ("psi_", "Pressure (PSI): tasks waited"),
     ("cpu_", "CPU, all cores together"),
     ("process.", "Process"),
     ("cgroup.", "Control group"),

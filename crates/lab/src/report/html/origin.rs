@@ -4,11 +4,10 @@ use maud::{Markup, html};
 
 use super::term;
 use crate::report::number::{bytes, count, plural, short, span};
-use crate::result::RunResult;
+use crate::result::{Fingerprint, PlanFacts, TargetFacts};
 
-/// The last part of the page before the words.
-pub(super) fn origin(result: &RunResult) -> Markup {
-    let (machine, target, plan) = (&result.fingerprint, &result.target, &result.plan);
+/// What was asked of whom, and by which machine.
+pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Markup {
     html! {
         h2 id="origin" { "How it was measured" }
         p.lead {
@@ -48,13 +47,18 @@ pub(super) fn origin(result: &RunResult) -> Markup {
                     dt { "Congestion control" } dd { (congestion) }
                 }
                 dt { "Target on this host" } dd { (if machine.target_local { "yes" } else { "no" }) }
-                dt { "weir" } dd { (result.weir) }
-                dt { "Schema" } dd { (result.schema) }
             }
         } }
+    }
+}
+
+/// How to get the numbers again.
+pub(super) fn repeat(plan: &PlanFacts, command: &str, version: &str, schema: &str) -> Markup {
+    html! {
         h3 { "To repeat it" }
         p { "Save the plan below as " code { "plan.toml" } ", then:" }
-        pre { "weir load plan.toml --seed " (plan.seed) }
+        pre { "weir " (command) " plan.toml --seed " (plan.seed) }
+        p.note { "Written by weir " (version) ", schema " (schema) "." }
         details open[plan.text.len() < 2000] {
             summary { "The plan as it was written" }
             pre { (plan.text) }

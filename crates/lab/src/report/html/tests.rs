@@ -19,13 +19,13 @@ const EMPTY: [&str; 5] = ["meta", "br", "hr", "img", "link"];
 
 /// What an HTML page holds, read strictly: the names of elements, ids and targets of links.
 #[derive(Default)]
-struct Read {
-    elements: BTreeSet<String>,
-    ids: BTreeSet<String>,
-    links: Vec<String>,
+pub(in crate::report) struct Read {
+    pub(in crate::report) elements: BTreeSet<String>,
+    pub(in crate::report) ids: BTreeSet<String>,
+    pub(in crate::report) links: Vec<String>,
 }
 
-fn read(page: &str) -> Read {
+pub(in crate::report) fn read(page: &str) -> Read {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut reader = quick_xml::Reader::from_str(body);
     reader.config_mut().check_end_names = false;
@@ -152,6 +152,7 @@ fn every_term_is_explained() {
     // A term that is not in the documentation is written without a link: none may be.
     let sources = [
         include_str!("calls.rs"),
+        include_str!("capacity.rs"),
         include_str!("health.rs"),
         include_str!("hosts.rs"),
         include_str!("origin.rs"),

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::term;
 use crate::report::number::{clock, count, ms, percent, rate, span};
 use crate::report::text::observed;
-use crate::result::{Cause, Confidence, Outcome, RunResult};
+use crate::result::{Cause, Confidence, Finding, Outcome, RunResult};
 
 /// Heading, verdict with its reasons, and the run at a glance.
 pub(super) fn head(result: &RunResult) -> Markup {
@@ -113,7 +113,7 @@ fn alarm(failed_share: f64) -> &'static str {
     if failed_share >= 0.01 { "bad" } else { "" }
 }
 
-fn tile(class: &str, value: &str, about: impl maud::Render) -> Markup {
+pub(super) fn tile(class: &str, value: &str, about: impl maud::Render) -> Markup {
     html! { div class={ "tile " (class) } { b { (value) } span { (about) } } }
 }
 
@@ -148,8 +148,8 @@ pub(super) fn objectives(result: &RunResult) -> Markup {
 }
 
 /// What saturated first, with its evidence.
-pub(super) fn bottleneck(result: &RunResult) -> Markup {
-    let Some(finding) = &result.bottleneck else { return html! {} };
+pub(super) fn bottleneck(finding: Option<&Finding>) -> Markup {
+    let Some(finding) = finding else { return html! {} };
     let sure = match finding.confidence {
         Confidence::Low => "low: one hint",
         Confidence::Medium => "medium: evidence with gaps",
@@ -189,11 +189,11 @@ pub(super) fn cause(cause: Cause) -> &'static str {
 }
 
 /// Doubts, each with advice.
-pub(super) fn warnings(result: &RunResult) -> Markup {
+pub(super) fn warnings(warnings: &[String]) -> Markup {
     html! {
-        @if !result.warnings.is_empty() {
+        @if !warnings.is_empty() {
             h2 id="warnings" { "Warnings" }
-            div.card { ul.plain { @for warning in &result.warnings { li { (warning) } } } }
+            div.card { ul.plain { @for warning in warnings { li { (warning) } } } }
         }
     }
 }

@@ -1,0 +1,146 @@
+//! A capacity search to draw in tests: it climbs, meets a cliff, bisects, repeats and soaks.
+
+use crate::capacity::*;
+use crate::report::example;
+use crate::result::{Outcome, Quantiles};
+
+/// The rate at which the imagined target breaks.
+const LIMIT: f64 = 1220.0;
+
+/// A search that found its boundary.
+pub(crate) fn found() -> CapacityResult {
+    let run = example::failing().result;
+    let plan = [
+        (Kind::Baseline, 100.0),
+        (Kind::Climb, 200.0),
+        (Kind::Climb, 400.0),
+        (Kind::Climb, 800.0),
+        (Kind::Climb, 1600.0),
+        (Kind::Bisect, 1200.0),
+        (Kind::Bisect, 1400.0),
+        (Kind::Bisect, 1300.0),
+        (Kind::Bisect, 1250.0),
+        (Kind::Repeat, 1200.0),
+        (Kind::Repeat, 1250.0),
+        (Kind::Repeat, 1200.0),
+        (Kind::Repeat, 1250.0),
+        (Kind::Soak, 1200.0),
+        (Kind::Climb, 3200.0),
+    ];
+    let mut at = 0.0;
+    let probes = plan.iter().enumerate().map(|(index, (kind, rate))| {
+        at += 35.0;
+        probe(index, *kind, *rate, at - 35.0)
+    });
+    CapacityResult {
+        schema: SCHEMA.into(),
+        weir: run.weir,
+        started: run.started,
+        started_unix: run.started_unix,
+        duration: 560.0,
+        partial: false,
+        plan: run.plan,
+        target: run.target,
+        fingerprint: run.fingerprint,
+        settings: SearchFacts {
+            rate_start: 200.0,
+            rate_max: 5000.0,
+            precision: 0.05,
+            probe: 30.0,
+            probe_warmup: 5.0,
+            repeats: 3,
+            drain: 5.0,
+            soak: 120.0,
+            rate_baseline: 100.0,
+        },
+        objectives: vec!["latency{method:eth_getLogs} p(95)<800".into(), "failed rate<0.01".into()],
+        objectives_by_default: None,
+        answer: Answer {
+            end: End::Converged,
+            sentence: "Held 1,200 iterations per second and broke at 1,250.".into(),
+            highest_pass: Some(1200.0),
+            lowest_fail: Some(1250.0),
+            at_least: false,
+            monotone: true,
+            boundary: Boundary::Cliff,
+            soak_held: Some(true),
+            degraded: None,
+        },
+        binding: Some(Binding {
+            objective: "latency{method:eth_getLogs} p(95)<800".into(),
+            method: Some("eth_getLogs".into()),
+            observed: Some(5003.8),
+            limit: Some(800.0),
+            rate: 1250.0,
+            probe: 8,
+        }),
+        bottleneck: run.bottleneck,
+        costs: vec![ProcessCost { process: "geth".into(), cpu_ms_per_request: 2.41, probe: 5 }],
+        probes: probes.collect(),
+        scaling: Some(Scaling {
+            lambda: 310.0,
+            sigma: 0.043,
+            kappa: 0.0011,
+            peak_under_way: Some(29.5),
+            peak_rate: Some(1640.0),
+            r_squared: 0.987,
+            points: 9,
+        }),
+        warnings: vec![],
+    }
+}
+
+fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
+    let over = (rate / LIMIT).powi(6);
+    let broke = rate > LIMIT;
+    let p50 = 1.1 + 2.0 * over.min(40.0) + 0.05 * (index % 3) as f64;
+    let p99 = if broke { 5003.8 } else { 18.0 + 120.0 * over };
+    let judged = match () {
+        () if rate > 3000.0 => Judged::ClientLimited,
+        () if broke => Judged::Fail,
+        () => Judged::Pass,
+    };
+    let latency = Quantiles {
+        count: (rate * 25.0) as u64,
+        mean_ms: p50 * 1.4,
+        min_ms: 0.3,
+        p50_ms: p50,
+        p90_ms: p50 * 2.0,
+        p95_ms: p50 * 3.0,
+        p99_ms: p99,
+        p999_ms: p99 * 1.2,
+        max_ms: p99 * 1.5,
+        p99_interval_ms: (p99 * 0.9, p99 * 1.1),
+    };
+    let failed = if broke { 0.004 + 0.01 * (over - 1.0).min(12.0) } else { 0.0 };
+    let reasons = match judged {
+        Judged::Fail => vec![format!("eth_getLogs p(95) was {p99:.0} ms, 800 are allowed")],
+        Judged::ClientLimited => vec!["only 84 % of the plan was begun".into()],
+        _ => vec![],
+    };
+    ProbeRow {
+        kind,
+        rate,
+        at,
+        duration: 30.0,
+        drained: 5.0,
+        judged,
+        outcome: if broke { Outcome::Fail } else { Outcome::Pass },
+        reasons,
+        margin: Some(if broke { -5.25 } else { 1.0 - over * 0.6 }),
+        rate_ended: if broke { LIMIT + (rate - LIMIT) * 0.3 } else { rate },
+        delivered_share: if rate > 3000.0 { 0.84 } else { 0.9998 },
+        backlog_growth: 0.0,
+        under_way: rate * p50 / 1000.0,
+        calls_per_second: rate,
+        goodput: rate * (1.0 - failed),
+        failed_share: failed,
+        limited_share: 0.0,
+        latency,
+        service: latency,
+        lateness_p99_ms: 0.031,
+        thresholds: vec![],
+        bottleneck: None,
+        folder: (index != 3).then(|| format!("probe-{:02}", index + 1)),
+    }
+}

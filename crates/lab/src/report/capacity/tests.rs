@@ -1,0 +1,109 @@
+//! Goal: a search's answer stands first, with what it rests on, in every form. Method: a made-up
+//! search, and the answers that a search can end without.
+
+use expect_test::expect;
+
+use super::example::found;
+use super::*;
+use crate::report::html::tests::read;
+
+#[test]
+fn the_terminal_text_leads_with_the_answer() {
+    expect![[r#"
+        CAPACITY 1,200 to 1,250/s  somnia
+          Held 1,200 iterations per second and broke at 1,250.
+          ended because the boundary is as close as was asked
+
+        binding     latency{method:eth_getLogs} p(95)<800 for eth_getLogs at 1,250/s: 5,004 where 800 is allowed
+        boundary    cliff: nothing warns before it
+        bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
+        CPU/request geth 2.41 ms
+        target      https://node.example.net/v1/ab…
+        search      15 probes, 9 min 20 s
+
+        rate/s     probe          judged  results/s  failed  p50 ms  p95 ms  p99 ms  margin
+           100  baseline            pass        100     0 %    1.10    3.30    18.0   100 %
+           200     climb            pass        200     0 %    1.15    3.45    18.0   100 %
+           400     climb            pass        400     0 %    1.20    3.61    18.1   100 %
+           800     climb            pass        800     0 %    1.26    3.78    27.5    95 %
+         1,200    bisect            pass      1,200     0 %    3.01    9.03     127    46 %
+         1,200    repeat            pass      1,200     0 %    2.91    8.73     127    46 %
+         1,200    repeat            pass      1,200     0 %    3.01    9.03     127    46 %
+         1,200      soak            pass      1,200     0 %    2.96    8.88     127    46 %
+         1,250    bisect            FAIL      1,243  0.56 %    3.51    10.5   5,004  -525 %
+         1,250    repeat            FAIL      1,243  0.56 %    3.46    10.4   5,004  -525 %
+         1,250    repeat            FAIL      1,243  0.56 %    3.41    10.2   5,004  -525 %
+         1,300    bisect            FAIL      1,289  0.86 %    4.08    12.2   5,004  -525 %
+         1,400    bisect            FAIL      1,376  1.68 %    5.67    17.0   5,004  -525 %
+         1,600     climb            FAIL      1,528  4.49 %    11.3    34.0   5,004  -525 %
+         3,200     climb  client-limited      2,803  12.4 %    81.2     244   5,004  -525 %
+    "#]].assert_eq(&text(&found(), Colour::Plain));
+}
+
+#[test]
+fn the_markdown_says_the_same() {
+    let markdown = markdown(&found());
+    assert!(markdown.starts_with("## Capacity 1,200 to 1,250/s: somnia\n"), "{markdown}");
+    assert_eq!(markdown.matches("| bisect |").count(), 4);
+}
+
+#[test]
+fn what_is_not_known_is_not_said() {
+    let mut result = found();
+    result.answer.at_least = true;
+    assert_eq!(answer(&result), "at least 1,200/s");
+    result.answer.highest_pass = None;
+    assert_eq!(answer(&result), "below 1,250/s");
+    result.answer.lowest_fail = None;
+    assert_eq!(answer(&result), "not known");
+}
+
+#[test]
+fn doubts_are_told_in_every_form() {
+    let mut result = found();
+    result.answer.monotone = false;
+    result.answer.soak_held = Some(false);
+    result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
+    let forms = [text(&result, Colour::Plain), markdown(&result), html::capacity::page(&result)];
+    for form in forms {
+        for doubt in ["passed above one that failed", "did not hold", "from 1 to 9 ms"] {
+            assert!(form.contains(doubt), "{doubt}: {form}");
+        }
+    }
+}
+
+#[test]
+fn the_page_is_whole_and_holds_every_probe() {
+    let mut result = found();
+    result.plan.name = "<script>alert(1)</script>".into();
+    result.probes[0].folder = Some("javascript:alert(1)".into());
+    result.probes[1].reasons = vec!["<b>".into()];
+    let page = html::capacity::page(&result);
+    let read = read(&page);
+    assert!(!read.elements.contains("script"));
+    let probes = read.links.iter().filter(|link| link.ends_with("/report.html")).count();
+    assert_eq!(probes, result.probes.len() - 2, "one has no folder, one no plain name");
+    assert!(read.links.iter().all(|link| link.starts_with(['#', 'p'])), "{:?}", read.links);
+    for fact in ["1,200 to 1,250/s", "eth_getLogs", "2.41", "cliff", "98.7 %"] {
+        assert!(page.contains(fact), "{fact}");
+    }
+}
+
+#[test]
+fn a_search_without_probes_has_a_page() {
+    let mut result = found();
+    result.probes.clear();
+    (result.binding, result.bottleneck, result.scaling) = (None, None, None);
+    result.partial = true;
+    read(&html::capacity::page(&result));
+    assert!(text(&result, Colour::Plain).contains("PARTIAL"));
+}
+
+#[test]
+fn the_folder_holds_three_whole_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = write(dir.path(), &found()).unwrap();
+    let back: CapacityResult = serde_json::from_slice(&std::fs::read(&paths[0]).unwrap()).unwrap();
+    assert_eq!(back, found());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+}
