@@ -1,14 +1,19 @@
-//! `cargo xtask bench`: what the gateway costs, beside what its peers cost.
+//! `cargo xtask bench`: what the gateway and the lab's load generator cost, beside what their peers
+//! cost, and whether the generator is punctual and truthful.
 //!
-//! The server under measure runs alone on core 0, wrk and the constant node on core 1; what counts
-//! is CPU time of the server's processes per answered request. This file names the cases in order;
-//! `bench/cost.rs` and `bench/memory.rs` measure, `bench/server.rs` starts and ends servers,
-//! `bench/load.rs` runs wrk, `bench/machine.rs` reads the kernel, `bench/row.rs` prints.
-//! Latency under a stated rate is the lab's job, not this tool's.
+//! The gateway under measure runs alone on core 0, wrk and the constant node on core 1; what counts
+//! is CPU time of the server's processes per answered request. A generator under measure runs alone
+//! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs` and
+//! `bench/memory.rs` measure servers, `bench/lab.rs` generators, `bench/server.rs` and
+//! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
+//! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
+//! lab's job, not this tool's.
 
 mod change;
 mod cost;
+mod generator;
 mod http;
+mod lab;
 mod load;
 mod machine;
 mod memory;
@@ -21,6 +26,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
+use crate::check::programs;
 use crate::shell;
 use row::Row;
 use server::{Cache, Contender};
@@ -37,6 +43,17 @@ pub(crate) enum What {
         /// memory-flow.
         #[arg(long)]
         case: Option<String>,
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// `weir load` against its peers, the clock and a known stall; writes target/bench/load.json.
+    Load {
+        /// One case only: cost, punctual, truth or memory.
+        #[arg(long)]
+        case: Option<String>,
+        /// Minutes of the memory case.
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
         #[command(flatten)]
         effort: Effort,
     },
@@ -74,6 +91,8 @@ pub(crate) struct Bench {
     folder: PathBuf,
     repetitions: usize,
     seconds: u64,
+    /// Of the case that watches a generator's memory.
+    minutes: u64,
 }
 
 impl Bench {
@@ -96,7 +115,8 @@ impl Bench {
                 shell::root().join("target/release/weir")
             }
         };
-        Ok(Self { weir, folder, repetitions: effort.repetitions, seconds: effort.seconds })
+        let (repetitions, seconds) = (effort.repetitions, effort.seconds);
+        Ok(Self { weir, folder, repetitions, seconds, minutes: 0 })
     }
 
     /// Our contender.
@@ -110,7 +130,7 @@ impl Bench {
     }
 }
 
-/// A case of the gateway's bench.
+/// A case of a bench.
 struct Case {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Row>>,
@@ -127,28 +147,45 @@ const CASES: &[Case] = &[
     Case { name: "memory-flow", measure: memory::flow },
 ];
 
+/// In the order in which they run: the longest last.
+const LOAD_CASES: &[Case] = &[
+    Case { name: "cost", measure: lab::cost },
+    Case { name: "punctual", measure: lab::punctual },
+    Case { name: "truth", measure: lab::truth },
+    Case { name: "memory", measure: lab::memory },
+];
+
 /// Runs what was asked for.
 ///
 /// # Errors
 /// If something cannot be run, a turn is invalid or a bar does not hold.
 pub(crate) fn run(what: &What) -> Result<()> {
     match what {
-        What::Gateway { case, effort } => gateway(&Bench::prepare(effort)?, case.as_deref()),
+        What::Gateway { case, effort } => {
+            table(&Bench::prepare(effort)?, "gateway", CASES, case.as_deref())
+        }
+        What::Load { case, minutes, effort } => {
+            ensure!(*minutes >= 2, "minutes is {minutes}, at least 2 are needed");
+            let fetched = programs::fetch_generators()?;
+            let bench = Bench { minutes: *minutes, ..Bench::prepare(effort)? };
+            bench.say(&fetched);
+            table(&bench, "load", LOAD_CASES, case.as_deref())
+        }
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }
 }
 
-fn gateway(bench: &Bench, only: Option<&str>) -> Result<()> {
+fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
     let chosen: Vec<&Case> =
-        CASES.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
+        cases.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
     if chosen.is_empty() {
-        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
     let line = machine::line();
     bench.say(&line);
-    let json = bench.folder.join("gateway.json");
+    let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for case in chosen {
@@ -163,10 +200,7 @@ fn gateway(bench: &Bench, only: Option<&str>) -> Result<()> {
         row::write_json(&rows, &json)?;
     }
     println!("{line}");
-    println!(
-        "{} repetitions of {} s, CPU time of the server alone",
-        bench.repetitions, bench.seconds
-    );
+    println!("{} repetitions of {} s", bench.repetitions, bench.seconds);
     print!("{}", row::table(&rows));
     println!("written to {}", json.display());
     let broken = rows.iter().filter(|row| !row.holds).count();

@@ -7,7 +7,7 @@
 
 mod commands;
 mod counts;
-mod programs;
+pub(crate) mod programs;
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};

@@ -12,7 +12,7 @@ use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 
 /// A full block without transactions, far below the finalized one: 1.6 kB as on a quiet chain.
-const BLOCK_CALL: &str =
+pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
 /// Before every turn: pools fill, caches warm, the kernel's buffers grow.
 const WARM_SECONDS: u64 = 1;
@@ -29,7 +29,7 @@ const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
 /// One contender's figures over all repetitions.
-struct Figures {
+pub(crate) struct Figures {
     name: &'static str,
     costs: Vec<f64>,
     doubts: Vec<String>,
@@ -196,7 +196,7 @@ impl Named for (Server, u64, &'static str) {
 }
 
 /// Runs every subject's turn in each repetition and gathers costs and doubts per subject.
-fn interleave<T: Named>(
+pub(crate) fn interleave<T: Named>(
     bench: &Bench,
     case: &str,
     subjects: &[T],
@@ -225,7 +225,7 @@ fn interleave<T: Named>(
 }
 
 /// A turn's figures and what makes its answers doubtful.
-type Taken = (load::Turn, Vec<String>);
+pub(crate) type Taken = (load::Turn, Vec<String>);
 
 /// How often a turn is taken until others leave the core alone; the last one counts, with a doubt.
 const TRIES: usize = 4;
@@ -242,7 +242,7 @@ fn undisturbed(take: impl Fn() -> Result<Taken>) -> Result<Taken> {
 }
 
 /// The first figure against each of the others; `bars` in their order.
-fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
+pub(crate) fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
     let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
     let with_bars = peers.iter().zip(bars);
     with_bars
@@ -298,7 +298,7 @@ pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
 }
 
 /// Calls that the constant node has answered so far.
-fn served(backend: &Server) -> Result<u64> {
+pub(crate) fn served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
     let reply: serde_json::Value =

@@ -171,8 +171,20 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub(crate) fn start_backend(ports: usize, probe: &str) -> Result<(Self, Vec<SocketAddr>)> {
+        Self::start_backend_on(LOAD_CORE, ports, probe)
+    }
+
+    /// The same on a given core: where load generators are measured, it has the other one.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_backend_on(
+        core: &str,
+        ports: usize,
+        probe: &str,
+    ) -> Result<(Self, Vec<SocketAddr>)> {
         let addresses = free_ports(ports)?;
-        let mut command = pinned(LOAD_CORE);
+        let mut command = pinned(core);
         command.arg(std::env::current_exe().context("cannot find myself")?).arg("backend");
         for address in &addresses {
             command.args(["--listen", &address.to_string()]);
@@ -180,6 +192,18 @@ impl Server {
         let port = addresses[0].port();
         let server = Self::spawn("the constant node", command, port, scratch("backend")?, probe)?;
         Ok((server, addresses))
+    }
+
+    /// Starts our simulated node, alone on the server's core.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_simulated(weir: &Path, probe: &str) -> Result<Self> {
+        let address = free_ports(1)?[0];
+        let mut command = pinned(SERVER_CORE);
+        command.arg(weir).args(["node", "--listen", &address.to_string()]);
+        let folder = scratch("simnode")?;
+        Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
 
     fn spawn(
@@ -218,7 +242,8 @@ impl Server {
         self.child.id()
     }
 
-    fn signal(&self, name: &str) {
+    /// Sends a signal (`-STOP`, `-CONT`, …) to the whole group.
+    pub(crate) fn signal(&self, name: &str) {
         let group = format!("-{}", self.child.id());
         // A group that is gone already is what was wanted.
         let _sent = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
@@ -242,7 +267,7 @@ impl Drop for Server {
 }
 
 /// A new empty folder, in memory where the machine offers that, so that no disk is measured.
-fn scratch(name: &str) -> Result<PathBuf> {
+pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let name = name.replace(' ', "-");

@@ -25,6 +25,35 @@ const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
 /// Pinned so that a new release cannot break an old check.
 const CARGO_DENY: &str = "0.20.2";
 
+/// Load generators that ours is compared with, beside wrk: only the bench needs them.
+const OHA: &str = "1.16.0";
+const K6: &str = "go.k6.io/k6@v1.8.1";
+
+/// Fetches the load generators that are missing, and returns a line that names what was done.
+///
+/// # Errors
+/// If one is missing and cannot be fetched here.
+pub(crate) fn fetch_generators() -> Result<String> {
+    let mut done = Vec::new();
+    if shell::find("wrk").is_none() {
+        fetch_packages(&["wrk"])?;
+        done.push("wrk");
+    }
+    if shell::find("oha").is_none() {
+        quiet(shell::cargo_command().args(["install", "oha", "--version", OHA, "--locked"]))?;
+        done.push("oha");
+    }
+    if shell::find("k6").is_none() {
+        ensure!(shell::find("go").is_some(), "k6 is missing, and go to build it with");
+        quiet(Command::new("go").args(["install", K6]))?;
+        done.push("k6");
+    }
+    Ok(match done.as_slice() {
+        [] => "all load generators were here".to_owned(),
+        _ => format!("fetched {}", done.join(", ")),
+    })
+}
+
 /// Fetches whatever is missing, and returns a line that names what was done.
 ///
 /// # Errors

@@ -1,0 +1,30 @@
+// One constant POST per iteration, k6 at its cheapest: no checks, bodies discarded, no summary of
+// tags. A rate of 0 means as many as the workers can.
+import http from 'k6/http';
+import { Counter } from 'k6/metrics';
+
+const slow = new Counter('slow');
+const rate = Number('@RATE@');
+const duration = '@SECONDS@s';
+const workers = Number('@WORKERS@');
+
+export const options = {
+  discardResponseBodies: true,
+  scenarios: {
+    main: rate === 0
+      ? { executor: 'constant-vus', vus: workers, duration: duration, gracefulStop: '0s' }
+      : {
+          executor: 'constant-arrival-rate', rate: rate, timeUnit: '1s', duration: duration,
+          preAllocatedVUs: workers, maxVUs: workers, gracefulStop: '5s',
+        },
+  },
+  summaryTrendStats: ['avg', 'p(99)', 'max'],
+};
+
+const parameters = { headers: { 'Content-Type': 'application/json' } };
+const counted = rate !== 0;
+
+export default function () {
+  const answer = http.post('@URL@', '@BODY@', parameters);
+  if (counted && answer.timings.duration > 100) slow.add(1);
+}

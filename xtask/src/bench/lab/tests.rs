@@ -1,0 +1,31 @@
+//! Goal: the arithmetic of the truth, and of memory that grows. Method: cases that can be counted by
+//! hand.
+
+use super::*;
+
+#[test]
+fn the_truth_of_a_stall_is_what_counting_gives() {
+    let truth = truth_of(Duration::from_secs(1));
+    // One request each millisecond for 20 s; those due within the stall wait for its end.
+    let mut waits: Vec<f64> = (0..20_000).map(|due| (1_000.0 - f64::from(due)).max(0.0)).collect();
+    waits.sort_by(f64::total_cmp);
+    let counted = [
+        waits[waits.len() * 99 / 100],
+        waits[waits.len() - 1],
+        waits.iter().filter(|wait| **wait > 100.0).count() as f64,
+    ];
+    for (truth, counted) in truth.into_iter().zip(counted) {
+        assert!((truth / counted - 1.0).abs() < 0.005, "{truth} is not {counted}");
+    }
+}
+
+#[test]
+fn growth_after_the_first_minute_is_seen() {
+    let flat = [vec![10.0; 30], vec![50.0; 200]].concat();
+    assert_eq!(growth(&flat), (50.0, 50.0));
+    let leak: Vec<f64> = (0..300).map(|second| 50.0 + f64::from(second)).collect();
+    let (at_first, largest) = growth(&leak);
+    assert!(largest / at_first > GROWTH_MAX);
+    let (at_first, largest) = growth(&[50.0; 60]);
+    assert!(at_first.is_nan() && largest.is_nan());
+}
