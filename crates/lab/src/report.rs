@@ -133,14 +133,6 @@ pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> 
     k6::summary(result, totals, methods)
 }
 
-/// The time series as CSV, as in the folder's `series.csv`.
-///
-/// # Errors
-/// If a value has no written form.
-pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
-    table::series(result)
-}
-
 /// Writes `capacity.json`, `capacity.md` and `capacity.html` into a folder, which is made if need
 /// be. Returns the paths, `capacity.json` first.
 ///
