@@ -19,12 +19,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
-use crate::plan::{HttpVersion, Model, Plan};
+use crate::plan::{Model, Plan};
 use crate::record::Interval;
 
 mod compose;
 mod connection;
 mod dice;
+mod http2;
 mod judge;
 mod ledger;
 mod reader;
@@ -50,9 +51,6 @@ pub enum EngineFault {
     /// The target's name stands for no address.
     #[error("the target has no address, at least one is needed")]
     NoAddress,
-    /// This version of HTTP is not spoken.
-    #[error("http 2 is not spoken by the load engine, 1.1 is allowed")]
-    Http2,
     /// A mix asks for what the chain does not have or the plan does not list.
     #[error("mix {mix:?} draws from {what}, of which there are none")]
     Nothing {
@@ -176,9 +174,6 @@ impl Engine {
         addrs: Vec<SocketAddr>,
         origin: Instant,
     ) -> Result<Engine, EngineFault> {
-        if plan.connections.http == HttpVersion::Http2 {
-            return Err(EngineFault::Http2);
-        }
         if addrs.is_empty() {
             return Err(EngineFault::NoAddress);
         }

@@ -275,9 +275,11 @@ fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     Ok((head + "Content-Length: ").into_bytes())
 }
 
-const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
+/// What the engine calls itself.
+pub(crate) const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
-fn authority(target: &Target) -> String {
+/// The Host header: name and port, without a usual port.
+pub(crate) fn authority(target: &Target) -> String {
     let usual = if target.tls { 443 } else { 80 };
     let bare = target.host.trim_matches(['[', ']']);
     let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };

@@ -152,6 +152,11 @@ impl Connection {
         Some(kind == HandshakeKind::Resumed)
     }
 
+    /// Whether TLS has settled on HTTP/2; without TLS nothing has to be settled.
+    pub(crate) fn agreed_on_http2(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.alpn_protocol() == Some(b"h2"))
+    }
+
     /// Sends a request, or as much of it as the socket takes; [`Connection::flush`] sends the rest.
     ///
     /// # Errors

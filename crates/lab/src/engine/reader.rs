@@ -288,7 +288,7 @@ fn keeps(value: &[u8], otherwise: bool) -> bool {
 }
 
 /// The value of Retry-After: seconds, or a date (RFC 9110, 10.2.3).
-fn wait(value: &[u8]) -> Option<Duration> {
+pub(crate) fn wait(value: &[u8]) -> Option<Duration> {
     if let Some(seconds) = number(value) {
         return Some(Duration::from_secs(seconds as u64));
     }

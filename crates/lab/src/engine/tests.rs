@@ -3,6 +3,7 @@
 
 mod classes;
 mod connections;
+mod http2;
 mod load;
 mod server;
 mod tls;

@@ -26,9 +26,11 @@ use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
 use crate::plan::{Plan, Reuse};
 use crate::record::{Class, Interval};
+use carry::Carriers;
 use pace::Stream;
 
 mod call;
+mod carry;
 mod dial;
 mod pace;
 
@@ -161,6 +163,8 @@ pub(crate) struct EngineThread {
     endings: Vec<Ending>,
     /// Connections that the server is about to close, and since when.
     leaving: VecDeque<(u64, Connection)>,
+    /// The shared connections of HTTP/2.
+    carriers: Option<Carriers>,
     gauges: Gauges,
 }
 
@@ -190,6 +194,11 @@ impl EngineThread {
             waits.push(pace::nanos(scenario.pause));
             streams.push(Stream::new(scenario, given.index, given.threads, first..workers.len()));
         }
+        let carriers = Carriers::new(plan, workers.len())?;
+        if carriers.is_some() {
+            let places = 0..carry::carriers_max(workers.len());
+            workers.extend(places.map(|_| Worker::new(0, 0)));
+        }
         let (stages, methods) = (plan.stages().count(), plan.methods.len());
         Ok(EngineThread {
             shared: Arc::clone(given.shared),
@@ -211,6 +220,7 @@ impl EngineThread {
             input: vec![0; INPUT_BYTES],
             endings: Vec::new(),
             leaving: VecDeque::new(),
+            carriers,
             gauges: Gauges::default(),
         })
     }
@@ -254,6 +264,7 @@ impl EngineThread {
         self.expire();
         self.end_scenarios();
         self.close_leaving();
+        self.drive_dirty();
         let gauges = self.gauges();
         self.ledger.tick(self.clock.now, gauges);
         if self.over() {
@@ -263,6 +274,7 @@ impl EngineThread {
         for event in events.drain(..) {
             self.serve(event);
             self.start_due();
+            self.drive_dirty();
         }
         Ok(true)
     }
@@ -312,8 +324,13 @@ impl EngineThread {
         }
         let (worker, generation) = (token as u32, (token >> 32) as u32);
         let at = &mut self.workers[worker as usize];
-        let Some(connection) = at.connection.as_mut().filter(|_| at.generation == generation)
-        else {
+        if at.generation != generation {
+            return;
+        }
+        let Some(connection) = &mut at.connection else {
+            if self.is_carrier(worker) {
+                self.drive(worker);
+            }
             return;
         };
         match connection.phase {

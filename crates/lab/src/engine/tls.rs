@@ -16,7 +16,7 @@ use rustls::{
 
 use super::EngineFault;
 use super::connection::Peer;
-use crate::plan::{Plan, Tls, TlsVersion};
+use crate::plan::{HttpVersion, Plan, Tls, TlsVersion};
 
 /// Sessions kept for resumption: one server is spoken to, by one name.
 const SESSIONS_MAX: usize = 256;
@@ -32,10 +32,10 @@ pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
     let host = plan.target.host.trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
-    Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls)?))) })
+    Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls, plan.connections.http)?))) })
 }
 
-fn config(settings: &Tls) -> Result<ClientConfig, EngineFault> {
+fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault> {
     let provider = Arc::new(provider(settings)?);
     let versions = match settings.version {
         None => vec![&version::TLS13, &version::TLS12],
@@ -51,7 +51,10 @@ fn config(settings: &Tls) -> Result<ClientConfig, EngineFault> {
         let anchors = anchors(settings.ca.as_deref())?;
         builder.with_root_certificates(anchors).with_no_client_auth()
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = match http {
+        HttpVersion::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersion::Http2 => vec![b"h2".to_vec()],
+    };
     config.resumption = if settings.resume {
         Resumption::in_memory_sessions(SESSIONS_MAX)
     } else {

@@ -222,3 +222,11 @@ fn a_server_that_speaks_no_tls() {
     plain.target.connect_timeout = std::time::Duration::from_millis(100);
     run(plain, &server).check_all(Class::Tls, 2);
 }
+
+#[test]
+fn http2_has_to_be_agreed_on() {
+    let server = Secure::new(&rustls::version::TLS13, true);
+    let mut plan = server.plan(2, server.trusted());
+    plan.connections.http = crate::plan::HttpVersion::Http2;
+    run(plan, &server.plain).check_all(Class::Tls, 2);
+}

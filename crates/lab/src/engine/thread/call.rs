@@ -1,5 +1,6 @@
 //! Calls of one thread, from sending to their class.
 
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use super::{ANSWER, Doing, EngineThread, Request};
@@ -20,7 +21,9 @@ impl EngineThread {
         let now = self.clock.read();
         let at = &self.workers[worker as usize];
         self.ledger.interval.lateness.saturating_record(now.saturating_sub(at.ready));
-        if at.connection.is_some() {
+        if self.carriers.is_some() {
+            self.carry(worker);
+        } else if at.connection.is_some() {
             self.transmit(worker);
         } else {
             self.dial(worker);
@@ -101,13 +104,9 @@ impl EngineThread {
             }
             Read::Whole { head, body, .. } => {
                 let now = self.clock.read();
-                judge_all(&self.composer, request, head, body, &mut self.endings);
+                judge_all(&self.composer, request, head.status, body, &mut self.endings);
                 if let Some(sent) = at.sample.take() {
-                    let ending = self.endings.first().map(|ending| ending.class);
-                    if let Some(sample) = sample(request, ending, sent, body, now) {
-                        // Whoever compares has fallen behind: this one is skipped.
-                        let _skipped = self.samples.try_send(sample);
-                    }
+                    keep(&self.samples, sample(request, &self.endings, sent, body, now));
                 }
                 self.ledger.answer(head.status, head.retry_after);
                 self.after_answer(worker, head, ending);
@@ -115,6 +114,15 @@ impl EngineThread {
             }
         }
         true
+    }
+
+    /// Judges an answer that lies apart from the connection's own buffers.
+    pub(super) fn judge(&mut self, worker: u32, status: u16, body: &[u8], now: u64) {
+        let at = &mut self.workers[worker as usize];
+        judge_all(&self.composer, at.request, status, body, &mut self.endings);
+        if let Some(sent) = at.sample.take() {
+            keep(&self.samples, sample(at.request, &self.endings, sent, body, now));
+        }
     }
 
     /// Decides whether the connection is used again.
@@ -150,7 +158,7 @@ impl EngineThread {
         let request = self.workers[worker as usize].request;
         match connection.reader.at_end() {
             Some((head, body)) => {
-                judge_all(&self.composer, request, head, body, &mut self.endings);
+                judge_all(&self.composer, request, head.status, body, &mut self.endings);
                 self.ledger.answer(head.status, head.retry_after);
                 self.finish(worker, now);
             }
@@ -160,6 +168,9 @@ impl EngineThread {
 
     /// Counts all calls of the request as of one class, without an answer.
     pub(super) fn fail(&mut self, worker: u32, class: Class, at: u64) {
+        if self.is_carrier(worker) {
+            return self.carrier_failed(worker, class, at);
+        }
         let own = &mut self.workers[worker as usize];
         if own.doing == Doing::Dialing {
             // Nothing was sent; which calls it would have been is known all the same.
@@ -174,7 +185,7 @@ impl EngineThread {
     }
 
     /// Counts the calls of the request and goes on with the iteration.
-    fn finish(&mut self, worker: u32, at: u64) {
+    pub(super) fn finish(&mut self, worker: u32, at: u64) {
         self.waits.leave(worker);
         let own = &mut self.workers[worker as usize];
         own.doing = Doing::Nothing;
@@ -208,24 +219,24 @@ impl EngineThread {
 fn judge_all(
     composer: &Composer,
     request: Request,
-    head: Head,
+    status: u16,
     body: &[u8],
     endings: &mut Vec<Ending>,
 ) {
     endings.clear();
     match request.asked {
-        Asked::Single { id, .. } => endings.push(judge::single(head.status, body, id)),
+        Asked::Single { id, .. } => endings.push(judge::single(status, body, id)),
         Asked::Batch { first, stride } => {
             endings.resize(request.calls, Ending::of(Class::Malformed));
-            judge::batch(head.status, body, first, stride, endings);
+            judge::batch(status, body, first, stride, endings);
         }
         Asked::Recorded { index, .. } => {
             endings.resize(request.calls, Ending::of(Class::Malformed));
             match composer.recorded(request.which, index) {
                 Some(asked) if asked.body.trim_ascii_start().starts_with(b"[") => {
-                    judge::recorded_batch(head.status, body, endings);
+                    judge::recorded_batch(status, body, endings);
                 }
-                Some(asked) => endings.fill(judge::recorded(head.status, body, asked)),
+                Some(asked) => endings.fill(judge::recorded(status, body, asked)),
                 None => {}
             }
         }
@@ -235,7 +246,7 @@ fn judge_all(
 /// A call to be compared, if its answer is one that can be.
 fn sample(
     request: Request,
-    class: Option<Class>,
+    endings: &[Ending],
     sent: Vec<u8>,
     body: &[u8],
     now: u64,
@@ -244,7 +255,8 @@ fn sample(
         Asked::Single { method, .. } | Asked::Recorded { method, .. } => method,
         Asked::Batch { .. } => return None,
     };
-    let fits = matches!(class?, Class::Ok | Class::RpcError) && body.len() <= SAMPLE_BYTES_MAX;
+    let class = endings.first()?.class;
+    let fits = matches!(class, Class::Ok | Class::RpcError) && body.len() <= SAMPLE_BYTES_MAX;
     fits.then(|| Sample {
         at: Duration::from_nanos(now),
         stage: request.stage,
@@ -252,4 +264,11 @@ fn sample(
         request: sent,
         answer: body.to_vec(),
     })
+}
+
+/// Hands a sample over, unless whoever compares has fallen behind: then it is skipped.
+fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>) {
+    if let Some(sample) = sample {
+        let _skipped = samples.try_send(sample);
+    }
 }

@@ -89,6 +89,9 @@ impl EngineThread {
         if connection.phase != Phase::Open {
             return;
         }
+        if self.carriers.is_some() && !connection.agreed_on_http2() {
+            return self.shaken_off(worker);
+        }
         let (began, resumed) = (connection.connected, connection.resumed());
         let took = self.clock.read() - began;
         let interval = &mut self.ledger.interval;
@@ -117,11 +120,16 @@ impl EngineThread {
     fn opened(&mut self, worker: u32) {
         self.waits.leave(worker);
         self.ledger.interval.traffic.connections += 1;
-        self.transmit(worker);
+        if self.is_carrier(worker) {
+            self.carrier_opened(worker);
+        } else {
+            self.transmit(worker);
+        }
     }
 
     /// Ends a worker's connection now.
     pub(super) fn close(&mut self, worker: u32) {
+        self.abandon(worker);
         if let Some(mut connection) = self.workers[worker as usize].connection.take() {
             connection.farewell(&mut self.ledger.interval.traffic);
         }

@@ -359,10 +359,9 @@ impl EngineThread {
     }
 
     fn cut(&mut self, index: usize) {
-        let iterations = &mut self.ledger.interval.iterations;
         if let Pace::Open { waiting, next, .. } = &mut self.streams[index].pace {
             for arrival in waiting.drain(..) {
-                iterations[usize::from(arrival.stage)].dropped += 1;
+                self.ledger.interval.iterations[usize::from(arrival.stage)].dropped += 1;
             }
             *next = None;
         }
@@ -370,7 +369,8 @@ impl EngineThread {
         for worker in self.streams[index].workers.clone() {
             let own = &mut self.workers[worker];
             if own.doing != Doing::Nothing {
-                iterations[usize::from(own.request.stage)].cut += 1;
+                let stage = usize::from(own.request.stage);
+                self.ledger.interval.iterations[stage].cut += 1;
                 if own.doing == Doing::Awaiting {
                     self.gauges.in_flight -= own.request.calls as u64;
                 }
@@ -379,6 +379,7 @@ impl EngineThread {
             }
             own.connection = None;
             self.waits.leave(worker as u32);
+            self.abandon(worker as u32);
         }
         self.streams[index].busy = 0;
     }

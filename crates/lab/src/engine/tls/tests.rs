@@ -3,7 +3,7 @@
 use rustls::crypto::aws_lc_rs;
 
 use super::{config, iana, openssl, provider};
-use crate::plan::{Tls, TlsVersion};
+use crate::plan::{HttpVersion, Tls, TlsVersion};
 
 #[test]
 fn suites_are_known_by_both_names() {
@@ -40,7 +40,7 @@ fn anchors_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let settings = Tls { ca: Some(path.clone()), ..Tls::default() };
-    let said = |settings| config(settings).unwrap_err().to_string();
+    let said = |settings| config(settings, HttpVersion::Http1).unwrap_err().to_string();
     assert!(said(&settings).starts_with(&format!("trust anchors in {}", path.display())));
     std::fs::write(&path, "hello").unwrap();
     assert!(said(&settings).ends_with("there is no certificate in it"));
