@@ -7,6 +7,8 @@ pub mod sameness;
 
 pub mod scaling;
 
+pub mod bottleneck;
+
 pub mod search;
 
 pub mod statistics;

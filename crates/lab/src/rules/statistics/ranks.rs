@@ -36,6 +36,21 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     Some(RankTest { statistic, p })
 }
 
+/// Spearman's rank correlation with mid-ranks, -1 to 1; none for fewer than three pairs or where one
+/// side does not vary.
+pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.len() != b.len() || a.len() < 3 {
+        return None;
+    }
+    let (a, b) = (doubled_ranks(a), doubled_ranks(b));
+    let middle = (a.len() + 1) as f64;
+    let off = |rank: &usize| *rank as f64 - middle;
+    let product: f64 = a.iter().zip(&b).map(|(x, y)| off(x) * off(y)).sum();
+    let square = |ranks: &[usize]| ranks.iter().map(|rank| off(rank).powi(2)).sum::<f64>();
+    let both = (square(&a) * square(&b)).sqrt();
+    (both > 0.0).then(|| product / both)
+}
+
 /// Twice the mid-rank of each value, counted from 1, so that ties stay whole numbers.
 fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();

@@ -1,0 +1,593 @@
+//! Goal: each cause is named when it is the cause, and none is when it only looks like it. Method:
+//! made-up runs of ten seconds with a ramp, broken at 6 s; each test changes what it is about.
+
+use std::time::Duration;
+
+use super::*;
+use crate::record::{Class, Iterations};
+use crate::result::{MethodSecond, ProcessFacts, Quantiles, UpstreamFacts};
+
+pub(super) fn empty_row() -> Row {
+    Row {
+        method: "all".to_owned(),
+        calls: 0,
+        share: 1.0,
+        goodput: 0.0,
+        failed_share: 0.0,
+        limited_share: 0.0,
+        classes: Vec::new(),
+        latency: Quantiles::default(),
+        service: Quantiles::default(),
+        codes: Vec::new(),
+    }
+}
+
+pub(super) fn empty_stage() -> StageRow {
+    StageRow {
+        scenario: "s".to_owned(),
+        stage: "ramp".to_owned(),
+        model: "open".to_owned(),
+        from: 0.0,
+        to: 10.0,
+        level_from: 0.0,
+        level_to: 1_000.0,
+        iterations: Iterations::default(),
+        rate_begun: 0.0,
+        overall: empty_row(),
+        methods: Vec::new(),
+    }
+}
+
+/// A metric of this host over time.
+type Metric = (&'static str, Box<dyn Fn(f64) -> f64>);
+
+/// A run, healthy but for a latency that breaks its objective at 6 s.
+struct Scene {
+    metrics: Vec<Metric>,
+    host: &'static str,
+    watched: HostFacts,
+    series: Vec<Second>,
+    stages: Vec<StageRow>,
+    overall: Row,
+    wire: WireFacts,
+    from: f64,
+}
+
+fn process(name: &str, role: ProcessRole, pid: u32) -> ProcessFacts {
+    ProcessFacts {
+        name: name.to_owned(),
+        role,
+        pids: vec![pid],
+        cpu: 1.0,
+        cpu_ms_per_request: None,
+        memory_bytes_max: 1e6,
+        restarted: false,
+    }
+}
+
+/// High from 5 s on.
+fn from_five(low: f64, high: f64) -> impl Fn(f64) -> f64 {
+    move |at| if at >= 5.0 { high } else { low }
+}
+
+fn second(at: f64) -> Second {
+    let slow = at >= 6.0;
+    Second {
+        at,
+        due: 100,
+        begun: 100,
+        requests: 100,
+        generator_busy: 0.2,
+        lateness_p99_ms: 0.1,
+        in_flight: if slow { 40 } else { 2 },
+        methods: vec![MethodSecond {
+            method: "eth_call".to_owned(),
+            stage: 0,
+            classes: vec![(Class::Ok, 100)],
+            p50_ms: if slow { 300.0 } else { 3.0 },
+            p95_ms: if slow { 400.0 } else { 5.0 },
+            p99_ms: if slow { 500.0 } else { 8.0 },
+            max_ms: 600.0,
+        }],
+        ..Second::default()
+    }
+}
+
+impl Scene {
+    /// A local target of which all is seen and nothing is saturated.
+    fn local() -> Scene {
+        let watched = HostFacts {
+            target_local: true,
+            cores: 4.0,
+            target_cores: Some(4.0),
+            processes: vec![
+                process("generator", ProcessRole::Generator, 1),
+                process("geth", ProcessRole::Target, 2),
+            ],
+            ..HostFacts::default()
+        };
+        let mut scene = Scene {
+            metrics: Vec::new(),
+            host: "generator",
+            watched,
+            series: (1..=10).map(|at| second(f64::from(at))).collect(),
+            stages: vec![empty_stage()],
+            overall: empty_row(),
+            wire: WireFacts::default(),
+            from: -1.0,
+        };
+        for (name, value) in [
+            ("cpu_busy", 0.3),
+            ("psi_cpu_some", 0.02),
+            ("psi_io_some", 0.0),
+            ("psi_memory_some", 0.0),
+            ("memory_available_share", 0.7),
+            ("process.generator.cpu", 0.3),
+            ("process.generator.run_delay", 0.01),
+            ("process.generator.thread_max_delay", 0.01),
+            ("process.geth.cpu", 0.4),
+            ("process.geth.run_delay", 0.01),
+            ("process.geth.thread_max", 0.1),
+            ("process.geth.thread_max_delay", 0.01),
+            ("process.geth.threads_blocked", 0.0),
+            ("process.geth.read_bytes", 0.0),
+            ("target.accept_queue", 0.0),
+            ("target.unread_in", 0.0),
+        ] {
+            scene.set(name, move |_| value);
+        }
+        scene.set("target.connections_in", |_| 50.0);
+        scene.set("target.waiting_in", |at| if at >= 5.0 { 38.0 } else { 2.0 });
+        scene.set("target.waiting_out", |_| 0.0);
+        scene
+    }
+
+    /// A target elsewhere with a node-exporter.
+    fn remote() -> Scene {
+        let mut scene = Scene::local();
+        scene.metrics.retain(|(name, _)| !name.contains('.') || name.starts_with("disk"));
+        scene.host = "target";
+        scene.watched = HostFacts { exporter: true, cores: 2.0, ..HostFacts::default() };
+        scene.set("cores", |_| 8.0);
+        scene
+    }
+
+    fn set(&mut self, name: &'static str, of: impl Fn(f64) -> f64 + 'static) -> &mut Scene {
+        self.metrics.retain(|(known, _)| *known != name);
+        self.metrics.push((name, Box::new(of)));
+        self
+    }
+
+    /// The calls of each second from 5 s on, by class.
+    fn calls(&mut self, classes: &[(Class, u64)]) -> &mut Scene {
+        for second in self.series.iter_mut().filter(|second| second.at >= 5.0) {
+            second.methods[0].classes = classes.to_vec();
+        }
+        self
+    }
+
+    fn find(&self) -> Finding {
+        self.broken(Some(6.0)).unwrap()
+    }
+
+    fn broken(&self, broken_at: Option<f64>) -> Option<Finding> {
+        let times = (0..44).map(|quarter| f64::from(quarter) * 0.25 - 1.0);
+        let samples = times.filter(|at| *at >= self.from).map(|at| {
+            let values = self.metrics.iter().map(|(name, of)| ((*name).to_owned(), of(at)));
+            HostSample { at, host: self.host.to_owned(), values: values.collect() }
+        });
+        let host: Vec<HostSample> = samples.collect();
+        find(&BottleneckInput {
+            host: &host,
+            watched: &self.watched,
+            series: &self.series,
+            stages: &self.stages,
+            overall: &self.overall,
+            generator: &Generator::default(),
+            wire: &self.wire,
+            validity: Validity {
+                delivered_share_min: 0.99,
+                lateness_p99_max: Duration::from_millis(1),
+                lateness_share_max: 0.05,
+            },
+            broken_at,
+        })
+    }
+}
+
+fn names(finding: &Finding, cause: Cause, confidence: Confidence) {
+    assert_eq!((finding.cause, finding.confidence), (cause, confidence), "{finding:#?}");
+    assert!(!finding.sentence.is_empty());
+}
+
+/// Whether a line of evidence holds all of these.
+fn tells(finding: &Finding, parts: &[&str]) {
+    let told = finding.evidence.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(told, "{parts:?} in {finding:#?}");
+}
+
+#[test]
+fn without_a_break_nothing_is_said() {
+    assert_eq!(Scene::local().broken(None), None);
+}
+
+#[test]
+fn software_when_all_is_seen_and_nothing_is_saturated() {
+    let finding = Scene::local().find();
+    names(&finding, Cause::Software, Confidence::High);
+    tells(&finding, &["38.0 calls were inside the target"]);
+}
+
+#[test]
+fn a_lock_that_threads_share_is_hinted_at() {
+    let mut scene = Scene::local();
+    scene.set("process.geth.cpu", from_five(0.3, 1.0)).set("process.geth.thread_max", |_| 0.3);
+    let finding = scene.find();
+    names(&finding, Cause::Software, Confidence::High);
+    tells(&finding, &["as if by one lock"]);
+}
+
+#[test]
+fn calls_that_are_not_inside_the_target_are_no_fault_of_its_software() {
+    let mut scene = Scene::local();
+    // Forty under way, but the target owes only three answers: the rest is on the way.
+    scene.set("target.waiting_in", |_| 3.0);
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn a_quota() {
+    let mut scene = Scene::local();
+    scene
+        .set("cgroup.geth.cpu_limit", |_| 0.5)
+        .set("process.geth.cpu", from_five(0.1, 0.49))
+        .set("cgroup.geth.throttled_periods", from_five(0.0, 0.9))
+        .set("process.geth.run_delay", from_five(0.0, 1.5));
+    scene.watched.target_cores = Some(0.5);
+    let finding = scene.find();
+    names(&finding, Cause::CpuQuota, Confidence::High);
+    assert_eq!(finding.at, Some(5.0));
+    tells(&finding, &["throttled", "from 5.0 s on 90 %", "before 0.0 %"]);
+    tells(&finding, &["rank correlation"]);
+}
+
+#[test]
+fn a_quota_that_is_not_reached_is_none() {
+    let mut scene = Scene::local();
+    scene.set("cgroup.geth.cpu_limit", |_| 2.0).set("cgroup.geth.throttled_periods", |_| 0.0);
+    names(&scene.find(), Cause::Software, Confidence::High);
+}
+
+#[test]
+fn the_cpu_of_the_host() {
+    let mut scene = Scene::local();
+    scene
+        .set("cpu_busy", from_five(0.3, 0.99))
+        .set("process.geth.cpu", from_five(0.4, 3.4))
+        .set("process.geth.thread_max", from_five(0.1, 0.5))
+        .set("process.geth.run_delay", from_five(0.0, 3.0));
+    let finding = scene.find();
+    names(&finding, Cause::Cpu, Confidence::High);
+    tells(&finding, &["4 cores were 99 % busy"]);
+    tells(&finding, &["the target used 3.4, the generator 0.3"]);
+}
+
+#[test]
+fn a_cpu_that_was_busy_before_the_load_is_not_the_load_s() {
+    let mut scene = Scene::local();
+    // Others compute at low priority; the target gets all it wants.
+    scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
+    let finding = scene.find();
+    names(&finding, Cause::Software, Confidence::High);
+    tells(&finding, &["99 % busy before the load began"]);
+    let mut scene = Scene::remote();
+    scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn one_thread() {
+    let mut scene = Scene::local();
+    scene
+        .set("process.geth.cpu", from_five(0.1, 1.02))
+        .set("process.geth.thread_max", from_five(0.08, 0.97))
+        .set("process.geth.thread.main-7.cpu", from_five(0.08, 0.97));
+    let finding = scene.find();
+    names(&finding, Cause::Thread, Confidence::High);
+    tells(&finding, &["main-7"]);
+}
+
+#[test]
+fn one_thread_on_one_core_is_the_cpu() {
+    let mut scene = Scene::local();
+    scene.watched.target_cores = Some(1.0);
+    scene
+        .set("process.geth.cpu", from_five(0.1, 0.99))
+        .set("process.geth.thread_max", from_five(0.08, 0.97));
+    names(&scene.find(), Cause::Cpu, Confidence::High);
+}
+
+#[test]
+fn a_disk() {
+    let mut scene = Scene::local();
+    scene
+        .set("disk.sda.util", from_five(0.05, 0.99))
+        .set("disk.sda.queue", from_five(0.1, 12.0))
+        .set("psi_io_some", from_five(0.0, 0.8))
+        .set("process.geth.threads_blocked", from_five(0.0, 9.0));
+    names(&scene.find(), Cause::Disk, Confidence::High);
+}
+
+#[test]
+fn iowait_without_a_queue_is_no_disk() {
+    let mut scene = Scene::local();
+    scene.set("cpu_iowait", |_| 0.6).set("disk.sda.util", |_| 0.95).set("disk.sda.queue", |_| 0.9);
+    let finding = scene.find();
+    names(&finding, Cause::Software, Confidence::High);
+    tells(&finding, &["iowait is high"]);
+}
+
+#[test]
+fn a_busy_disk_that_the_target_does_not_use_is_not_its_limit() {
+    let mut scene = Scene::local();
+    scene
+        .set("disk.sda.util", from_five(0.05, 0.99))
+        .set("disk.sda.queue", from_five(0.1, 12.0))
+        .set("psi_io_some", from_five(0.0, 0.8));
+    let finding = scene.find();
+    assert_ne!(finding.cause, Cause::Disk, "{finding:#?}");
+}
+
+#[test]
+fn a_disk_limit_of_the_cgroup() {
+    let mut scene = Scene::local();
+    scene
+        .set("cgroup.geth.io_util", from_five(0.0, 0.98))
+        .set("psi_io_some", from_five(0.0, 0.9))
+        .set("disk.sda.util", |_| 0.02)
+        .set("disk.sda.queue", |_| 0.0);
+    let finding = scene.find();
+    names(&finding, Cause::Disk, Confidence::High);
+    assert!(finding.sentence.contains("io.max"), "{finding:#?}");
+}
+
+#[test]
+fn memory_of_the_host_and_of_the_cgroup() {
+    let mut scene = Scene::local();
+    scene
+        .set("memory_available_share", from_five(0.5, 0.02))
+        .set("psi_memory_some", from_five(0.0, 0.4))
+        .set("major_faults", from_five(0.0, 900.0));
+    names(&scene.find(), Cause::Memory, Confidence::High);
+    let mut scene = Scene::local();
+    scene
+        .set("cgroup.geth.memory_bytes", |_| 99e6)
+        .set("cgroup.geth.memory_limit_bytes", |_| 100e6)
+        .set("psi_memory_some", from_five(0.0, 0.4));
+    names(&scene.find(), Cause::Memory, Confidence::High);
+}
+
+#[test]
+fn the_earlier_of_two_wins_and_a_tie_is_a_doubt() {
+    let mut scene = Scene::remote();
+    scene
+        .set("cpu_busy", |at| if at >= 3.0 { 0.98 } else { 0.2 })
+        .set("psi_cpu_some", |at| if at >= 3.0 { 0.9 } else { 0.0 })
+        .set("disk.sda.util", from_five(0.05, 0.99))
+        .set("disk.sda.queue", from_five(0.1, 12.0))
+        .set("psi_io_some", from_five(0.0, 0.8));
+    let finding = scene.find();
+    names(&finding, Cause::Cpu, Confidence::High);
+    assert_eq!(finding.at, Some(3.0));
+    scene
+        .set("psi_io_some", |at| if at >= 3.0 { 0.8 } else { 0.0 })
+        .set("disk.sda.util", |at| if at >= 3.0 { 0.97 } else { 0.0 });
+    names(&scene.find(), Cause::Disk, Confidence::Medium);
+}
+
+#[test]
+fn what_saturates_after_the_break_is_not_its_cause() {
+    let mut scene = Scene::local();
+    scene
+        .set("cgroup.geth.cpu_limit", |_| 0.5)
+        .set("process.geth.cpu", |at| if at >= 7.5 { 0.49 } else { 0.1 })
+        .set("cgroup.geth.throttled_periods", |at| if at >= 7.25 { 0.9 } else { 0.0 });
+    let finding = scene.find();
+    assert_ne!(finding.cause, Cause::CpuQuota, "{finding:#?}");
+}
+
+#[test]
+fn a_constant_load_without_a_baseline_is_less_sure() {
+    let mut scene = Scene::local();
+    scene.from = 0.1;
+    scene.stages[0].level_from = 1_000.0;
+    scene
+        .set("cgroup.geth.cpu_limit", |_| 0.5)
+        .set("process.geth.cpu", |_| 0.49)
+        .set("cgroup.geth.throttled_periods", |_| 0.9);
+    names(&scene.find(), Cause::CpuQuota, Confidence::Low);
+}
+
+#[test]
+fn a_remote_host_by_its_exporter() {
+    let mut scene = Scene::remote();
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    scene.set("cpu_busy", from_five(0.2, 0.98)).set("psi_cpu_some", from_five(0.0, 0.9));
+    names(&scene.find(), Cause::Cpu, Confidence::High);
+    // Busy, but nobody waits: well used is not saturated.
+    scene.set("psi_cpu_some", |_| 0.01);
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn a_line_that_is_full() {
+    let mut scene = Scene::remote();
+    scene
+        .set("net.eth0.util", from_five(0.1, 0.97))
+        .set("net.eth0.drops", from_five(0.0, 300.0))
+        .set("tcp_retransmits", from_five(0.0, 500.0))
+        .set("tcp_segments_sent", |_| 10_000.0);
+    names(&scene.find(), Cause::Network, Confidence::High);
+}
+
+#[test]
+fn a_remote_target_without_exporter_cannot_be_told() {
+    let mut scene = Scene::remote();
+    scene.host = "generator";
+    scene.watched.exporter = false;
+    // This host is busy; that says nothing of the target's.
+    scene.set("cpu_busy", from_five(0.2, 0.99)).set("psi_cpu_some", from_five(0.0, 0.9));
+    let finding = scene.find();
+    names(&finding, Cause::Unknown, Confidence::Low);
+    assert!(finding.sentence.contains("node-exporter"), "{finding:#?}");
+}
+
+#[test]
+fn a_rate_limit() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
+    // The CPU is used up as well, later: the limit is asked first.
+    let finding = scene.find();
+    names(&finding, Cause::RateLimit, Confidence::High);
+    assert_eq!(finding.at, Some(5.0));
+    tells(&finding, &["40 %", "429"]);
+    scene.calls(&[(Class::Ok, 50), (Class::Limited, 10), (Class::Timeout, 40)]);
+    assert_ne!(scene.find().cause, Cause::RateLimit, "more calls fail than are limited");
+}
+
+#[test]
+fn a_rate_limit_that_answers_with_an_error() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 60), (Class::RpcError, 40)]);
+    scene.overall.codes = vec![(-32_005, 200), (-32_000, 3)];
+    names(&scene.find(), Cause::RateLimit, Confidence::Medium);
+    scene.overall.codes = vec![(-32_005, 2), (-32_000, 200)];
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn quick_failures_are_not_called_a_lock() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 60), (Class::Http5xx, 40)]);
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn connects_and_handshakes_that_take_the_time() {
+    let mut scene = Scene::local();
+    let times = |count, mean_ms| Quantiles { count, mean_ms, ..Quantiles::default() };
+    scene.overall.latency = times(1_000, 40.0);
+    scene.wire.connect = times(1_000, 1.0);
+    scene.wire.handshake_full = times(1_000, 30.0);
+    let finding = scene.find();
+    names(&finding, Cause::Connection, Confidence::High);
+    tells(&finding, &["1000 full TLS handshakes of 30.00 ms"]);
+    scene.wire.handshake_full = times(10, 30.0);
+    assert_ne!(scene.find().cause, Cause::Connection);
+}
+
+#[test]
+fn connections_that_are_refused() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 60), (Class::Connect, 35), (Class::Timeout, 5)]);
+    names(&scene.find(), Cause::Connection, Confidence::High);
+    scene.calls(&[(Class::Ok, 60), (Class::Reset, 40)]);
+    names(&scene.find(), Cause::Connection, Confidence::Medium);
+    scene.watched.processes[1].restarted = true;
+    assert_ne!(scene.find().cause, Cause::Connection, "it was killed");
+}
+
+#[test]
+fn connections_that_are_not_accepted() {
+    let mut scene = Scene::local();
+    scene.set("target.accept_queue", from_five(0.0, 30.0));
+    let finding = scene.find();
+    names(&finding, Cause::Connection, Confidence::High);
+    tells(&finding, &["30 of 50 connections waited to be accepted"]);
+    // A single thread at its limit accepts nothing either.
+    scene
+        .set("process.geth.cpu", from_five(0.1, 1.0))
+        .set("process.geth.thread_max", from_five(0.1, 0.99));
+    assert_eq!(scene.find().cause, Cause::Thread);
+}
+
+#[test]
+fn a_server_behind_the_target() {
+    let mut scene = Scene::local();
+    scene.set("target.waiting_out", from_five(1.0, 36.0));
+    let upstream = UpstreamFacts {
+        address: "127.0.0.1:9001".to_owned(),
+        process: Some("slow".to_owned()),
+        waiting: 20.0,
+    };
+    scene.watched.upstreams.push(upstream);
+    let finding = scene.find();
+    names(&finding, Cause::Upstream, Confidence::High);
+    assert!(finding.sentence.contains("127.0.0.1:9001, slow"), "{finding:#?}");
+    // A pool of four connections is always in use: slow or too small cannot be told.
+    scene.set("target.waiting_out", from_five(1.0, 15.0));
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    // A proxy that is itself the limit.
+    scene
+        .set("target.waiting_out", from_five(1.0, 36.0))
+        .set("process.geth.cpu", from_five(0.1, 1.0))
+        .set("process.geth.thread_max", from_five(0.1, 0.99));
+    assert_eq!(scene.find().cause, Cause::Thread);
+}
+
+#[test]
+fn a_generator_without_a_core() {
+    let mut scene = Scene::local();
+    scene
+        .set("process.generator.thread_max_delay", from_five(0.0, 0.9))
+        // On the same cores as a target that takes all of them.
+        .set("process.geth.cpu", from_five(0.4, 3.7))
+        .set("cpu_busy", from_five(0.3, 1.0))
+        .set("process.geth.run_delay", from_five(0.0, 3.0));
+    let finding = scene.find();
+    names(&finding, Cause::Generator, Confidence::High);
+    tells(&finding, &["3.7 of the 4 cores"]);
+}
+
+#[test]
+fn a_generator_that_is_busy_or_late_or_out_of_ports() {
+    let mut scene = Scene::local();
+    scene.series.iter_mut().for_each(|second| second.generator_busy = 0.97);
+    names(&scene.find(), Cause::Generator, Confidence::High);
+    let mut scene = Scene::local();
+    scene.series[5].lateness_p99_ms = 1_500.0;
+    scene.series[6].lateness_p99_ms = 1_500.0;
+    names(&scene.find(), Cause::Generator, Confidence::High);
+    let mut scene = Scene::local();
+    scene.wire.traffic.ports_exhausted = 7;
+    names(&scene.find(), Cause::Generator, Confidence::High);
+}
+
+#[test]
+fn a_little_lateness_is_a_doubt_and_no_cause() {
+    let mut scene = Scene::local();
+    // 20 ms do not explain 492 ms, but they are more than the plan allows.
+    scene.series.iter_mut().for_each(|second| second.lateness_p99_ms = 20.0);
+    let finding = scene.find();
+    names(&finding, Cause::Software, Confidence::Medium);
+    tells(&finding, &["doubt", "late by 20.0 ms"]);
+}
+
+#[test]
+fn a_target_in_this_very_process_cannot_be_told() {
+    let mut scene = Scene::local();
+    scene.watched.processes[1].pids = vec![1];
+    scene
+        .set("process.geth.cpu", from_five(0.1, 1.0))
+        .set("process.geth.thread_max", from_five(0.1, 0.99));
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn a_target_that_is_not_seen_whole_is_not_called_a_lock() {
+    let mut scene = Scene::local();
+    scene.watched.missing.push("/proc/pressure cannot be read".to_owned());
+    let finding = scene.find();
+    names(&finding, Cause::Unknown, Confidence::Low);
+    tells(&finding, &["/proc/pressure"]);
+}
