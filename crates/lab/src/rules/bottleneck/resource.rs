@@ -104,7 +104,8 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
     let cores = watched.target_cores.unwrap_or(sight.cores);
     let busy = sight.host_around("cpu_busy")?;
     let waited = cpu_wait(sight)?;
-    if used >= USED_MIN * cores || (busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0) {
+    let short = busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0 && wanted(sight)? >= 0.5;
+    if used >= USED_MIN * cores || short {
         return None;
     }
     let inside = sight.own_around("target.waiting_in")?;
@@ -183,6 +184,11 @@ pub(super) fn looked_at(sight: &Sight<'_>) -> Vec<String> {
 
 fn cpu_before(sight: &Sight<'_>) -> Option<f64> {
     sight.host.get("cpu_busy").mean(f64::MIN, 0.0)
+}
+
+/// Cores that the target used or waited for, around the break.
+fn wanted(sight: &Sight<'_>) -> Option<f64> {
+    Some(sight.target_around("run_delay")? + sight.target_around("cpu")?)
 }
 
 /// Share of its time in which the target waited for a core, around the break.
@@ -482,7 +488,7 @@ fn network(sight: &Sight<'_>) -> Option<Saturated> {
 }
 
 fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
-    let used = sight.host.get("cpu_busy");
+    let mut used = sight.host.get("cpu_busy");
     let local = !sight.targets.is_empty();
     let mut wait = sight.host.get("psi_cpu_some");
     if local {
@@ -494,6 +500,10 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
             ran = sum(&ran, &sight.own.get(&format!("process.{name}.cpu")));
         }
         wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
+        // Of a host with idle cores it may be allowed only some.
+        let cores = sight.input.watched.target_cores.unwrap_or(sight.cores);
+        let allowed = ran.with(&ran, |ran, _| (ran / cores.max(1e-9)).min(1.0));
+        used = used.larger(&allowed);
     }
     let candidate = Candidate {
         cause: Cause::Cpu,
@@ -503,10 +513,18 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         used: &used,
         high: BUSY_MIN,
     };
-    if local && cpu_wait(sight).is_none_or(|wait| wait < CPU_WAIT_MIN) {
+    // On a host that is busy with other things a target that hardly computes waits as well, for a
+    // small part of a small time: only one of which some thread always wants a core lacks it.
+    let lacks = || Some(cpu_wait(sight)? >= CPU_WAIT_MIN && wanted(sight)? >= BUSY_MIN);
+    if local && lacks() != Some(true) {
         return None;
     }
-    let sentence = "the CPU of the target's host is used up".to_owned();
+    let sentence = match sight.input.watched.target_cores {
+        Some(cores) if local && cores < sight.cores => {
+            format!("the {cores:.1} cores that the target may use are used up")
+        }
+        _ => "the CPU of the target's host is used up".to_owned(),
+    };
     candidate.saturated(sight, sentence, |rise, used| {
         let what = if local {
             "time in which the target's threads were ready but had no core"
@@ -515,7 +533,7 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         };
         let mut lines = vec![
             rose(what, rise, percent),
-            format!("all {:.0} cores were {} busy", sight.cores, percent(used)),
+            format!("the cores were {} busy", percent(used)),
         ];
         lines.extend(users(sight));
         lines

@@ -268,7 +268,7 @@ fn the_cpu_of_the_host() {
         .set("process.geth.run_delay", from_five(0.0, 3.0));
     let finding = scene.find();
     names(&finding, Cause::Cpu, Confidence::High);
-    tells(&finding, &["4 cores were 99 % busy"]);
+    tells(&finding, &["the cores were 99 % busy"]);
     tells(&finding, &["the target used 3.4, the generator 0.3"]);
 }
 
@@ -283,6 +283,29 @@ fn a_cpu_that_was_busy_before_the_load_is_not_the_load_s() {
     let mut scene = Scene::remote();
     scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
     names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
+fn the_cores_that_the_target_may_use() {
+    let mut scene = Scene::local();
+    scene.watched.target_cores = Some(2.0);
+    scene
+        .set("process.geth.cpu", from_five(0.2, 1.98))
+        .set("process.geth.thread_max", from_five(0.1, 0.3))
+        .set("process.geth.run_delay", from_five(0.0, 6.0));
+    let finding = scene.find();
+    names(&finding, Cause::Cpu, Confidence::High);
+    assert!(finding.sentence.contains("2.0 cores"), "{finding:#?}");
+}
+
+#[test]
+fn a_target_that_hardly_computes_on_a_busy_host_does_not_lack_cpu() {
+    let mut scene = Scene::local();
+    scene
+        .set("cpu_busy", from_five(0.8, 0.99))
+        .set("process.geth.cpu", |_| 0.06)
+        .set("process.geth.run_delay", from_five(0.01, 0.1));
+    names(&scene.find(), Cause::Software, Confidence::High);
 }
 
 #[test]
