@@ -19,16 +19,18 @@ use std::sync::Arc;
 
 use lab::plan::Plan;
 use lab::result::{Cause, Finding, ProcessRole, RunResult};
-use lab::rules::bottleneck::{BottleneckInput, find};
 use lab::run::{Stop, run};
 
 use limits::{Cgroup, Nginx, Program};
-use plans::{closed, limited, open, slow};
+use plans::{closed, limited, open, slow, stuck};
 
 /// Tries of a case on a host that others keep busy.
 const TRIES: usize = 3;
 /// Cores that others may use meanwhile without disturbing.
 const OTHERS_MAX: f64 = 0.35;
+
+/// Plants a cause and runs a load against it, or tells why it cannot be planted.
+type Case = fn() -> Result<RunResult, String>;
 
 /// What a case came to.
 #[derive(Debug, PartialEq)]
@@ -55,14 +57,14 @@ fn starved_generator() {
     if let Ok(port) = std::env::var(limits::PORT) {
         let plan = open(port.parse().unwrap(), 2_000.0, slow());
         let result = measured(plan);
-        println!("\nfinding {}", serde_json::to_string(&told(&result)).unwrap());
+        println!("\nfinding {}", serde_json::to_string(&result.bottleneck).unwrap());
     }
 }
 
 /// All cases, one after the other: together they would disturb each other.
 #[test]
 fn planted_bottlenecks_are_named() {
-    let cases: [(&str, Cause, fn() -> Result<RunResult, String>); 9] = [
+    let cases: [(&str, Cause, Case); 9] = [
         ("four slots of 10 ms", Cause::Software, slots),
         ("one lock for all", Cause::Software, lock),
         ("one thread does all work", Cause::Thread, thread),
@@ -88,7 +90,7 @@ fn planted_bottlenecks_are_named() {
     assert!(unsure <= 1, "{outcomes:?}");
 }
 
-fn planted(name: &str, cause: Cause, case: fn() -> Result<RunResult, String>) -> Outcome {
+fn planted(name: &str, cause: Cause, case: Case) -> Outcome {
     let mut why = String::new();
     for _ in 0..TRIES {
         let result = match case() {
@@ -96,7 +98,7 @@ fn planted(name: &str, cause: Cause, case: fn() -> Result<RunResult, String>) ->
             Err(missing) => return left_out(name, missing),
         };
         let others = others(&result);
-        let finding = told(&result);
+        let finding = result.bottleneck.clone();
         if finding.as_ref().is_some_and(|finding| finding.cause == cause) {
             return Outcome::Right;
         }
@@ -119,13 +121,6 @@ fn left_out(name: &str, why: String) -> Outcome {
 
 fn measured(plan: Plan) -> RunResult {
     run(&Arc::new(plan), &Stop::new(), &mut |_| {}).unwrap().result
-}
-
-/// The finding for the first objective that was broken.
-fn told(result: &RunResult) -> Option<Finding> {
-    let broken = result.thresholds.iter().filter(|threshold| !threshold.kept);
-    let first = broken.filter_map(|threshold| threshold.broken_at).reduce(f64::min);
-    find(&BottleneckInput::of(result, plans::validity(), first))
 }
 
 /// Mean CPU of what is neither generator nor target nor behind it, in cores.
@@ -190,7 +185,7 @@ fn rate_limit() -> Result<RunResult, String> {
 
 fn connections() -> Result<RunResult, String> {
     let target = Program::target("accept:5");
-    Ok(measured(closed(target.port, 40, slow())))
+    Ok(measured(closed(target.port, 40, stuck())))
 }
 
 fn upstream() -> Result<RunResult, String> {

@@ -10,6 +10,7 @@ use crate::recorder::Recorded;
 use crate::result::{
     Compared, Fingerprint, HostFacts, HostSample, PlanFacts, RunResult, SCHEMA, Second, TargetFacts,
 };
+use crate::rules::bottleneck::{self, BottleneckInput};
 use crate::rules::knee::{self, Knee};
 use crate::rules::threshold::judge::Ruling;
 use crate::rules::verdict::{self, Early, Evidence};
@@ -63,7 +64,7 @@ impl Seen<'_> {
         let mut watched = self.watched;
         watched.per_request(all.traffic.requests);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let result = RunResult {
+        let mut result = RunResult {
             schema: SCHEMA.to_owned(),
             weir: env!("CARGO_PKG_VERSION").to_owned(),
             started: calendar::rfc3339(started),
@@ -87,6 +88,10 @@ impl Seen<'_> {
             bottleneck: None,
             compared: self.compared,
         };
+        let broken = self.rulings.iter().filter(|ruling| !ruling.outcome.kept);
+        let first = broken.filter_map(|ruling| ruling.outcome.broken_at).reduce(f64::min);
+        let input = BottleneckInput::of(&result, plan.validity, first);
+        result.bottleneck = bottleneck::find(&input);
         Finished { result, totals: judged }
     }
 }

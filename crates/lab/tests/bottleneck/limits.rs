@@ -14,12 +14,12 @@ use tempfile::TempDir;
 use super::server::{FOLDER, MODE};
 
 /// Variable that tells a starved generator its target.
-pub const PORT: &str = "WEIR_TEST_PORT";
+pub(crate) const PORT: &str = "WEIR_TEST_PORT";
 
 /// A process that ends with the test.
-pub struct Program {
+pub(crate) struct Program {
     child: Child,
-    pub port: u16,
+    pub(crate) port: u16,
     _folder: TempDir,
 }
 
@@ -46,20 +46,20 @@ fn again(test: &str, prefix: &[String]) -> Command {
     command
 }
 
-/// The rest of the first line that begins so.
+/// The rest of the first line that begins so. What follows stays unread in the pipe.
 fn line(child: &mut Child, first: &str) -> Option<String> {
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     lines.map_while(Result::ok).find_map(|line| line.strip_prefix(first).map(str::to_owned))
 }
 
 impl Program {
     /// A planted target in this mode.
-    pub fn target(mode: &str) -> Program {
+    pub(crate) fn target(mode: &str) -> Program {
         Program::start(mode, &[])
     }
 
     /// A planted target that may use one core only.
-    pub fn target_on_core(mode: &str, core: usize) -> Result<Program, String> {
+    pub(crate) fn target_on_core(mode: &str, core: usize) -> Result<Program, String> {
         let prefix = ["taskset".to_owned(), "-c".to_owned(), core.to_string()];
         runs("taskset", "--version")?;
         if std::thread::available_parallelism().unwrap().get() < 2 {
@@ -78,7 +78,7 @@ impl Program {
         Program { child, port: port.parse().unwrap(), _folder: folder }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
@@ -90,7 +90,7 @@ fn runs(program: &str, argument: &str) -> Result<(), String> {
 }
 
 /// A cgroup of the test's own, removed when it ends.
-pub struct Cgroup(PathBuf);
+pub(crate) struct Cgroup(PathBuf);
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
@@ -104,7 +104,7 @@ impl Drop for Cgroup {
 
 impl Cgroup {
     /// One with this many cores.
-    pub fn cpu(cores: f64) -> Result<Cgroup, String> {
+    pub(crate) fn cpu(cores: f64) -> Result<Cgroup, String> {
         let quota = (cores * 100_000.0) as u64;
         let (cgroup, version) = Cgroup::new("cpu", "cpu")?;
         if version == 2 {
@@ -117,7 +117,7 @@ impl Cgroup {
     }
 
     /// One that may read this many bytes a second from the disk below the test's folder.
-    pub fn disk(bytes: u64) -> Result<Cgroup, String> {
+    pub(crate) fn disk(bytes: u64) -> Result<Cgroup, String> {
         let device = device(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
         let (cgroup, version) = Cgroup::new("io", "blkio")?;
         if version == 2 {
@@ -147,7 +147,7 @@ impl Cgroup {
     }
 
     /// Moves a process into it.
-    pub fn add(&self, pid: u32) -> Result<(), String> {
+    pub(crate) fn add(&self, pid: u32) -> Result<(), String> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
@@ -180,9 +180,9 @@ fn device(folder: &Path) -> Result<String, String> {
 }
 
 /// nginx before a planted target.
-pub struct Nginx {
+pub(crate) struct Nginx {
     child: Child,
-    pub port: u16,
+    pub(crate) port: u16,
     _folder: TempDir,
 }
 
@@ -196,7 +196,7 @@ impl Drop for Nginx {
 
 impl Nginx {
     /// Proxies to a port, with more lines for its location.
-    pub fn start(behind: u16, lines: &str) -> Result<Nginx, String> {
+    pub(crate) fn start(behind: u16, lines: &str) -> Result<Nginx, String> {
         runs("nginx", "-v")?;
         let folder = TempDir::new().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -206,7 +206,7 @@ impl Nginx {
              events {{ worker_connections 1024; }}\n\
              http {{\n access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
              fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
-             limit_req_zone $server_name zone=all:1m rate=200r/s; limit_req_status 429;\n\
+             limit_req_zone $server_addr zone=all:1m rate=200r/s; limit_req_status 429;\n\
              upstream behind {{ server 127.0.0.1:{behind}; keepalive 256; }}\n\
              server {{ listen 127.0.0.1:{port}; keepalive_requests 1000000;\n\
              location / {{ {lines} proxy_pass http://behind; proxy_http_version 1.1;\n\
@@ -230,7 +230,7 @@ impl Nginx {
 }
 
 /// The finding of a generator on the same core as two programs that compute and have precedence.
-pub fn starved(target: u16) -> Result<Option<Finding>, String> {
+pub(crate) fn starved(target: u16) -> Result<Option<Finding>, String> {
     runs("taskset", "--version")?;
     runs("nice", "--version")?;
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();

@@ -12,12 +12,17 @@ use wire::method::FamilyName;
 const TIME: Duration = Duration::from_secs(7);
 
 /// 95 % within 100 ms, in each second.
-pub fn slow() -> Threshold {
+pub(crate) fn slow() -> Threshold {
     threshold(Metric::Latency, Aggregation::Percentile(95.0), 100.0, "p(95)<100")
 }
 
+/// Every call within a second, in each second.
+pub(crate) fn stuck() -> Threshold {
+    threshold(Metric::Latency, Aggregation::Max, 1_000.0, "max<1000")
+}
+
 /// Less than 5 % answered 429, in each second.
-pub fn limited() -> Threshold {
+pub(crate) fn limited() -> Threshold {
     threshold(Metric::Limited, Aggregation::Rate, 0.05, "rate<0.05")
 }
 
@@ -36,7 +41,7 @@ fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: &str) -
     }
 }
 
-pub fn validity() -> Validity {
+fn validity() -> Validity {
     Validity {
         delivered_share_min: 0.99,
         lateness_p99_max: Duration::from_millis(1),
@@ -45,20 +50,19 @@ pub fn validity() -> Validity {
 }
 
 /// A rate that grows to `rate` a second.
-pub fn open(port: u16, rate: f64, threshold: Threshold) -> Plan {
+pub(crate) fn open(port: u16, rate: f64, threshold: Threshold) -> Plan {
     plan(port, Model::Open { late: Late::Queue { max: 10_000 } }, rate, 60, threshold)
 }
 
 /// Workers whose number grows to `workers`.
-pub fn closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
+pub(crate) fn closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
     plan(port, Model::Closed, workers as f64, workers, threshold)
 }
 
 fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshold) -> Plan {
     let template = Template { method: 0, params: Vec::new() };
     let step = Step::Choose(vec![Weighted { weight: 1.0, template }]);
-    let stage =
-        Stage { index: 0, name: "ramp".to_owned(), duration: TIME, from: 0.0, to: level };
+    let stage = Stage { index: 0, name: "ramp".to_owned(), duration: TIME, from: 0.0, to: level };
     Plan {
         name: "planted".to_owned(),
         text: String::new(),

@@ -2,7 +2,7 @@
 //! whose limit is the mode that it is started with. It answers every call with the same result.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Variable that holds the mode.
-pub const MODE: &str = "WEIR_TEST_TARGET";
+pub(crate) const MODE: &str = "WEIR_TEST_TARGET";
 /// Variable that holds the folder for the file of mode disk.
-pub const FOLDER: &str = "WEIR_TEST_FOLDER";
+pub(crate) const FOLDER: &str = "WEIR_TEST_FOLDER";
 
 /// What limits the target.
 enum Limit {
@@ -41,7 +41,7 @@ const DIRECT: i32 = 0o40000;
 const ALIGNED: usize = 4_096;
 
 /// Serves until the process is killed; tells its port on standard output.
-pub fn serve(mode: &str) {
+pub(crate) fn serve(mode: &str) {
     let mut parts = mode.split(':');
     let kind = parts.next().unwrap();
     let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
@@ -133,9 +133,9 @@ fn wait(time: Duration) {
 fn work(limit: &Limit) {
     match limit {
         Limit::Slots(taken, free, time) => {
-            let slot = taken.lock().recv();
+            taken.lock().recv().unwrap();
             wait(*time);
-            free.send(slot.unwrap()).unwrap();
+            free.send(()).unwrap();
         }
         Limit::Lock(lock, time) => {
             let _held = lock.lock();

@@ -531,10 +531,8 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         } else {
             "time in which tasks waited for CPU"
         };
-        let mut lines = vec![
-            rose(what, rise, percent),
-            format!("the cores were {} busy", percent(used)),
-        ];
+        let mut lines =
+            vec![rose(what, rise, percent), format!("the cores were {} busy", percent(used))];
         lines.extend(users(sight));
         lines
     })
