@@ -100,7 +100,11 @@ fn schedule(plan: &Plan, text: &mut String) {
     let duration = plan.duration();
     let _ = match (known(iterations), known(requests)) {
         (Some(iterations), Some(requests)) => {
-            write!(text, "duration {}: {iterations} iterations, {requests} requests", time(duration))
+            write!(
+                text,
+                "duration {}: {iterations} iterations, {requests} requests",
+                time(duration)
+            )
         }
         _ => write!(text, "duration {}: as many requests as the target answers", time(duration)),
     };

@@ -25,10 +25,8 @@ fn kept_texts_lose_what_is_replaced_and_urls_in_comments() {
 #[test]
 fn lines_show_known_values_and_no_comments() {
     let text = "k = 'v', s = 'sekrit' # sekrit";
-    let masks = Masks::of_values(vec![
-        (13..21, Shown::Instead("***".to_owned())),
-        (4..7, Shown::Itself),
-    ]);
+    let masks =
+        Masks::of_values(vec![(13..21, Shown::Instead("***".to_owned())), (4..7, Shown::Itself)]);
     let (line, marked) = masks.line(text, 0..text.len(), 13..21);
     assert_eq!((line.as_str(), marked), ("k = 'v', s = ***", 13..16));
     let (line, _) = Masks::hide_all().line(text, 0..text.len(), 0..1);
