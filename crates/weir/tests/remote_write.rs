@@ -241,7 +241,11 @@ fn queries_of_k6s_dashboards_have_values() {
         let rate = format!("sum(irate(k6_http_reqs_total{{{this}}}[1m]))");
         assert_eq!(prometheus.one(&rate), 0.0, "there are two samples, and nothing was new");
         assert_eq!(prometheus.one(&format!("sum(k6_dropped_iterations_total{{{this}}})")), 20.0);
-        near(prometheus.one(&format!("max(k6_http_req_failed_rate{{{this}}})")), 70.0 / 3_000.0, 1e-9);
+        near(
+            prometheus.one(&format!("max(k6_http_req_failed_rate{{{this}}})")),
+            70.0 / 3_000.0,
+            1e-9,
+        );
         assert_eq!(prometheus.one(&format!("sum(k6_data_sent_total{{{this}}})")), 1_200_000.0);
         if native {
             let sum = format!("sum(k6_http_req_duration_seconds{{{this}}})");

@@ -591,7 +591,12 @@ pub(super) static REFERENCE: Section = Section {
             Default::Is("0.01"),
             "Share of calls that are compared.",
         ),
-        field("ignore", Kind::Texts, Default::Empty, "JSON pointers from the result on that are left out; * is any name or index."),
+        field(
+            "ignore",
+            Kind::Texts,
+            Default::Empty,
+            "JSON pointers from the result on that are left out; * is any name or index.",
+        ),
         field(
             "tolerance",
             Kind::Number { min: 0.0, max: 1.0 },
