@@ -1,10 +1,20 @@
-//! What a capacity search ends with: `capacity.json`, beside the folder of each probe's run.
+//! The capacity search: a run for each probe, and what all of them end with, `capacity.json`.
 //!
-//! The search itself is a pure rule (`rules/search.rs`). What is here does not decide: it holds the
-//! published shape, which reports draw. Durations are seconds, instants are seconds since the start
-//! of the search, rates are iterations per second summed over all scenarios.
+//! Which probe comes next and what a probe says is decided in `rules/search.rs`; a run is made by
+//! `run.rs`. Here is the published shape, which `report` draws; the loop is in `capacity/course.rs`.
+//! Durations are seconds, instants are seconds since the start of the search, rates are iterations
+//! per second summed over all scenarios.
+
+mod answer;
+mod course;
+mod probes;
+mod text;
 
 use serde::{Deserialize, Serialize};
+
+pub use course::{CapacityFault, Sight, search};
+pub use probes::{Cost, cost};
+pub use text::{probe_head, probe_line};
 
 use crate::result::{
     Finding, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome,
@@ -220,8 +230,10 @@ pub struct ProbeRow {
     pub delivered_share: f64,
     /// Iterations per second by which those under way and waiting grew.
     pub backlog_growth: f64,
-    /// Mean number of iterations under way and waiting.
+    /// Mean number of iterations under way: workers that were in one.
     pub under_way: f64,
+    /// Mean number of iterations that waited for a worker.
+    pub waiting: f64,
     /// Calls per second that ended.
     pub calls_per_second: f64,
     /// Results per second.
@@ -263,3 +275,6 @@ pub struct Scaling {
     /// Number of probes it was fitted to.
     pub points: usize,
 }
+
+#[cfg(test)]
+mod tests;

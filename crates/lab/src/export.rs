@@ -185,7 +185,7 @@ pub enum ExportFault {
     #[error("native histogram schema {0}; allowed are {SCHEMA_MIN} to {SCHEMA_MAX}")]
     Schema(i32),
     /// A URL that cannot be pushed to.
-    #[error("remote write URL {shown:?}: {reason}; allowed is http:// or https:// with a host")]
+    #[error("remote write to {shown}: {reason}; allowed is http:// or https:// with a host")]
     Url {
         /// The URL without what may be secret.
         shown: String,

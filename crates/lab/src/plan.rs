@@ -33,7 +33,7 @@ mod mask;
 pub(crate) mod nearest;
 mod params;
 mod requests;
-mod url;
+pub(crate) mod url;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! The run is `lab::run`'s. Here are its arguments (`load/line.rs`), what is shown of it and where it
 //! is written (`load/output.rs`), and what the codes mean.
 
-mod line;
+pub(crate) mod line;
 mod output;
 
 use std::process::ExitCode;
@@ -20,11 +20,11 @@ use line::LineOptions;
 use output::Output;
 
 /// Exit codes beside 0 for a pass, 1 for a run that could not be made and 2 for a faulty plan.
-const FAILED: u8 = 3;
-const INVALID: u8 = 4;
-const CLIENT_LIMITED: u8 = 5;
+pub(crate) const FAILED: u8 = 3;
+pub(crate) const INVALID: u8 = 4;
+pub(crate) const CLIENT_LIMITED: u8 = 5;
 /// Asked to end by Ctrl-C or a signal.
-const INTERRUPTED: u8 = 6;
+pub(crate) const INTERRUPTED: u8 = 6;
 
 /// Load a node or a gateway, and say what may be said of it
 ///
@@ -47,7 +47,7 @@ Examples:
   weir load http://127.0.0.1:8545 --mix somnia --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'
   weir load https://node.example --connections close --tls-resume off
   weir load http://127.0.0.1:8545 --requests calls.jsonl --out results/today
-  weir load crates/lab/studies/somnia.toml --set load_percent=1
+  weir load studies/somnia.toml --set load_percent=1
 
 Exit codes:
   0  PASS
@@ -122,7 +122,8 @@ impl Load {
     }
 }
 
-fn is_url(text: &str) -> bool {
+/// Whether a target was given as a URL, and not as a plan.
+pub(crate) fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 

@@ -5,6 +5,7 @@
 //! configuration or faulty arguments. Those of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod capacity;
 mod check;
 mod compare;
 mod demo;
@@ -59,8 +60,9 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Load(load::Load),
-    Node(node::Node),
+    Capacity(capacity::Capacity),
     Compare(compare::Compare),
+    Node(node::Node),
     #[command(hide = true)]
     GenerateDocs(pages::GenerateDocs),
 }
@@ -73,8 +75,9 @@ fn main() -> ExitCode {
         Command::Check(check) => Ok(check.run()),
         Command::Explain(explain) => explain.run(),
         Command::Load(load) => load.run(),
-        Command::Node(node) => node.run(),
+        Command::Capacity(capacity) => capacity.run(),
         Command::Compare(compare) => compare.run(),
+        Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };
     ended.unwrap_or_else(|error| {

@@ -250,7 +250,7 @@ impl AsyncWrite for Pipe {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let pipe = self.get_mut();
-        if let Poll::Pending = Pin::new(&mut *pipe).poll_flush(context)? {
+        if Pin::new(&mut *pipe).poll_flush(context)?.is_pending() {
             return Poll::Pending;
         }
         pipe.connection.send(bytes, &mut pipe.moved.lock())?;

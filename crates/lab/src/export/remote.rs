@@ -23,6 +23,7 @@ use super::queue::{Outcome, Push, Queue};
 use super::spread::Form;
 use super::table::{Metric, Sample, gather};
 use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, table};
+use crate::plan::url::{Address, masked};
 use crate::run::Progress;
 
 pub use super::queue::Told;
@@ -46,7 +47,7 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Where to push, and what.
 #[derive(Clone, PartialEq)]
 pub struct Settings {
-    /// `http://HOST:9090/api/v1/write`.
+    /// `http://HOST:9090/api/v1/write`; may have a user part, `http://USER:PASSWORD@HOST…`.
     pub url: String,
     /// Further request headers; values may be secret.
     pub headers: Vec<(String, String)>,
@@ -281,7 +282,15 @@ struct Receiving {
 
 impl Receiving {
     fn of(settings: &Settings) -> Result<Receiving, ExportFault> {
-        let url = url(&settings.url)?;
+        let fault = |reason: &str| {
+            let (shown, reason) = (masked(&settings.url), reason.to_owned());
+            ExportFault::Url { shown, reason }
+        };
+        let address = Address::parse(&settings.url).map_err(fault)?;
+        let (scheme, host) = (if address.tls { "https" } else { "http" }, &address.host);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let url = format!("{scheme}://{host}:{}{}", address.port, address.path);
+        let url: Uri = url.parse().map_err(|_| fault("not a url"))?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(provider));
         let config = ureq::Agent::config_builder()
@@ -290,7 +299,8 @@ impl Receiving {
             // A proxy of the environment would be asked for what is meant for a local receiver.
             .proxy(None)
             .tls_config(tls.build());
-        Ok(Receiving { agent: config.build().into(), url, headers: headers(settings)? })
+        let headers = headers(settings, address.authorization)?;
+        Ok(Receiving { agent: config.build().into(), url, headers })
     }
 
     /// What came of it, and what was said to that.
@@ -324,34 +334,8 @@ fn wait(retry_after: &str) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-fn url(text: &str) -> Result<Uri, ExportFault> {
-    let fault = |reason: &str| ExportFault::Url { shown: masked(text), reason: reason.to_owned() };
-    let url: Uri = text.parse().map_err(|_| fault("it is no URL"))?;
-    match url.scheme_str() {
-        Some("http" | "https") => {}
-        Some(_) => return Err(fault("its scheme is another")),
-        None => return Err(fault("it has no scheme")),
-    }
-    if url.host().is_none_or(str::is_empty) {
-        return Err(fault("it has no host"));
-    }
-    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(fault("a user and a password do not belong there, but into the options"));
-    }
-    Ok(url)
-}
-
-/// A URL up to its path: a user, a path or a query may hold a secret.
-fn masked(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let more = if rest.len() > authority.len() { "/***" } else { "" };
-    format!("{scheme}://{host}{more}")
-}
-
 /// The protocol's headers, those that were asked for, and who we are.
-fn headers(settings: &Settings) -> Result<HeaderMap, ExportFault> {
+fn headers(settings: &Settings, authorization: Option<String>) -> Result<HeaderMap, ExportFault> {
     let mut headers = HeaderMap::new();
     let version = concat!("weir/", env!("CARGO_PKG_VERSION"));
     for (name, value) in [
@@ -363,6 +347,7 @@ fn headers(settings: &Settings) -> Result<HeaderMap, ExportFault> {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     let mut asked = settings.headers.clone();
+    asked.extend(authorization.map(|value| ("authorization".to_owned(), value)));
     match &settings.auth {
         None => {}
         Some(Auth::Bearer(token)) => {

@@ -451,7 +451,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Gauge,
         unit: "",
         labels: &["host", "metric"],
-        help: "What was watched on hosts; names and units as in docs/measuring.md.",
+        help: "What was watched on hosts; names and units as in docs/host-metrics.md.",
         samples: |all| {
             // The newest sample of each host: of several, the last.
             let newest: BTreeMap<_, _> =

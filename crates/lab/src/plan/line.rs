@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use wire::method::FamilyName;
 
@@ -399,4 +400,12 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
     kind::check_name(name.trim()).map_err(|_| FORM)?;
     let value = formula::value(value, &[]).map_err(|message| format!("{FORM}: {message}"))?;
     Ok((name.trim().to_owned(), value))
+}
+
+/// Reads a duration as plans write it, a number and a unit such as `30s`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    kind::duration(text).map_err(str::to_owned)
 }

@@ -24,23 +24,23 @@ const MASKED_LABEL_BYTES_MIN: usize = 16;
 const URL_BYTES_MAX: usize = 2048;
 
 /// What stands in place of a secret.
-pub(super) const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 
 /// A URL, taken apart.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// Whether it is `https://`.
-    pub(super) tls: bool,
+    pub(crate) tls: bool,
     /// Name or address, lower case, an IPv6 address without brackets.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// Port, 80 or 443 if none is written.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// Path and query; begins with a slash.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// Value of the `authorization` header where the URL has a user part.
-    pub(super) authorization: Option<String>,
+    pub(crate) authorization: Option<String>,
     /// The URL without what may be secret.
-    pub(super) shown: String,
+    pub(crate) shown: String,
 }
 
 impl Address {
@@ -48,7 +48,7 @@ impl Address {
     ///
     /// # Errors
     /// What is wrong with it, in words that hold no part of it.
-    pub(super) fn parse(text: &str) -> Result<Address, &'static str> {
+    pub(crate) fn parse(text: &str) -> Result<Address, &'static str> {
         if text.len() > URL_BYTES_MAX {
             return Err("the url is longer than 2048 bytes");
         }
@@ -99,7 +99,7 @@ impl Address {
 
 /// Any text that may be a URL, fit to be shown: a URL without its secrets, and `***` for what
 /// cannot be read as one.
-pub(super) fn masked(text: &str) -> String {
+pub(crate) fn masked(text: &str) -> String {
     const OTHER_SCHEMES: [&str; 2] = ["ws", "wss"];
     if let Ok(address) = Address::parse(text) {
         return address.shown;

@@ -99,6 +99,8 @@ const HALVINGS_MAX: i32 = 6;
 /// Where the generator is the limit, the interval need not be narrower than this: what it tells of
 /// is the generator.
 const LIMITED_PRECISION: f64 = 0.1;
+/// Failed share of the first baseline from which no lower rate can help.
+const BROKEN: f64 = 0.5;
 /// Soaks before the search gives up to find one that holds.
 const SOAKS_MAX: usize = 3;
 /// Least step down after a soak that failed.
@@ -108,6 +110,12 @@ const SOAK_STEP: f64 = 0.05;
 pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(step) = baseline_first(settings, history) {
         return step;
+    }
+    if let [only] = history
+        && believed(only)
+        && only.health.failed_share >= BROKEN
+    {
+        return Step::End(End::NothingPassed);
     }
     let levels = Levels::of(history);
     if judged_count(history) >= probes_max(settings) {

@@ -10,8 +10,8 @@
 //!    nothing broken but an objective about throughput, and did the plan's own pauses bound the
 //!    throughput: client-limited;
 //! 6. ended by hand: invalid, because the rest might have broken something;
-//! 7. the plan's own pauses bounded the rate, and it has no objective that says what else was asked:
-//!    client-limited;
+//! 7. the plan's own pauses bounded the rate: client-limited, also where objectives were kept, because
+//!    such a load never asks more than its pauses allow, however slow the target becomes;
 //! 8. pass.
 
 use crate::plan::{Model, Plan};
@@ -89,8 +89,8 @@ pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
         }
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
-    } else if !doubts.paced.is_empty() && evidence.plan.thresholds.is_empty() {
-        (Outcome::ClientLimited, doubts.paced.clone())
+    } else if !doubts.paced.is_empty() {
+        (Outcome::ClientLimited, [doubts.paced.clone(), kept_when_paced(evidence.plan)].concat())
     } else {
         (Outcome::Pass, Vec::new())
     };
@@ -99,6 +99,16 @@ pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
     }
     early(evidence, outcome, &mut reasons);
     (Verdict { outcome, reasons }, warnings)
+}
+
+/// What is told of objectives that were kept under a load that paced itself.
+fn kept_when_paced(plan: &Plan) -> Vec<String> {
+    let told = match plan.thresholds.len() {
+        0 => return Vec::new(),
+        1 => "the objective was kept at this load".to_owned(),
+        count => format!("all {count} objectives were kept at this load"),
+    };
+    vec![format!("{told}; to judge a load by objectives, offer it as a rate")]
 }
 
 /// What limited the run on our side. Busy threads matter if the load came as fast as answers did, or

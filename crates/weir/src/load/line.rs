@@ -9,9 +9,9 @@ use lab::plan::line::Line;
 use lab::target::{self, Why};
 use wire::method::FamilyName;
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for a URL")]
-pub(super) struct LineOptions {
+pub(crate) struct LineOptions {
     /// Workers, each on a connection of its own [default: 50]
     #[arg(short = 'c', long, value_name = "N")]
     concurrency: Option<u64>,
@@ -113,7 +113,7 @@ pub(super) struct LineOptions {
 
 impl LineOptions {
     /// The plan that the options mean. The target is asked for its family unless that is given.
-    pub(super) fn plan(&self, url: &str) -> Result<Result<Plan, Faults>> {
+    pub(crate) fn plan(&self, url: &str) -> Result<Result<Plan, Faults>> {
         // First with a family that may be wrong: faults of options are told without asking anybody.
         let mut line = self.line(url, self.family.unwrap_or(FamilyName::Ethereum));
         let mut plan = match line.plan() {
@@ -137,6 +137,22 @@ impl LineOptions {
             Err(fault) => return Err(fault.into()),
         }
         Ok(Ok(plan))
+    }
+
+    /// The same options for a search of the highest rate, which decides rate and time itself; as many
+    /// workers as given if none are asked for. The fault is an option that a search does not take.
+    pub(crate) fn for_search(&self, rate: f64, workers: u64) -> Result<LineOptions, &'static str> {
+        let own = [
+            ("-d", self.duration.is_some()),
+            ("-n", self.count.is_some()),
+            ("-r", self.rate.is_some()),
+            ("--warmup", self.warmup.is_some()),
+        ];
+        if let Some((option, _)) = own.into_iter().find(|(_, given)| *given) {
+            return Err(option);
+        }
+        let concurrency = self.concurrency.or(Some(workers));
+        Ok(LineOptions { rate: Some(rate.to_string()), concurrency, ..self.clone() })
     }
 
     /// Whether the options say what is sent.
@@ -174,7 +190,7 @@ impl LineOptions {
     }
 
     /// The first of these options that was given; a plan takes none of them.
-    pub(super) fn given(&self) -> Option<&'static str> {
+    pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
             ("-c", self.concurrency.is_some()),
             ("-d", self.duration.is_some()),

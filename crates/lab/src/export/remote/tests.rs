@@ -74,7 +74,7 @@ fn a_run_is_pushed_and_every_series_ended() {
     let receiver = Receiver::start(&[]);
     let mut settings = Settings::new(&receiver.url);
     settings.labels = Labels::of(&["testid=t1"]).unwrap();
-    settings.auth = Some(Auth::Basic { user: "u".to_owned(), password: "p".to_owned() });
+    settings.url = settings.url.replace("http://", "http://u:p@");
     settings.headers = vec![("X-Scope-OrgID".to_owned(), "tenant".to_owned())];
     // Due are 1, 6 and 60, which is the end.
     let told = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
@@ -170,7 +170,9 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
-    let good = Settings::new("http://u:hidden@127.0.0.1:9/hidden?hidden");
+    let mut good = Settings::new("http://u:hidden@127.0.0.1:9/x?hidden");
+    // Two ways to say who we are are one too many.
+    good.auth = Some(Auth::Bearer("hidden".to_owned()));
     let mut bad = vec![good.clone()];
     for url in ["", "127.0.0.1:9090", "ftp://hidden@host/", "http:///x", "https://"] {
         bad.push(Settings::new(url));
@@ -188,13 +190,24 @@ fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
         let fault = RemoteWrite::start(&settings).unwrap_err().to_string();
         assert!(!fault.contains("hid"), "{fault}");
     }
-    let settings = Settings {
-        headers: vec![("x".to_owned(), "hidden".to_owned())],
-        auth: Some(Auth::Bearer("hidden".to_owned())),
-        ..good
-    };
+    let settings = Settings { headers: vec![("x".to_owned(), "hidden".to_owned())], ..good };
     let shown = format!("{settings:?}");
-    assert!(!shown.contains("hidden") && shown.contains("http://127.0.0.1:9/***"), "{shown}");
+    assert!(!shown.contains("hidden") && shown.contains("127.0.0.1:9"), "{shown}");
+}
+
+#[test]
+fn who_we_are_is_told_as_asked() {
+    let bearer = Auth::Bearer("t".to_owned());
+    let basic = Auth::Basic { user: "u".to_owned(), password: "p".to_owned() };
+    for (auth, header) in
+        [(bearer, "authorization: bearer t"), (basic, "authorization: basic dtpw")]
+    {
+        let receiver = Receiver::start(&[]);
+        let settings = Settings { auth: Some(auth), ..Settings::new(&receiver.url) };
+        pushed(&settings, &[1]);
+        let received = receiver.received.lock();
+        assert!(received.len() == 2 && received.iter().all(|(head, _)| head.contains(header)));
+    }
 }
 
 #[test]

@@ -132,6 +132,7 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         delivered_share: if rate > 3000.0 { 0.84 } else { 0.9998 },
         backlog_growth: 0.0,
         under_way: rate * p50 / 1000.0,
+        waiting: 0.0,
         calls_per_second: rate,
         goodput: rate * (1.0 - failed),
         failed_share: failed,

@@ -52,8 +52,14 @@ pub struct Judgement {
     pub delivered_share: f64,
     /// Iterations per second by which those under way and waiting grew; 0 if that may be chance.
     pub backlog_growth: f64,
-    /// Mean number of iterations under way and waiting.
+    /// Iterations per second that ended.
+    pub rate_ended: f64,
+    /// Mean number of iterations under way: workers that were in one.
     pub under_way: f64,
+    /// Mean number of iterations that waited for a worker.
+    pub waiting: f64,
+    /// Mean number of calls under way.
+    pub in_flight: f64,
 }
 
 /// A trend as clear as this or clearer in one of twenty calm probes is taken for a trend.
@@ -72,9 +78,11 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         part.iter().fold((0, 0), |sum, second| (sum.0 + second.due, sum.1 + second.begun));
     // What waited since the warm-up may begin now, so more can begin than is due.
     let delivered_share = if due > 0 { (begun as f64 / due as f64).min(1.0) } else { 1.0 };
-    let waiting: Vec<f64> =
-        part.iter().map(|second| (second.workers_busy + second.waiting) as f64).collect();
-    let growth = growth(&waiting);
+    let each = |of: fn(&Second) -> u64| -> Vec<f64> {
+        part.iter().map(|second| of(second) as f64).collect()
+    };
+    let backlog = each(|second| second.workers_busy + second.waiting);
+    let growth = growth(&backlog);
     let allowed = 1.0 - seen.delivered_min;
 
     let mut reasons = seen.verdict.reasons.clone();
@@ -108,8 +116,21 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         binding: (judged == Judged::Fail).then(|| binding(seen, behind)),
         delivered_share,
         backlog_growth: growth,
-        under_way: mean(&waiting).unwrap_or_default(),
+        rate_ended: ended(&part, &backlog),
+        under_way: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
+        waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
+        in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
     }
+}
+
+/// Iterations per second that ended: those that were due and not given up, less what the backlog
+/// grew by.
+fn ended(part: &[&Second], backlog: &[f64]) -> f64 {
+    let Some((first, last)) = backlog.first().zip(backlog.last()) else { return 0.0 };
+    let count = part.len() as f64;
+    let taken: u64 = part.iter().map(|second| second.due.saturating_sub(second.dropped)).sum();
+    let grown = if count > 1.0 { (last - first) / (count - 1.0) } else { 0.0 };
+    (taken as f64 / count - grown).max(0.0)
 }
 
 /// Iterations per second by which a backlog grows: the median slope between all its seconds (Theil

@@ -305,6 +305,15 @@ fn the_ends_of_what_is_allowed_are_said() {
     assert_eq!((end, found.highest_pass), (End::RateMax, Some(100.0)));
 }
 
+/// More than half of the calls fail at the lowest rate of all: the load is no longer the question.
+#[test]
+fn a_broken_target_is_not_searched() {
+    let broken = Health { p50_ms: 2.0, failed_share: 0.9 };
+    let (end, found, history) =
+        search(&SETTINGS, &mut |_, _, _| (Judged::Fail, Some(-1.0), broken));
+    assert_eq!((end, found.highest_pass, history.len()), (End::NothingPassed, None, 1));
+}
+
 /// Whatever a target says, the search ends, and within its limit of probes.
 #[test]
 fn chance_alone_ends_too() {

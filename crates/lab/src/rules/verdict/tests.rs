@@ -229,11 +229,13 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
 }
 
 #[test]
-fn pauses_answer_a_question_about_latency_and_none_about_throughput() {
+fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
     assert_eq!(Case::closed(100).doubt(paced).judged().0, Outcome::ClientLimited);
     let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).judged();
-    assert_eq!(latency.0, Outcome::Pass);
-    assert_eq!(latency.2, ["paced"]);
+    assert_eq!(latency.0, Outcome::ClientLimited);
+    let kept =
+        "the objective was kept at this load; to judge a load by objectives, offer it as a rate";
+    assert_eq!(latency.1, ["paced", kept]);
     let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).judged();
     assert_eq!(rate.0, Outcome::ClientLimited);
     let slow = Case::closed(100).threshold(Metric::Latency, false, false).doubt(paced).judged();

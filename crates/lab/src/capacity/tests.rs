@@ -1,0 +1,343 @@
+//! Whole searches against a made-up target in virtual time: the loop is real, the runs are not.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::course::{CapacityFault, Sight, World, search_in};
+use super::{CapacityResult, End, Judged, Kind, cost};
+use crate::plan::{self, Plan};
+use crate::record::{Iterations, Totals};
+use crate::report::example;
+use crate::result::{Outcome, Quantiles, Row, RunResult, Second, ThresholdOutcome, Verdict};
+use crate::run::{Finished, RunFault};
+use crate::target::{TargetFault, Why};
+
+const PLAN: &str = r#"
+[target]
+url = "http://127.0.0.1:1"
+family = "ethereum"
+
+[[scenario]]
+name = "reads"
+workers_max = 500
+stages = [{ name = "up", duration = "10s", to = 300 }, { name = "top", duration = "10s" }]
+mix = "reads"
+
+[[scenario]]
+name = "logs"
+start = "5s"
+workers_max = 500
+stages = [{ duration = "10s", rate = 100 }]
+mix = "logs"
+
+[[mix.reads.step]]
+calls = [{ method = "eth_blockNumber" }]
+
+[[mix.logs.step]]
+calls = [{ method = "eth_getLogs", params = [{ draw = "logs", blocks = 10 }] }]
+
+[capacity]
+rate_start = 100
+rate_max = 10000
+precision = 0.02
+probe = "12s"
+probe_warmup = "2s"
+repeats = 3
+drain = "5s"
+soak = "60s"
+"#;
+
+fn plan(more: &str) -> Plan {
+    plan::read(&format!("{PLAN}\n{more}"), "test", &[]).unwrap()
+}
+
+fn times(calls: u64, ms: f64) -> Quantiles {
+    Quantiles { count: calls, mean_ms: ms, p50_ms: ms, p99_ms: 3.0 * ms, ..Quantiles::default() }
+}
+
+fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
+    Row {
+        method: method.to_owned(),
+        calls,
+        failed_share: 0.0,
+        limited_share: 0.0,
+        latency: times(calls, ms),
+        service: times(calls, ms),
+        ..like.clone()
+    }
+}
+
+/// A run against a server that ends `capacity` iterations a second, of which each takes 20 ms; what
+/// is above it waits, and the run believes that it passed.
+fn run(plan: &Plan, capacity: f64) -> RunResult {
+    let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+    let seconds = plan.duration().as_secs();
+    let judged = seconds - plan.warmup.as_secs();
+    let growth = (rate - capacity).max(0.0);
+    let busy = (rate.min(capacity) * 0.02).max(1.0) as u64;
+    let series = (1..=seconds).map(|at| Second {
+        at: at as f64,
+        due: rate.round() as u64,
+        begun: rate.min(capacity).round() as u64,
+        workers_busy: busy,
+        in_flight: busy,
+        waiting: (growth * at as f64) as u64,
+        ..Second::default()
+    });
+    let calls = |part: f64| (rate.min(capacity) * part * judged as f64) as u64;
+    let slow = 20.0 + growth;
+    let mut result = example::passing().result;
+    let rows = vec![
+        row(&result.overall, "eth_blockNumber", calls(0.75), if growth > 0.0 { slow } else { 1.0 }),
+        row(&result.overall, "eth_getLogs", calls(0.25), slow),
+    ];
+    result.overall = row(&result.overall, "all", calls(1.0), slow);
+    result.methods = rows;
+    result.series = series.collect();
+    result.duration = seconds as f64;
+    result.plan.warmup = plan.warmup.as_secs_f64();
+    result.verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };
+    result.generator.iterations = Iterations::default();
+    let outcome = |text: &String| ThresholdOutcome {
+        text: text.clone(),
+        kept: true,
+        observed: Some(0.0),
+        broken_at: None,
+        note: None,
+    };
+    result.thresholds = plan.thresholds.iter().map(|own| outcome(&own.text)).collect();
+    result.warnings = Vec::new();
+    result.bottleneck = None;
+    result.partial = false;
+    result
+}
+
+/// A search in a made-up world, in which `make` makes the runs.
+fn search(
+    plan: &Plan,
+    keep: Option<&Path>,
+    make: &mut dyn FnMut(&Plan) -> Result<RunResult, RunFault>,
+    stopped: &dyn Fn() -> bool,
+) -> (Result<CapacityResult, CapacityFault>, Vec<String>) {
+    let clock = Cell::new(Duration::ZERO);
+    let told = RefCell::new(Vec::new());
+    let world = World {
+        run: &mut |plan: &Arc<Plan>, _| {
+            clock.set(clock.get() + plan.duration());
+            let result = make(plan)?;
+            Ok(Finished { result, totals: Totals::new(plan.stages().count()) })
+        },
+        wait: &mut |time| clock.set(clock.get() + time),
+        now: &|| clock.get(),
+        stopped,
+        keep,
+    };
+    let result = search_in(plan, world, &mut |sight| {
+        told.borrow_mut().push(match sight {
+            Sight::Waits { drains, .. } => format!("waits {drains}"),
+            Sight::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
+            Sight::Ended(row) => row.judged.as_str().to_owned(),
+            Sight::Objectives(_) => "objectives".to_owned(),
+            Sight::Warning(text) => format!("warning {text}"),
+            Sight::Second(_) => "second".to_owned(),
+        });
+    });
+    (result, told.into_inner())
+}
+
+fn never() -> bool {
+    false
+}
+
+fn gone() -> RunFault {
+    RunFault::Target(TargetFault {
+        url: "http://x".to_owned(),
+        why: Why::Resolve { host: "x".to_owned() },
+    })
+}
+
+#[test]
+fn a_known_capacity_is_found_and_what_breaks_is_named() {
+    let (result, told) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
+    let result = result.unwrap();
+    let answer = &result.answer;
+    assert_eq!(answer.end, End::Converged);
+    for rate in [answer.highest_pass.unwrap(), answer.lowest_fail.unwrap()] {
+        assert!((rate / 1500.0 - 1.0).abs() < 0.03, "{rate}");
+    }
+    assert_eq!(answer.soak_held, Some(true));
+    // All that a failing probe shows is that it falls behind, and there both methods wait alike. The
+    // baseline tells which of them is the work: a quarter of the calls, of 20 times the time.
+    let binding = result.binding.as_ref().unwrap();
+    assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
+    assert_eq!(result.probes[binding.probe].rate, answer.lowest_fail.unwrap());
+    assert!(answer.sentence.contains("held for 60 s"), "{}", answer.sentence);
+    assert_eq!(told[..3], ["baseline 50", "pass", "objectives"]);
+    assert_eq!(result.objectives, ["failed rate<0.01", "limited rate<0.01", "latency p(99)<600"]);
+    assert!(result.objectives_by_default.unwrap().contains("10 times that of the idle target"));
+    assert!(!result.partial);
+    let total: f64 = result.probes.iter().map(|row| row.drained + row.duration).sum();
+    assert!((result.duration - total).abs() < 1e-6);
+}
+
+/// Scenarios keep their ratio, of 3 to 1 by their largest levels, begin together, and are flat.
+#[test]
+fn probes_keep_the_ratio_of_scenarios() {
+    let mut seen = Vec::new();
+    let mut make = |plan: &Plan| {
+        let levels: Vec<f64> = plan.stages().map(|(_, stage)| stage.to).collect();
+        assert!((levels[0] / levels[1] - 3.0).abs() < 1e-9);
+        assert!(plan.stages().all(|(_, stage)| stage.from == stage.to));
+        assert!(plan.scenarios.iter().all(|scenario| scenario.start.is_zero()));
+        let indexes: Vec<usize> = plan.stages().map(|(_, stage)| stage.index).collect();
+        assert_eq!(indexes, [0, 1]);
+        seen.push((levels[0] + levels[1], plan.duration().as_secs()));
+        Ok(run(plan, 1500.0))
+    };
+    search(&plan(""), None, &mut make, &never).0.unwrap();
+    assert_eq!(seen[0], (50.0, 7), "a baseline judges half as long");
+    assert_eq!(seen[1], (100.0, 12));
+    assert_eq!(seen.last().unwrap().1, 62, "the soak");
+}
+
+#[test]
+fn objectives_of_the_plan_are_kept_but_not_their_stages() {
+    let more =
+        "[thresholds]\n\"latency{stage:top}\" = { threshold = \"p(99)<500\", abort = true }\n";
+    let mut make = |plan: &Plan| {
+        assert!(plan.thresholds[0].selector.stages.is_none() && !plan.thresholds[0].abort);
+        Ok(run(plan, 1500.0))
+    };
+    let (result, told) = search(&plan(more), None, &mut make, &never);
+    let result = result.unwrap();
+    assert_eq!((result.objectives.len(), result.objectives_by_default), (1, None));
+    assert!(!told.contains(&"objectives".to_owned()));
+    let about = result.warnings.iter().any(|warning| warning.contains("a probe is one stage"));
+    assert!(about, "{:?}", result.warnings);
+}
+
+#[test]
+fn a_closed_scenario_is_refused() {
+    let closed =
+        PLAN.replace("start = \"5s\"", "model = \"closed\"").replace("rate = 100", "workers = 9");
+    let plan = plan::read(&closed, "test", &[]).unwrap();
+    let (result, _) = search(&plan, None, &mut |_| unreachable!(), &never);
+    assert!(result.unwrap_err().to_string().starts_with("scenario \"logs\" is closed"));
+    assert!(cost(&plan).is_err());
+}
+
+#[test]
+fn a_target_that_is_not_there_is_a_fault() {
+    let (result, _) = search(&plan(""), None, &mut |_| Err(gone()), &never);
+    assert!(matches!(result, Err(CapacityFault::Run(_))));
+}
+
+/// It dies of the probe at 1600/s: it gets a longer rest and one more chance, then the search ends with
+/// what it knows.
+#[test]
+fn a_target_that_dies_leaves_a_partial_result() {
+    let mut dead = false;
+    let mut make = |plan: &Plan| {
+        let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+        if dead {
+            return Err(gone());
+        }
+        dead = rate > 1500.0;
+        Ok(run(plan, 1500.0))
+    };
+    let (result, told) = search(&plan(""), None, &mut make, &never);
+    let result = result.unwrap();
+    assert!(result.partial);
+    assert_eq!((result.answer.end, result.answer.highest_pass), (End::Stopped, Some(800.0)));
+    assert_eq!(told.last().unwrap(), "waits 4");
+    let about =
+        result.warnings.iter().any(|one| one.starts_with("after the probe at 1600/s no further"));
+    assert!(about, "{:?}", result.warnings);
+}
+
+/// A probe that was ended by hand is kept and is neither pass nor fail.
+#[test]
+fn stopped_by_hand_it_keeps_what_it_knows() {
+    let stopped = Cell::new(false);
+    let mut made = 0;
+    let mut make = |plan: &Plan| {
+        made += 1;
+        let mut result = run(plan, 1500.0);
+        if made == 4 {
+            stopped.set(true);
+            result.partial = true;
+            result.verdict.outcome = Outcome::Fail;
+        }
+        Ok(result)
+    };
+    let (result, _) = search(&plan(""), None, &mut make, &|| stopped.get());
+    let result = result.unwrap();
+    assert!(result.partial);
+    assert_eq!(result.probes.len(), 4);
+    assert_eq!(result.probes[3].judged, Judged::Invalid);
+    assert_eq!((result.answer.highest_pass, result.answer.lowest_fail), (Some(200.0), None));
+    assert!(result.answer.sentence.starts_with("at least 200/s"), "{}", result.answer.sentence);
+}
+
+#[test]
+fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = || {
+        let mut plan = plan("");
+        plan.capacity.rate_max = 200.0;
+        plan
+    };
+    let mut make = |plan: &Plan| Ok(run(plan, 1500.0));
+    let result = search(&small(), Some(folder.path()), &mut make, &never).0.unwrap();
+    assert_eq!(result.answer.end, End::RateMax);
+    for row in &result.probes {
+        let own = folder.path().join(row.folder.as_ref().unwrap());
+        assert!(own.join("result.json").is_file(), "{own:?}");
+    }
+    assert_eq!(result.probes[0].folder.as_deref(), Some("probes/01-baseline-50"));
+    // A file where the folder should be cannot be written into by anybody.
+    let blocked = folder.path().join("blocked");
+    std::fs::write(&blocked, "").unwrap();
+    let (result, told) = search(&small(), Some(&blocked), &mut make, &never);
+    let result = result.unwrap();
+    assert_eq!(result.answer.end, End::RateMax);
+    assert!(result.probes.iter().all(|row| row.folder.is_none()));
+    assert!(told.iter().any(|one| one.starts_with("warning the run of this probe could not")));
+    let about = result.warnings.iter().filter(|one| one.contains("could not be kept"));
+    assert!(about.count() >= 1);
+}
+
+#[test]
+fn the_generators_limit_is_told() {
+    let mut make = |plan: &Plan| {
+        let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+        let mut result = run(plan, 1e9);
+        if rate > 900.0 {
+            result.verdict =
+                Verdict { outcome: Outcome::ClientLimited, reasons: vec!["busy".to_owned()] };
+        }
+        Ok(result)
+    };
+    let result = search(&plan(""), None, &mut make, &never).0.unwrap();
+    assert_eq!(result.answer.end, End::ClientLimited);
+    assert!(result.answer.at_least && result.binding.is_none());
+    assert!(result.answer.sentence.contains("the generator was the limit"));
+    assert!(result.probes.iter().all(|row| row.judged != Judged::Fail));
+}
+
+#[test]
+fn the_cost_is_near_what_it_takes() {
+    let plan = plan("");
+    let cost = cost(&plan).unwrap();
+    let result = search(&plan, None, &mut |plan| Ok(run(plan, 1500.0)), &never).0.unwrap();
+    let overhead = 2.0 * result.probes.len() as f64;
+    let took = result.duration + overhead;
+    assert!(
+        cost.time.0.as_secs_f64() <= took && took <= cost.time.1.as_secs_f64(),
+        "{cost:?} {took}"
+    );
+    assert!((cost.probes.0..=cost.probes.1).contains(&result.probes.len()));
+    assert!(result.probes.iter().any(|row| row.kind == Kind::Soak));
+}

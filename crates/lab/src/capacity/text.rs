@@ -1,0 +1,59 @@
+//! A line for each probe while a search goes on. What it comes to is told in `report`.
+
+use std::fmt::Write;
+
+use super::{Judged, Kind, ProbeRow};
+
+impl Kind {
+    /// The word used in names of folders and in lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Baseline => "baseline",
+            Kind::Climb => "climb",
+            Kind::Bisect => "bisect",
+            Kind::Repeat => "repeat",
+            Kind::Soak => "soak",
+        }
+    }
+}
+
+impl Judged {
+    /// The word used in lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Judged::Pass => "pass",
+            Judged::Fail => "FAIL",
+            Judged::ClientLimited => "client-limited",
+            Judged::Invalid => "invalid",
+        }
+    }
+}
+
+/// The line above all [`probe_line`]s.
+pub fn probe_head() -> String {
+    format!(
+        "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  judged",
+        "at", "probe", "asked/s", "results/s", "p50, ms", "p99, ms", "failed", "behind"
+    )
+}
+
+/// A probe that has ended, in one line.
+pub fn probe_line(row: &ProbeRow) -> String {
+    let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
+    let mut line = format!(
+        "{:>6.0}s  {:<8}  {:>10}  {:>10.1}  {:>9.2}  {:>9.2}  {:>7.2}%  {:>7.2}%  {}",
+        row.at,
+        row.kind.as_str(),
+        row.rate,
+        row.goodput,
+        row.latency.p50_ms,
+        row.latency.p99_ms,
+        row.failed_share * 100.0,
+        behind * 100.0,
+        row.judged.as_str()
+    );
+    if let Some(reason) = row.reasons.first() {
+        let _ = write!(line, ": {reason}");
+    }
+    line
+}

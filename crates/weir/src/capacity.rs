@@ -1,0 +1,354 @@
+//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search is
+//! the lab's; here are arguments, what is shown of it, and what the codes mean.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::capacity::{CapacityFault, CapacityResult, Cost, End, Sight, probe_head, probe_line};
+use lab::plan::{self, Plan};
+use lab::report::{self, Colour};
+use lab::run::Stop;
+
+use crate::load::line::LineOptions;
+use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, is_url};
+use crate::{FAULTY, stop};
+
+/// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
+/// and no target opens connections for those that are not needed.
+const WORKERS: u64 = 500;
+/// First rate for a URL; a plan has its own.
+const RATE_START: f64 = 50.0;
+
+/// Find how much a target holds, and what breaks first
+///
+/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a majority
+/// decides, and confirms the highest pass by a soak. Between probes it waits for the target to drain,
+/// and after each failed probe it looks at a low rate whether the target came back to itself. A probe
+/// passes if every objective is kept, no method fails altogether, and what is asked for is also
+/// answered: above the capacity a backlog grows while all objectives may still hold. A probe in which
+/// this host was the limit counts as neither.
+///
+/// Give a plan with an open model: its mixes and objectives are kept, all scenarios run at once in the
+/// ratio of their largest rates, and [capacity] says how to search. Or give a URL: the chain's usual
+/// reads are sent. Without objectives some are chosen, and said.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir capacity plan.toml                                     as the plan's [capacity] says
+  weir capacity plan.toml --precision 0.05 --soak 0s --yes    quicker and coarser, without a question
+  weir capacity http://127.0.0.1:8545 --rate-max 20000 --out results/capacity
+  weir capacity http://127.0.0.1:8545 --method eth_getLogs --params '[{\"$logs\":10}]' --threshold 'latency p(95)<500'
+
+Exit codes:
+  0  found: the boundary, or that even the largest rate passes
+  1  no run could be made any more (what was found is kept), or results could not be written
+  2  faulty plan or arguments, or the question whether to begin was answered with no
+  3  even the lowest rate fails
+  4  no answer to believe: probes were not believed, none of the soaks held, or too many probes
+  5  the generator was the limit: the capacity is known from below at best
+  6  interrupted: by Ctrl-C, when what was found until then is kept and marked as a part; a second
+     Ctrl-C ends at once and keeps nothing")]
+pub(crate) struct Capacity {
+    /// Whom to search (http:// or https://), or a plan that says so
+    #[arg(value_name = "URL|PLAN.TOML")]
+    target: String,
+
+    /// Set a variable of a plan; may stand several times
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    set: Vec<(String, f64)>,
+
+    #[command(flatten)]
+    search: SearchOptions,
+
+    /// Write capacity.json, capacity.html, capacity.md and the runs of all probes to a folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print the result as JSON of schema weir.capacity/1 in place of the text
+    #[arg(long)]
+    json: bool,
+
+    /// Begin without asking
+    #[arg(short, long)]
+    yes: bool,
+
+    /// No progress
+    #[arg(long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    line: LineOptions,
+}
+
+/// What is said here takes the place of the plan's `[capacity]`.
+#[derive(Args)]
+#[command(next_help_heading = "Search")]
+struct SearchOptions {
+    /// First rate, in iterations per second [default: the plan's; 50 for a URL]
+    #[arg(long, value_name = "PER SECOND", value_parser = rate)]
+    rate_start: Option<f64>,
+
+    /// Never above this rate [default: the plan's]
+    #[arg(long, value_name = "PER SECOND", value_parser = rate)]
+    rate_max: Option<f64>,
+
+    /// End when lowest fail and highest pass are as close as this share [default: the plan's]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    precision: Option<f64>,
+
+    /// Time of a probe, warm-up included [default: the plan's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    probe: Option<Duration>,
+
+    /// The part of a probe that is not judged [default: the plan's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    probe_warmup: Option<Duration>,
+
+    /// Probes at each side of the boundary [default: the plan's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    repeats: Option<u32>,
+
+    /// Wait between probes [default: the plan's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    drain: Option<Duration>,
+
+    /// Time of the last run at the highest pass; 0s for none [default: the plan's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    soak: Option<Duration>,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|rate| (0.01..=10_000_000.0).contains(rate));
+    value.ok_or_else(|| "a rate is 0.01 to 10000000 iterations per second".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|share| (0.001..=0.5).contains(share));
+    value.ok_or_else(|| "a precision is 0.001 to 0.5".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    plan::line::duration(text)
+}
+
+impl SearchOptions {
+    /// Puts what was asked for in the plan's place.
+    fn apply(&self, plan: &mut Plan) -> Result<(), String> {
+        let own = &mut plan.capacity;
+        own.rate_start = self.rate_start.unwrap_or(own.rate_start);
+        own.rate_max = self.rate_max.unwrap_or(own.rate_max);
+        own.precision = self.precision.unwrap_or(own.precision);
+        own.probe = self.probe.unwrap_or(own.probe);
+        own.probe_warmup = self.probe_warmup.unwrap_or(own.probe_warmup);
+        own.repeats = self.repeats.map_or(own.repeats, |repeats| repeats as usize);
+        own.drain = self.drain.unwrap_or(own.drain);
+        own.soak = self.soak.unwrap_or(own.soak);
+        if own.rate_start > own.rate_max {
+            return Err(format!(
+                "--rate-start {} is above --rate-max {}",
+                own.rate_start, own.rate_max
+            ));
+        }
+        let judged = own.probe.saturating_sub(own.probe_warmup);
+        if judged < JUDGED_MIN {
+            return Err(format!(
+                "a probe of {:?} with a warm-up of {:?} is judged for less than {JUDGED_MIN:?}: too \
+                 short to see a backlog grow",
+                own.probe, own.probe_warmup
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Seconds in which a growing backlog can be told from chance, once a second being counted.
+const JUDGED_MIN: Duration = Duration::from_secs(4);
+
+impl Capacity {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut plan = match self.plan()? {
+            Ok(plan) => plan,
+            Err(faults) => return Ok(refused(&faults)),
+        };
+        if let Err(fault) = self.search.apply(&mut plan) {
+            return Ok(refused(&fault));
+        }
+        let cost = match lab::capacity::cost(&plan) {
+            Ok(cost) => cost,
+            Err(fault) => return Ok(refused(&fault.to_string())),
+        };
+        if let Some(dir) = &self.out {
+            let cannot = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(cannot)?;
+        }
+        if !self.begin(&plan, cost)? {
+            return Ok(ExitCode::from(FAULTY));
+        }
+        let stop = Arc::new(Stop::new());
+        stop::ask_on_signals(&stop, INTERRUPTED)?;
+        let shown = Shown::new(self.quiet);
+        let found =
+            lab::capacity::search(&plan, self.out.as_deref(), &stop, &mut |sight| shown.see(sight));
+        shown.finish();
+        let result = match found {
+            Err(CapacityFault::Run(fault)) => return Err(fault.into()),
+            other => other?,
+        };
+        self.tell(&result)?;
+        Ok(ExitCode::from(code(&result, &stop)))
+    }
+
+    /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
+    /// words.
+    fn plan(&self) -> Result<Result<Plan, String>> {
+        let target = &self.target;
+        if !is_url(target) {
+            if let Some(option) = self.line.given() {
+                let told = format!(
+                    "{option} is for a URL, and {target} is a plan, which says this itself"
+                );
+                return Ok(Err(told));
+            }
+            let text = match std::fs::read_to_string(target) {
+                Ok(text) => text,
+                Err(error) => {
+                    let hint = "a URL begins with http:// or https://";
+                    return Ok(Err(format!("cannot read the plan {target}: {error} ({hint})")));
+                }
+            };
+            return Ok(plan::read(&text, target, &self.set).map_err(|faults| faults.to_string()));
+        }
+        if !self.set.is_empty() {
+            return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));
+        }
+        let rate = self.search.rate_start.unwrap_or(RATE_START);
+        let line = match self.line.for_search(rate, WORKERS) {
+            Ok(line) => line,
+            Err(option) => {
+                let told = format!(
+                    "{option} is not for a search, which decides rate and time itself: see --rate-start, \
+                     --rate-max, --probe and --probe-warmup"
+                );
+                return Ok(Err(told));
+            }
+        };
+        let plan = line.plan(target)?.map_err(|faults| faults.to_string());
+        Ok(plan.map(|mut plan| {
+            plan.capacity.rate_start = rate;
+            plan
+        }))
+    }
+
+    /// Says what it will cost, and asks whether to begin if there is somebody to ask.
+    fn begin(&self, plan: &Plan, cost: Cost) -> Result<bool> {
+        let minutes = |time: Duration| (time.as_secs_f64() / 60.0).ceil();
+        let (least, most) = (minutes(cost.time.0), minutes(cost.time.1));
+        if !self.quiet {
+            plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            eprintln!(
+                "searching {} to {} iterations/s at {}: {least} to {most} minutes, {} to {} probes; a \
+                 noisy target, or one that is slow to come back, takes longer",
+                plan.capacity.rate_start,
+                plan.capacity.rate_max,
+                plan.target.shown,
+                cost.probes.0,
+                cost.probes.1
+            );
+        }
+        if self.yes || self.quiet || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(true);
+        }
+        eprint!("begin? [Y/n] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"))
+    }
+
+    fn tell(&self, result: &CapacityResult) -> Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(result)?);
+        } else {
+            let colour = if io::stdout().is_terminal() { Colour::Ansi } else { Colour::Plain };
+            print!("{}", report::capacity_text(result, colour));
+        }
+        if let Some(dir) = &self.out {
+            let written = report::write_capacity(dir, result)
+                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
+            if !self.quiet {
+                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(fault: &str) -> ExitCode {
+    eprintln!("{}", fault.trim_end());
+    ExitCode::from(FAULTY)
+}
+
+fn code(result: &CapacityResult, stop: &Stop) -> u8 {
+    if result.partial {
+        return if stop.asked() { INTERRUPTED } else { 1 };
+    }
+    match result.answer.end {
+        End::Converged | End::RateMax if result.answer.soak_held != Some(false) => 0,
+        End::NothingPassed => FAILED,
+        End::ClientLimited => CLIENT_LIMITED,
+        _ => INVALID,
+    }
+}
+
+/// A line for each probe, and one that is written anew while it goes on.
+struct Shown {
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl Shown {
+    fn new(quiet: bool) -> Shown {
+        // It hides itself where standard error is no terminal.
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
+        let shown = Shown { bar, quiet };
+        shown.line(&probe_head());
+        shown
+    }
+
+    fn line(&self, text: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
+    }
+
+    fn see(&self, sight: Sight<'_>) {
+        match sight {
+            Sight::Waits { time, .. } => {
+                self.bar.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
+            }
+            Sight::Begins { kind, rate, time } => {
+                let (kind, time) = (kind.as_str(), time.as_secs_f64());
+                self.bar.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
+            }
+            Sight::Second(progress) => {
+                let (at, of) = (progress.at.as_secs(), progress.of.as_secs());
+                let (begun, waiting) = (progress.second.begun, progress.second.waiting);
+                self.bar.set_message(format!("{at} of {of} s: {begun}/s begun, {waiting} waiting"));
+            }
+            Sight::Ended(row) => self.line(&probe_line(row)),
+            Sight::Objectives(text) => self.line(text),
+            Sight::Warning(text) => self.line(&format!("warning: {text}")),
+        }
+        self.bar.tick();
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
