@@ -84,13 +84,21 @@ pub fn run(
         recorded: recorder.finish(),
         rulings: judge.rulings(),
         early,
-        end: reached.min(plan.duration()),
+        end: end(plan, early, reached),
         host: kept.samples(),
         watched,
         compared,
         warnings: probed.warnings,
     };
     Ok(seen.tell())
+}
+
+/// When load ended. Threads end with their last call, a little before the plan's end; only where
+/// somebody ended the run, or it had so many iterations to do, was load over then.
+fn end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
+    let counted = plan.scenarios.iter().any(|scenario| scenario.iterations_max.is_some());
+    let planned = plan.duration();
+    if early.is_some() || counted { reached.min(planned) } else { planned }
 }
 
 /// What is kept while the load goes on.

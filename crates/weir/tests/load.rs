@@ -104,7 +104,7 @@ fn a_broken_objective_fails_and_says_which_and_when() {
     assert_eq!(code, 3, "{out}{err}");
     assert!(out.starts_with("FAIL"), "{out}");
     assert!(out.contains("p(95)<20") && out.contains("first at 0.0 s"), "{out}");
-    assert!(err.contains("broke"), "lines of progress tell it at once: {err}");
+    assert!(err.contains("BROKEN"), "lines of progress tell it at once: {err}");
 }
 
 #[test]

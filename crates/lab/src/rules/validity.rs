@@ -17,7 +17,7 @@ mod tests;
 /// Busy share of the engine threads from which they are the limit, and for how many seconds in a
 /// row: a single busy second is a burst.
 const BUSY_MAX: f64 = 0.9;
-const BUSY_SECONDS: usize = 3;
+const BUSY_SECONDS: f64 = 3.0;
 /// Share of the threads' time that they may wait for a core before somebody else's work shows in
 /// the numbers.
 const RUN_DELAY_SHARE_MAX: f64 = 0.1;
@@ -103,15 +103,18 @@ fn busy(seconds: &[Second]) -> Option<String> {
             longest = row;
         }
     }
-    if longest.len() < BUSY_SECONDS.min(seconds.len().max(1)) {
+    // In a long run a point of the series is more than a second.
+    let step = seconds.get(1).map_or(1.0, |second| second.at - seconds[0].at);
+    let lasted = longest.len() as f64 * step;
+    if longest.is_empty() || lasted < BUSY_SECONDS.min(seconds.len() as f64 * step) {
         return None;
     }
     let mean =
         longest.iter().map(|second| second.generator_busy).sum::<f64>() / longest.len() as f64;
-    let (count, percent, to) = (longest.len(), mean * 100.0, longest[longest.len() - 1].at);
+    let (percent, to) = (mean * 100.0, longest[longest.len() - 1].at);
     Some(format!(
-        "the generator's threads were {percent:.0} % busy for {count} s in a row until {to:.1} s: give \
-         them more cores, or ask for less"
+        "the generator's threads were {percent:.0} % busy for {lasted:.0} s in a row until {to:.1} s: \
+         give them more cores, or ask for less"
     ))
 }
 

@@ -2,8 +2,9 @@
 //!
 //! In this order, the first that applies:
 //! 1. nothing was measured: invalid;
-//! 2. broken by what the server itself said (error answers, wrong answers): fail, whatever state the
-//!    generator was in, because no weakness of ours makes a server say so;
+//! 2. broken by what the server itself said (error answers, wrong answers), or a method that failed
+//!    altogether while most calls of others were answered: fail, whatever state the generator was in,
+//!    because no weakness of ours does that;
 //! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
 //! 4. sends were late: invalid;
 //! 5. an objective broken, a method that failed altogether, a target that did not keep up: fail. Is
@@ -201,7 +202,8 @@ impl Failures {
                      call is at fault, or the target does not have the method"
                 ));
             } else if knee.until.is_none() || lasting {
-                self.push(knee.class.failed_by_server(), false, sentence);
+                let alone = evidence.overall.failed_share < 0.5;
+                self.push(knee.class.failed_by_server() || alone, false, sentence);
             } else {
                 self.warnings.push(sentence);
             }

@@ -88,9 +88,9 @@ impl Seen<'_> {
             bottleneck: None,
             compared: self.compared,
         };
-        let broken = self.rulings.iter().filter(|ruling| !ruling.outcome.kept);
-        let first = broken.filter_map(|ruling| ruling.outcome.broken_at).reduce(f64::min);
-        let input = BottleneckInput::of(&result, plan.validity, first);
+        let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
+        let broken = broken_at(&self.rulings, &knees, behind.unwrap_or_default());
+        let input = BottleneckInput::of(&result, plan.validity, broken);
         result.bottleneck = bottleneck::find(&input);
         Finished { result, totals: judged }
     }
@@ -108,6 +108,18 @@ fn knees(plan: &Plan, series: &[Second]) -> Vec<(String, Knee)> {
     let timeout = plan.target.timeout.as_secs_f64();
     let of = |method: &str| Some((method.to_owned(), knee::find(series, method, timeout)?));
     plan.methods.iter().filter_map(|method| of(method)).collect()
+}
+
+/// When the first objective was broken, a method began to fail, or the target fell behind, which
+/// shows in the seconds in which iterations were given up or had to wait.
+fn broken_at(rulings: &[Ruling], knees: &[(String, Knee)], behind: &[Second]) -> Option<f64> {
+    let broken = rulings.iter().filter(|ruling| !ruling.outcome.kept);
+    let broken = broken.filter_map(|ruling| ruling.outcome.broken_at);
+    // What never worked was not broken by load.
+    let failing = knees.iter().filter(|(_, knee)| knee.answered_before > 0);
+    let late = behind.iter().find(|second| second.dropped > 0 || second.waiting > 0);
+    let others = failing.map(|(_, knee)| knee.from).chain(late.map(|second| second.at));
+    broken.chain(others).min_by(f64::total_cmp)
 }
 
 fn plan_facts(plan: &Plan) -> PlanFacts {

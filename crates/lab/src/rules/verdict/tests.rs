@@ -199,6 +199,20 @@ fn a_busy_generator_takes_the_blame_unless_the_server_itself_told_the_failure() 
 }
 
 #[test]
+fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
+    let hanging = |answered: u64| {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        let mut case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]).doubt(busy);
+        let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
+        let totals = samples::counted(&case.plan, &calls, Iterations::default());
+        (case.overall, _) = rows::methods(&case.plan, &totals, 10.0);
+        case.knee(hang()).judged().0
+    };
+    assert_eq!(hanging(1_000), Outcome::Fail);
+    assert_eq!(hanging(10), Outcome::ClientLimited, "everything hung, which could be ours");
+}
+
+#[test]
 fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kept() {
     assert_eq!(Case::closed(0).doubt(busy).judged().0, Outcome::ClientLimited);
     let (outcome, _, warnings) = Case::open().doubt(busy).judged();
