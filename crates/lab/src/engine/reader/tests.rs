@@ -1,11 +1,14 @@
 //! Goal: the same answer comes out however its bytes are cut, and what is no answer is refused
 //! within bounds. Method: each text whole, byte by byte, and cut at random.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::{Read, Reader, Unreadable};
+use crate::engine::dice::Dice;
+use crate::engine::judge::{self, Ending};
+use crate::record::Class;
 
 const MAX: usize = 1000;
 
@@ -152,6 +155,69 @@ fn bytes_after_an_answer_are_noticed() {
     assert!(matches!(cut(text, [text.len()]), Seen::Whole { extra: true, .. }));
     let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx";
     assert!(matches!(cut(text, [text.len()]), Seen::Whole { extra: true, .. }));
+}
+
+/// One random edit: a bit, a piece gone, a piece twice, or a byte in between.
+fn edit(text: &mut Vec<u8>, dice: &mut Dice) {
+    if text.is_empty() {
+        return text.push(dice.next() as u8);
+    }
+    let at = dice.between(0, text.len() as u64 - 1) as usize;
+    let end = (at + dice.between(1, 8) as usize).min(text.len());
+    match dice.between(0, 3) {
+        0 => text[at] ^= 1 << dice.between(0, 7),
+        1 => drop(text.drain(at..end)),
+        2 => {
+            let piece = text[at..end].to_vec();
+            text.splice(at..at, piece);
+        }
+        _ => text.insert(at, *b"\r\n :;0f{}[],\"".get(dice.between(0, 13) as usize).unwrap_or(&0)),
+    }
+}
+
+/// An answer that is whole in one piece is the same byte by byte, and judging it ends.
+fn hold(text: &[u8]) {
+    let (at_once, singly) = (cut(text, [text.len()]), cut(text, std::iter::repeat(1)));
+    if let Seen::Whole { status, body, keep, wait: Some(_) | None, .. } = &at_once {
+        let Seen::Whole { status: other, body: same, keep: kept, .. } = &singly else {
+            panic!("{:?} byte by byte: {singly:?}", String::from_utf8_lossy(text))
+        };
+        assert_eq!((status, body, keep), (other, same, kept));
+        judge::single(*status, body, 7);
+        judge::batch(*status, body, 7, 3, &mut [Ending::of(Class::Ok); 2]);
+    } else {
+        assert!(!matches!(singly, Seen::Whole { .. }), "{:?}", String::from_utf8_lossy(text));
+    }
+}
+
+#[test]
+fn a_second_of_edited_answers_holds() {
+    let body =
+        r#"[{"jsonrpc":"2.0","id":7,"result":"0x1"},{"id":10,"error":{"code":-1,"message":""}}]"#;
+    let seeds = [
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()),
+        format!("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\n{body}"),
+        format!(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 429 X\r\nRetry-After: 7\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\nx: y\r\n\r\n",
+            body.len()
+        ),
+        "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+        "HTTP/1.1 502 Bad Gateway\nServer: x\n\n<html>".to_owned(),
+    ];
+    seeds.iter().for_each(|seed| hold(seed.as_bytes()));
+    let (start, mut tried) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(1) {
+        tried += 1;
+        let mut dice = Dice::new(20_261_121, 0, tried, 0);
+        let seed = dice.between(0, seeds.len() as u64 - 1) as usize;
+        let mut text = seeds[seed].clone().into_bytes();
+        for _ in 0..dice.between(1, 6) {
+            edit(&mut text, &mut dice);
+        }
+        hold(&text);
+    }
+    assert!(tried > 100, "only {tried} inputs in a second");
 }
 
 proptest! {
