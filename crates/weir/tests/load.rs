@@ -4,6 +4,8 @@
 //! Plans here allow any lateness: tests share their machine, and what is tested is not how punctual
 //! the engine is.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "support/running.rs"]
 mod running;
 
