@@ -9,6 +9,7 @@ mod chart;
 mod folder;
 mod hlog;
 mod html;
+mod json;
 mod k6;
 mod markdown;
 pub(crate) mod number;
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::capacity::CapacityResult;
+use crate::compare::CompareResult;
 use crate::record::Totals;
 use crate::result::RunResult;
 
@@ -156,6 +158,11 @@ pub fn capacity_markdown(result: &CapacityResult) -> String {
 /// probes.
 pub fn capacity_html(result: &CapacityResult) -> String {
     html::capacity::page(result)
+}
+
+/// A comparison as one page that needs nothing else.
+pub fn compare_html(result: &CompareResult) -> String {
+    html::comparison::page(result)
 }
 
 /// The JSON Schema of `result.json`, as text.

@@ -103,7 +103,7 @@ fn planted(name: &str, cause: Cause, case: Case) -> Outcome {
             return Outcome::Right;
         }
         eprintln!("{name}: {finding:#?}\nothers used {others:.2} cores");
-        eprintln!("{:#?}", result.verdict);
+        eprintln!("{:#?}\n{}", result.verdict, seen(&result));
         match finding {
             _ if others > OTHERS_MAX => why = format!("others used {others:.2} cores meanwhile"),
             Some(Finding { cause: Cause::Unknown, .. }) => return Outcome::CannotTell,
@@ -121,6 +121,29 @@ fn left_out(name: &str, why: String) -> Outcome {
 
 fn measured(plan: Plan) -> RunResult {
     run(&Arc::new(plan), &Stop::new(), &mut |_| {}).unwrap().result
+}
+
+/// What was sampled of the target, by time: to understand a finding that is not the planted one.
+fn seen(result: &RunResult) -> String {
+    let shown = |name: &str| {
+        let own = ["process.generator.", "net.", "disk.", "memory", "tcp", "swap"];
+        name.contains('.')
+            && !own.iter().any(|first| name.starts_with(first))
+            && !["threads", "memory", "faults", "switches", "files", "bytes", "cgroup.generator"]
+                .iter()
+                .any(|part| name.contains(part))
+    };
+    let line = |sample: &lab::result::HostSample| {
+        let values = sample.values.iter().filter(|(name, _)| shown(name));
+        let values: Vec<String> =
+            values.map(|(name, value)| format!("{name} {value:.2}")).collect();
+        format!("{:.2}: {}\n", sample.at, values.join(", "))
+    };
+    let facts = format!("{:?}\n", result.watched);
+    let seconds = result.series.iter().map(|second| {
+        format!("{}: {} under way, {:?}\n", second.at, second.in_flight, second.methods)
+    });
+    facts + &seconds.collect::<String>() + &result.host.iter().map(line).collect::<String>()
 }
 
 /// Mean CPU of what is neither generator nor target nor behind it, in cores.

@@ -9,7 +9,7 @@
 #[path = "support/running.rs"]
 mod running;
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -124,7 +124,7 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
         (Running::observed_node("127.0.0.1:0", &["--latency", "2ms"]), TempDir::new().unwrap());
     // One call in a hundred is of the method that will hang: 1 % of all, which no objective sees.
     let scenario = "[[scenario]]\nname = \"load\"\nmix = \"own\"\nworkers_max = 200\n\
-                    stages = [{ name = \"steady\", duration = \"9s\", rate = 300 }]\n\
+                    stages = [{ name = \"steady\", duration = \"10s\", rate = 300 }]\n\
                     [thresholds]\n\"failed\" = \"rate<0.05\"\n";
     let calls = "\n[[mix.own.calls]]\nmethod = \"eth_blockNumber\"\nweight = 98\n\
                  \n[[mix.own.calls]]\nmethod = \"eth_gasPrice\"\nweight = 2\n";
@@ -135,11 +135,8 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
         .spawn()
         .unwrap();
     let mut load = Ended(load);
-    // The first line of progress comes with the first second; four later the fault begins.
-    let mut first = [0];
-    load.0.stderr.as_mut().unwrap().read_exact(&mut first).unwrap();
-    // What is tested is when something is seen to begin, so it has to begin at a time.
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    // Figures are told after five seconds: then the fault begins.
+    load.until("planned");
     let fault = r#"{"faults":[{"fault":{"kind":"hang"},"method":"eth_gasPrice"}]}"#;
     post(node.admin.as_ref().unwrap(), "/faults", fault);
     let mut out = String::new();
@@ -151,7 +148,7 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
     let (_, rest) = told.split_once("due since ").unwrap();
     let since: f64 = rest.split(' ').next().unwrap().parse().unwrap();
-    assert!((3.0..=7.0).contains(&since), "{told}");
+    assert!((4.0..=8.0).contains(&since), "{told}");
     assert_eq!(result["thresholds"][0]["kept"], true, "{told}");
     node.assert_sound();
 }
@@ -181,10 +178,7 @@ fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
         [&node.url(), "-c", "2", "-d", "60s", "--plain", "--out", out.to_str().unwrap()];
     let load = weir(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut load = Ended(load);
-    let mut first = [0];
-    load.0.stderr.as_mut().unwrap().read_exact(&mut first).unwrap();
-    // Until the warnings before the run are followed by its first seconds.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    load.until("planned");
     let id = load.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let mut told = String::new();
@@ -302,6 +296,15 @@ fn answers_that_differ_from_the_reference_fail_the_run() {
 
 /// A program that ends with the test.
 struct Ended(std::process::Child);
+
+impl Ended {
+    /// Reads its lines of progress until one has this word.
+    fn until(&mut self, word: &str) {
+        let mut lines = BufReader::new(self.0.stderr.as_mut().unwrap()).lines();
+        let found = lines.any(|line| line.unwrap().contains(word));
+        assert!(found, "it ended before it said {word:?}");
+    }
+}
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -94,7 +94,8 @@ impl Difference {
         !self.metric.is_share() && !(1.0 / TIMES..=TIMES).contains(&factor)
     }
 
-    fn cells(&self) -> [String; 7] {
+    /// Metric, first, other, change, interval, p, verdict.
+    pub(crate) fn cells(&self) -> [String; 7] {
         [
             self.metric.as_str().to_owned(),
             self.shown(self.a),

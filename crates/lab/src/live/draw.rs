@@ -96,7 +96,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     one(frame, generator, state, generator_parts(state));
     many(frame, pressure, state, hosts);
     many(frame, kept, state, objectives);
-    sides(frame, keys, state, key_parts(state), Vec::new());
+    one(frame, keys, state, key_parts());
 }
 
 fn line(state: &State, parts: Vec<Part>) -> Line<'static> {
@@ -321,9 +321,6 @@ fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn key_parts(state: &State) -> Vec<Part> {
-    if state.stopping {
-        return vec![(Tone::Doubtful, "stopping: what was measured is kept".to_owned())];
-    }
+fn key_parts() -> Vec<Part> {
     vec![(Tone::Quiet, "q stop   t times of the last second or of the whole run".to_owned())]
 }

@@ -2,8 +2,10 @@
 //!
 //! A thread of its own owns it, reads keys and draws when there is something new, so that a slow
 //! terminal never slows a run. It is drawn on standard error: standard output is for the result.
+//! Once an end is asked for, by a key or otherwise, the terminal is given back at once: from then on
+//! Ctrl-C is a signal again, for whoever does not want to wait for an end in order.
 
-use std::io::{self, Stderr};
+use std::io::{self, Stderr, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
@@ -23,6 +25,9 @@ use super::draw::draw;
 use super::state::{Span, State};
 use crate::plan::Plan;
 use crate::run::{Progress, Stop};
+
+#[cfg(test)]
+mod tests;
 
 /// Longest time from a new state to its picture, and from a key to what it does.
 const LOOK: Duration = Duration::from_millis(100);
@@ -66,9 +71,13 @@ impl Screen {
         terminal.clear()?;
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
-            // Moved in, so that it is given back when this thread ends, however it does.
-            let _taken = taken;
-            seen.show(&mut terminal);
+            let stopped = seen.show(&mut terminal);
+            // Here, or where this thread panics: whenever it ends, the terminal is given back.
+            drop(taken);
+            if stopped {
+                // Nobody may be there to read it.
+                let _ = writeln!(io::stderr(), "ending; what was measured so far is kept");
+            }
         })?;
         Ok(Screen { shared, thread: Some(thread) })
     }
@@ -96,33 +105,37 @@ impl Drop for Screen {
 }
 
 impl Shared {
-    fn show(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) {
-        while !self.over.load(Ordering::Acquire) {
+    /// Until the run is over or stopped; whether a key stopped it.
+    fn show(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> bool {
+        while !self.over.load(Ordering::Acquire) && !self.stop.asked() {
             if self.fresh.swap(false, Ordering::AcqRel) {
                 let state = self.state.lock();
                 // A terminal that is gone ends the picture, not the run.
                 if terminal.draw(|frame| draw(frame, &state)).is_err() {
-                    return;
+                    return false;
                 }
             }
             match event::poll(LOOK) {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
-                    Ok(event) => self.heed(&event),
-                    Err(_) => return,
+                    Ok(event) if self.heed(&event) => return true,
+                    Ok(_) => {}
+                    Err(_) => return false,
                 },
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
+        false
     }
 
-    fn heed(&self, event: &Event) {
+    /// Does what an event asks for; whether that was to stop.
+    fn heed(&self, event: &Event) -> bool {
         match event {
             Event::Resize(..) => {}
             Event::Key(key) if key.kind == KeyEventKind::Press => match wish(*key) {
                 Some(Wish::Stop) => {
                     self.stop.ask();
-                    self.state.lock().stopping = true;
+                    return true;
                 }
                 Some(Wish::OtherTimes) => {
                     let mut state = self.state.lock();
@@ -131,11 +144,12 @@ impl Shared {
                         Span::WholeRun => Span::LastSecond,
                     };
                 }
-                None => return,
+                None => return false,
             },
-            _ => return,
+            _ => return false,
         }
         self.fresh.store(true, Ordering::Release);
+        false
     }
 }
 

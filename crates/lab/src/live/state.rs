@@ -37,8 +37,6 @@ pub(super) struct State {
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
     pub(super) over: Span,
-    /// An early end was asked for.
-    pub(super) stopping: bool,
     /// Whether colours are used.
     pub(super) colour: bool,
     scratch: Times,
@@ -102,7 +100,6 @@ impl State {
             hosts: Vec::new(),
             thresholds: Vec::new(),
             over: Span::LastSecond,
-            stopping: false,
             colour,
             scratch: times(),
         }

@@ -485,7 +485,7 @@ pub(super) static CALL: Section = Section {
             "params",
             Kind::Tree,
             Default::Is("[]"),
-            "A list or table whose parts may be generators, or a JSON text.",
+            "A list or table whose parts may be generators, or a JSON text of one.",
         ),
         field(
             "weight",

@@ -39,6 +39,8 @@ pub(super) enum Tree {
     Bool(bool),
     /// A date or time.
     Moment,
+    /// JSON's null, which TOML does not have.
+    Null,
     /// A list.
     List(Vec<Node>),
     /// A table, in the order of the text.

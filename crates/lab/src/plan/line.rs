@@ -124,12 +124,22 @@ impl Line {
     /// Every fault of the options at once, each with the option and what is allowed.
     pub fn plan(&self) -> Result<Plan, Faults> {
         self.exclusive()?;
+        let plan = self.plan_of(1)?;
+        // Options count requests, plans count iterations; only now is known what makes one.
+        match plan.mixes[plan.scenarios[0].mix].steps.len() {
+            1 => Ok(plan),
+            steps => self.plan_of(steps as u64),
+        }
+    }
+
+    /// The plan if an iteration has so many requests.
+    fn plan_of(&self, steps: u64) -> Result<Plan, Faults> {
         let mut writing = Writing { text: String::new(), options: Vec::new() };
         self.target(&mut writing);
         self.connections(&mut writing);
         self.run(&mut writing);
         let own_mix = self.own_mix(&mut writing);
-        self.scenario(&mut writing, own_mix);
+        self.scenario(&mut writing, own_mix, steps);
         self.thresholds(&mut writing)?;
         let report = Report::of_options(&writing.text, writing.options);
         let read = read_in(&World::real(Path::new("")), report, "line", &[]);
@@ -241,7 +251,7 @@ impl Line {
         true
     }
 
-    fn scenario(&self, writing: &mut Writing, own_mix: bool) {
+    fn scenario(&self, writing: &mut Writing, own_mix: bool, steps: u64) {
         let usual = shipped::usual(self.family);
         let mix = if own_mix { "line" } else { self.mix.as_deref().unwrap_or(usual) };
         writing.plain("\n[[scenario]]\nname = \"load\"");
@@ -257,10 +267,14 @@ impl Line {
                 writing.number(
                     "-c",
                     "workers_max",
-                    Some(self.connections.unwrap_or_else(|| workers_for(rate))),
+                    Some(self.connections.unwrap_or_else(|| workers_for(rate, steps))),
                 );
                 writing.plain("[[scenario.stages]]\nname = \"load\"");
-                writing.key("-r", "rate", &number_or_quoted(rate));
+                let rate = match steps {
+                    1 => number_or_quoted(rate),
+                    steps => quoted(&format!("({rate}) / {steps}")),
+                };
+                writing.key("-r", "rate", &rate);
             }
             None => {
                 writing.plain("model = \"closed\"");
@@ -272,7 +286,8 @@ impl Line {
         if let Some(requests) = self.requests {
             // A table's own keys stand before its tables of tables, so this one is put in there.
             let at = writing.text.rfind("[[scenario.stages]]").unwrap_or(writing.text.len());
-            writing.insert(at, "-n", &format!("iterations = {requests}\n"));
+            let iterations = requests.div_ceil(steps);
+            writing.insert(at, "-n", &format!("iterations = {iterations}\n"));
         }
     }
 
@@ -310,8 +325,8 @@ fn split_threshold(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Workers for a rate; what is no rate is faulted where it stands.
-fn workers_for(rate: &str) -> u64 {
-    let rate = formula::value(rate, &[]).unwrap_or_default();
+fn workers_for(rate: &str, steps: u64) -> u64 {
+    let rate = formula::value(rate, &[]).unwrap_or_default() / steps as f64;
     let workers = (rate * WORKERS_BY_RATE).clamp(CONNECTIONS as f64, WORKERS_BY_RATE_MAX);
     workers.ceil() as u64
 }

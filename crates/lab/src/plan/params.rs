@@ -2,7 +2,8 @@
 //! each call.
 //!
 //! A table with the key `draw` is a generator, and so is `{ block = "latest-100" }`; `{ json = "…" }`
-//! is JSON as it stands; every other table is an object. What is drawn is drawn by the engine.
+//! is JSON as it stands; every other table is an object. The same holds within a JSON text. What is
+//! drawn is drawn by the engine.
 
 use serde::de::IgnoredAny;
 
@@ -14,11 +15,18 @@ use super::kind::Value;
 use super::nearest::not_found;
 use super::{Draw, Piece};
 
+mod json;
+
 #[cfg(test)]
 mod tests;
 
 /// Values of one `one-of`, or addresses of one list.
 const CHOICES_MAX: usize = 100_000;
+
+/// The one key of a block behind the head in short.
+const BLOCK: &str = "block";
+/// The one key of JSON as it stands.
+const JSON: &str = "json";
 
 /// The parameters of a call that sets none.
 pub(super) fn none() -> Vec<Piece> {
@@ -35,18 +43,17 @@ pub(super) fn read(
     let faults = report.count();
     let mut writer = Writer { key, variables, report, text: Vec::new(), pieces: Vec::new() };
     match &node.tree {
-        Tree::Text(json) if is_structure(json) => writer.push(json.trim()),
+        Tree::Text(text) => match json::node(text, &node.span) {
+            Some(inner) if json::draws(&inner) => writer.value(&inner),
+            Some(Node { tree: Tree::List(_) | Tree::Table(_), .. }) => writer.push(text.trim()),
+            _ => writer.refuse(node, "not a list, a table or a JSON text of one"),
+        },
         Tree::List(_) | Tree::Table(_) => writer.value(node),
         _ => writer.refuse(node, "not a list, a table or a JSON text of one"),
     }
     writer.flush();
     let pieces = writer.pieces;
     (report.count() == faults).then_some(pieces)
-}
-
-/// Whether a text is one JSON array or object.
-fn is_structure(text: &str) -> bool {
-    text.trim_start().starts_with(['[', '{']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 struct Writer<'w, 'r, 't> {
@@ -83,6 +90,7 @@ impl Writer<'_, '_, '_> {
             Tree::Text(text) => self.push(&json_text(text)),
             Tree::Number(text) if text.is_empty() => self.refuse(node, "not a number in JSON"),
             Tree::Number(text) => self.push(text),
+            Tree::Null => self.push("null"),
             Tree::Bool(on) => self.push(if *on { "true" } else { "false" }),
             Tree::Moment => self.refuse(node, "JSON has no dates; write it as a text"),
             Tree::List(list) => self.list(list),
@@ -106,8 +114,8 @@ impl Writer<'_, '_, '_> {
             return self.generator(node, &draw.node);
         }
         match members {
-            [Member { key, node, .. }] if key == "block" => return self.latest(node),
-            [Member { key, node, .. }] if key == "json" => return self.json(node),
+            [Member { key, node, .. }] if key == BLOCK => return self.latest(node),
+            [Member { key, node, .. }] if key == JSON => return self.json(node),
             _ => {}
         }
         self.push("{");

@@ -159,8 +159,8 @@ const GENERATORS: &str = "
 ### Generators of parameters
 
 In `params` a table with the key `draw` is a generator; every other table is an object, whose parts \
-may be generators. `{ json = '…' }` is JSON as it stands, and so is a text in place of the whole \
-list. What is drawn comes from the run's seed and from the chain as it was when the run began.
+may be generators. `{ json = '…' }` is JSON as it stands. A text in place of the whole list is JSON in \
+which the same generators may stand: `params = '[{\"draw\":\"address\"},\"latest\"]'`. What is drawn comes from the run's seed and from the chain as it was when the run began.
 
 ";
 

@@ -4,8 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::folder::{json, make, put_file};
+use super::folder::{make, put_file};
 use super::html;
+use super::json::json;
 use super::markdown::{code, escaped, push_bottleneck, push_list};
 use super::number::{bare_ms, clock, percent, plural, rate, short, span};
 use super::text::{Paint, cut, painted, plain, prose, push_more};

@@ -6,8 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
+use super::json::json;
 use super::{ReportFault, hlog, html, markdown, table};
 use crate::record::Totals;
 use crate::result::RunResult;
@@ -33,14 +32,6 @@ pub(super) fn write(
     put("report.html", html::page(result, totals, methods).as_bytes())?;
     put("report.md", markdown::markdown(result).as_bytes())?;
     Ok(written)
-}
-
-/// Pretty JSON with a last line break; `file` is told in the fault.
-pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
-    let mut bytes = serde_json::to_vec_pretty(of)
-        .map_err(|error| ReportFault::Form { file, reason: error.to_string() })?;
-    bytes.push(b'\n');
-    Ok(bytes)
 }
 
 /// Makes the folder and those above it if need be.

@@ -6,6 +6,7 @@
 
 mod calls;
 pub(super) mod capacity;
+pub(super) mod comparison;
 mod health;
 mod hosts;
 mod origin;

@@ -438,4 +438,6 @@ fn draw() {
         write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
     }
     write_capacity(&dir.join("capacity"), &capacity::example::found()).unwrap();
+    let page = compare_html(&html::comparison::tests::compared());
+    std::fs::write(dir.join("comparison.html"), page).unwrap();
 }

@@ -57,61 +57,114 @@ fn no_objective(plan: &Plan, found: &mut Vec<String>) {
     }
 }
 
+/// A method and its share of the calls.
+type Share<'a> = (&'a str, f64);
+
 /// Objectives over all calls that one method's failure cannot break.
 fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
     let over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
     let failed = plan.thresholds.iter().filter(over_all).filter_map(failed_share);
     let tail = plan.thresholds.iter().filter(over_all).filter_map(latency_tail);
     // The strictest one decides what stays hidden.
-    let failed = failed.min_by(|(a, _), (b, _)| a.total_cmp(b));
-    let tail = tail.min_by(|(a, _), (b, _)| a.total_cmp(b));
-    for (method, name) in plan.methods.iter().enumerate() {
-        let own = |wanted: &[Metric]| {
-            plan.thresholds.iter().any(|threshold| {
-                threshold.selector.method == Some(method)
-                    && wanted.contains(&threshold.selector.metric)
-            })
-        };
-        let share = |threshold: &Threshold| share_in(plan, threshold, method);
-        if let Some((tolerated, threshold)) = failed.filter(|_| !own(&[Metric::Failed]))
-            && let Some(share) = share(threshold)
-        {
-            found.extend(hidden_failure(name, share, tolerated, threshold));
+    if let Some((tolerated, threshold)) = failed.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        let shares = shares_without(plan, threshold, &[Metric::Failed]);
+        let (below, above): (Vec<Share<'_>>, Vec<_>) =
+            shares.into_iter().partition(|(_, share)| *share < tolerated);
+        hidden_wholly(&below, threshold, found);
+        // Judged by window, a failure that begins late fills its windows and is seen.
+        if threshold.window.is_none() {
+            let near = above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
+            hidden_late(&near.collect::<Vec<_>>(), tolerated, threshold, found);
         }
-        if let Some((tolerated, threshold)) =
-            tail.filter(|_| !own(&[Metric::Latency, Metric::Service]))
-            && let Some(share) = share(threshold).filter(|share| *share < tolerated && *share > 0.0)
-        {
-            found.push(format!(
-                "{name} is {} of calls: however slow all of them are, \"{}\" cannot break; add \
-                 latency{{method:{name}}}",
-                percent(share),
-                threshold.text
-            ));
-        }
+    }
+    if let Some((tolerated, threshold)) = tail.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        let shares = shares_without(plan, threshold, &[Metric::Latency, Metric::Service]);
+        let below: Vec<_> = shares.into_iter().filter(|(_, share)| *share < tolerated).collect();
+        hidden_slow(&below, threshold, found);
     }
 }
 
-fn hidden_failure(name: &str, share: f64, tolerated: f64, threshold: &Threshold) -> Option<String> {
+/// Shares of the methods that have no objective of their own for one of these metrics.
+fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric]) -> Vec<Share<'a>> {
+    let own = |method: usize| {
+        plan.thresholds.iter().any(|threshold| {
+            let selector = &threshold.selector;
+            selector.method == Some(method) && metrics.contains(&selector.metric)
+        })
+    };
+    let names = plan.methods.iter().enumerate().filter(|(method, _)| !own(*method));
+    names
+        .filter_map(|(method, name)| Some((&**name, share_in(plan, threshold, method)?)))
+        .filter(|(_, share)| *share > 0.0)
+        .collect()
+}
+
+fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<String>) {
     let text = &threshold.text;
-    let share_text = percent(share);
-    let advice = format!("add failed{{method:{name}}}");
-    if share <= 0.0 {
-        None
-    } else if share < tolerated {
-        Some(format!(
-            "{name} is {share_text} of calls: all of it can fail without breaking \"{text}\"; \
-             {advice}"
-        ))
-    } else if share < tolerated * BLIND_FACTOR && threshold.window.is_none() {
-        let needed = percent(tolerated / share);
-        Some(format!(
-            "{name} is {share_text} of calls: it can fail wholly from some point of the run on \
-             without breaking \"{text}\", which needs {needed} of them to fail; {advice}"
-        ))
-    } else {
-        None
+    match methods {
+        [] => {}
+        [(name, share)] => found.push(format!(
+            "{name} is {} of calls: all of it can fail without breaking \"{text}\"; add \
+             failed{{method:{name}}}",
+            percent(*share)
+        )),
+        more => found.push(format!(
+            "each of these can fail wholly without breaking \"{text}\": {}; add \
+             failed{{method:…}} for those that matter",
+            listed(more)
+        )),
     }
+}
+
+fn hidden_late(
+    methods: &[Share<'_>],
+    tolerated: f64,
+    threshold: &Threshold,
+    found: &mut Vec<String>,
+) {
+    for (name, share) in methods {
+        found.push(format!(
+            "{name} is {} of calls: it can fail wholly from some point of the run on without \
+             breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
+            percent(*share),
+            threshold.text,
+            percent(tolerated / share)
+        ));
+    }
+}
+
+fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<String>) {
+    let text = &threshold.text;
+    match methods {
+        [] => {}
+        [(name, share)] => found.push(format!(
+            "{name} is {} of calls: however slow all of them are, \"{text}\" cannot break; add \
+             latency{{method:{name}}}",
+            percent(*share)
+        )),
+        more => found.push(format!(
+            "however slow one of these is, \"{text}\" cannot break: {}; add \
+             latency{{method:…}} for those that matter",
+            listed(more)
+        )),
+    }
+}
+
+/// Methods with their shares, the largest first.
+fn listed(methods: &[Share<'_>]) -> String {
+    let mut sorted = methods.to_vec();
+    sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let one = |(name, share): &Share<'_>| format!("{name} ({})", percent(*share));
+    abridged(sorted.iter().map(one))
+}
+
+/// The first of many, and how many more there are.
+fn abridged(items: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN_MAX: usize = 8;
+    let more = items.len().saturating_sub(SHOWN_MAX);
+    let shown: Vec<_> = items.take(SHOWN_MAX).collect();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(", "))
 }
 
 /// What a threshold tolerates as failed, if that is what it is about.
@@ -251,15 +304,14 @@ fn short_stages(scenario: &Scenario, found: &mut Vec<String>) {
         .stages
         .iter()
         .filter(|stage| !stage.duration.is_zero() && stage.duration < STAGE_MIN)
-        .map(|stage| stage.name.as_str())
+        .map(|stage| stage.name.clone())
         .collect();
     if !short.is_empty() && scenario.iterations_max.is_none() {
-        let shown = short.iter().take(5).copied().collect::<Vec<_>>().join(", ");
-        let more = if short.len() > 5 { ", …" } else { "" };
         found.push(format!(
-            "scenario {}: {shown}{more} last less than {} s: too short for figures of their own",
+            "scenario {}: shorter than {} s, which is too short for figures of their own: {}",
             scenario.name,
-            STAGE_MIN.as_secs()
+            STAGE_MIN.as_secs(),
+            abridged(short.into_iter())
         ));
     }
 }
@@ -296,18 +348,20 @@ fn methods(plan: &Plan, found: &mut Vec<String>) {
         Some(name) => vec![name],
         None => FamilyName::ALL.to_vec(),
     };
-    for name in &plan.methods {
-        let mut rows = families.iter().map(|family_name| family(*family_name).method(name));
-        match rows.find_map(|row| row) {
-            Some(row) if row.write => {
-                found.push(format!("{name} changes what it is sent to, if the target takes it"));
-            }
-            Some(_) => {}
-            None => {
-                let names: Vec<_> = families.iter().map(|family| family.as_str()).collect();
-                found.push(format!("no method {name} is known of {}", names.join(", ")));
-            }
-        }
+    let row = |name: &str| families.iter().find_map(|known| family(*known).method(name));
+    let names = |wanted: &dyn Fn(&str) -> bool| -> Vec<String> {
+        plan.methods.iter().filter(|name| wanted(name)).map(|name| name.to_string()).collect()
+    };
+    let writes = names(&|name| row(name).is_some_and(|row| row.write));
+    if !writes.is_empty() {
+        let writes = abridged(writes.into_iter());
+        found.push(format!("it changes what it is sent to, if the target takes it: {writes}"));
+    }
+    let unknown = names(&|name| row(name).is_none());
+    if !unknown.is_empty() {
+        let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
+        let (unknown, families) = (abridged(unknown.into_iter()), families.join(", "));
+        found.push(format!("no such method is known of {families}: {unknown}"));
     }
 }
 

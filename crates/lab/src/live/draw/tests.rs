@@ -149,12 +149,11 @@ fn before_the_first_second() {
 }
 
 #[test]
-fn the_other_span_and_the_stopping() {
+fn the_other_span() {
     let mut state = state(&Scene::new(), true);
-    (state.over, state.stopping) = (Span::WholeRun, true);
+    state.over = Span::WholeRun;
     let text = letters(&state, 80, 24);
     assert!(text.contains("ms, whole run"), "{text}");
-    assert!(text.contains("stopping: what was measured is kept"), "{text}");
 }
 
 #[test]

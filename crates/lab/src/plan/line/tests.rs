@@ -64,6 +64,15 @@ fn so_many_requests_end_it() {
 }
 
 #[test]
+fn options_count_requests_where_a_plan_counts_iterations() {
+    let somnia = Line { mix: text("somnia"), rate: text("200"), requests: Some(1001), ..line() };
+    let plan = plan(&somnia);
+    assert_eq!(plan.peak(), Some(200.0));
+    assert_eq!(plan.scenarios[0].level_max(), 100.0);
+    assert_eq!(plan.scenarios[0].iterations_max, Some(501));
+}
+
+#[test]
 fn one_method_one_body_and_files_take_the_place_of_a_mix() {
     let method =
         plan(&Line { method: text("eth_call"), params: text("[{\"to\":\"0x\\\"\"}]"), ..line() });

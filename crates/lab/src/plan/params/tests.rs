@@ -53,3 +53,21 @@ fn generators_are_drawn() {
     check("[{ draw = \"one-of\", values = [1, \"b\", { c = [] }] }]", "[<1|\"b\"|{\"c\":[]}>]");
     check("[{ from = { block = \"latest-3\" } }]", "[{\"from\":<BlockBehind { behind: (3, 3) }>}]");
 }
+
+#[test]
+fn json_texts_stand_as_they_are_unless_they_draw() {
+    check("'{\"z\": 1.50,  \"a\": null}'", "{\"z\": 1.50,  \"a\": null}");
+    check(
+        "'[{\"draw\":\"address\"}, \"latest\", null, 1.50, {\"z\":[{\"block\":\"latest-2\"}],\"a\":true}]'",
+        "[<Address([])>,\"latest\",null,1.50,{\"z\":[<BlockBehind { behind: (2, 2) }>],\"a\":true}]",
+    );
+    check("'[{\"block\":\"0x1\",\"x\":2}]'", "[{\"block\":\"0x1\",\"x\":2}]");
+}
+
+#[test]
+fn deep_json_is_refused_and_not_followed() {
+    let span = 0..0;
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(super::json::node(&nested(100), &span).is_some());
+    assert!(super::json::node(&nested(200_000), &span).is_none());
+}

@@ -153,6 +153,7 @@ fn every_term_is_explained() {
     let sources = [
         include_str!("calls.rs"),
         include_str!("capacity.rs"),
+        include_str!("comparison.rs"),
         include_str!("health.rs"),
         include_str!("hosts.rs"),
         include_str!("origin.rs"),

@@ -24,6 +24,18 @@ impl Course {
         mean(&within.map(|(_, value)| *value).collect::<Vec<f64>>())
     }
 
+    /// The median of each value and the two on both sides, which leaves steps where they are: CPU is
+    /// counted in ticks of 10 ms, so that single samples at 100 ms are off by a tenth.
+    pub(super) fn smooth(&self) -> Course {
+        let around = |index: usize| {
+            let from = index.saturating_sub(2);
+            let to = (index + 3).min(self.0.len());
+            let values: Vec<f64> = self.0[from..to].iter().map(|(_, value)| *value).collect();
+            median(&values).unwrap_or(0.0)
+        };
+        Course(self.0.iter().enumerate().map(|(index, (at, _))| (*at, around(index))).collect())
+    }
+
     /// The same times with other values, by both values of each time that both have.
     pub(super) fn with(&self, other: &Course, of: impl Fn(f64, f64) -> f64) -> Course {
         let others: BTreeMap<u64, f64> =

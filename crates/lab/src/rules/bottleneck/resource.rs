@@ -58,7 +58,15 @@ pub(super) fn saturated(sight: &Sight<'_>) -> Vec<Saturated> {
 
 /// The earliest of them before the objective broke.
 pub(super) fn first(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Finding> {
-    let candidates = || saturated.iter().filter(|resource| resource.before(sight));
+    let before = || saturated.iter().filter(|resource| resource.before(sight));
+    // A quota that runs out shows as a lack of CPU too, and some lack there is as soon as threads of
+    // the target want a core at the same time: then it is the quota whichever was seen first.
+    let quota = before().any(|resource| resource.cause == Cause::CpuQuota);
+    let candidates = || {
+        before().filter(|one| {
+            !(quota && explains(Cause::CpuQuota, one.cause)) || one.cause == Cause::CpuQuota
+        })
+    };
     let goes =
         |resource: &&Saturated| resource.association.is_none_or(|with| with >= ASSOCIATED_MIN);
     let earliest = candidates().filter(goes).map(|resource| resource.at).reduce(f64::min)?;
@@ -213,11 +221,14 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// When it saturated, with the use from then on.
+    /// When it saturated, with the use from then on. What waits before the use is high waits for
+    /// something else, and does not count.
     fn judge(&self, sight: &Sight<'_>) -> Option<(Rise, f64, Option<f64>)> {
-        let rise = rise(self.wait, &sight.load, self.step, sight.end)?;
+        let high = self.used.smooth();
+        let both = self.wait.with(&high, |wait, used| if used >= self.high { wait } else { 0.0 });
+        let rise = rise(&both, &sight.load, self.step, sight.end)?;
         let used = self.used.mean(rise.at, sight.end.max(rise.at + AFTER))?;
-        let with = association(self.wait, &sight.load, sight.end);
+        let with = association(&both, &sight.load, sight.end);
         (used >= self.high).then_some((rise, used, with))
     }
 
@@ -500,10 +511,10 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
             ran = sum(&ran, &sight.own.get(&format!("process.{name}.cpu")));
         }
         wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
-        // Of a host with idle cores it may be allowed only some.
-        let cores = sight.input.watched.target_cores.unwrap_or(sight.cores);
-        let allowed = ran.with(&ran, |ran, _| (ran / cores.max(1e-9)).min(1.0));
-        used = used.larger(&allowed);
+        // Of a host with idle cores it may be bound to some; a quota is another thing.
+        if let Some(cores) = bound_to(sight) {
+            used = used.larger(&ran.with(&ran, |ran, _| (ran / cores).min(1.0)));
+        }
     }
     let candidate = Candidate {
         cause: Cause::Cpu,
@@ -519,11 +530,9 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
     if local && lacks() != Some(true) {
         return None;
     }
-    let sentence = match sight.input.watched.target_cores {
-        Some(cores) if local && cores < sight.cores => {
-            format!("the {cores:.1} cores that the target may use are used up")
-        }
-        _ => "the CPU of the target's host is used up".to_owned(),
+    let sentence = match bound_to(sight) {
+        Some(cores) => format!("the {cores:.0} cores that the target may use are used up"),
+        None => "the CPU of the target's host is used up".to_owned(),
     };
     candidate.saturated(sight, sentence, |rise, used| {
         let what = if local {
@@ -536,6 +545,13 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         lines.extend(users(sight));
         lines
     })
+}
+
+/// Cores that the target's processes are bound to, if these are not all of the host's.
+fn bound_to(sight: &Sight<'_>) -> Option<f64> {
+    let limited = |name: &&str| !sight.own.get(&format!("cgroup.{name}.cpu_limit")).is_empty();
+    let cores = sight.input.watched.target_cores?;
+    (cores >= 1.0 && cores < sight.cores && !sight.targets.iter().any(limited)).then_some(cores)
 }
 
 fn sum(one: &Course, other: &Course) -> Course {

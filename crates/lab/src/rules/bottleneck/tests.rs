@@ -252,6 +252,19 @@ fn a_quota() {
 }
 
 #[test]
+fn a_quota_explains_a_lack_of_cpu_that_was_seen_before_it() {
+    let mut scene = Scene::local();
+    scene.watched.target_cores = Some(0.5);
+    scene
+        .set("cpu_busy", |_| 1.0)
+        .set("cgroup.geth.cpu_limit", |_| 0.5)
+        .set("process.geth.cpu", |at| if at >= 2.0 { 0.49 } else { 0.1 })
+        .set("cgroup.geth.throttled_periods", from_five(0.0, 0.9))
+        .set("process.geth.run_delay", |at| if at >= 2.0 { 1.5 } else { 0.0 });
+    names(&scene.find(), Cause::CpuQuota, Confidence::High);
+}
+
+#[test]
 fn a_quota_that_is_not_reached_is_none() {
     let mut scene = Scene::local();
     scene.set("cgroup.geth.cpu_limit", |_| 2.0).set("cgroup.geth.throttled_periods", |_| 0.0);
@@ -295,7 +308,7 @@ fn the_cores_that_the_target_may_use() {
         .set("process.geth.run_delay", from_five(0.0, 6.0));
     let finding = scene.find();
     names(&finding, Cause::Cpu, Confidence::High);
-    assert!(finding.sentence.contains("2.0 cores"), "{finding:#?}");
+    assert!(finding.sentence.contains("2 cores"), "{finding:#?}");
 }
 
 #[test]

@@ -143,7 +143,13 @@ fn means_of_schedules_short_stages_and_short_graces_are_said() {
         "{found:?}"
     );
     let short = "workers_max = 1000\nstages = [{ name = \"x\", duration = \"4s\", rate = 9 }]";
-    assert!(about(&scenario(short, JUDGED), "x last less than 5 s").is_some());
+    assert!(
+        about(
+            &scenario(short, JUDGED),
+            "shorter than 5 s, which is too short for figures of their own: x"
+        )
+        .is_some()
+    );
     let grace = "grace = \"9s\"\nworkers_max = 9\nstages = [{ duration = \"1m\", rate = 9 }]";
     assert!(about(&scenario(grace, JUDGED), "is shorter than the timeout").is_some());
     let right = "grace = \"10s\"\nworkers_max = 9\nstages = [{ duration = \"1m\", rate = 9 }]";
@@ -160,9 +166,19 @@ fn writes_and_unknown_methods_are_said() {
         )
     };
     let found = objections(&text("eth_sendRawTransaction"));
-    assert!(about(&found, "changes what it is sent to").is_some(), "{found:?}");
-    assert!(about(&objections(&text("eth_cal")), "no method eth_cal is known").is_some());
-    assert!(about(&objections(&text("getblock")), "is known of ethereum").is_some());
+    assert!(
+        about(
+            &found,
+            "it changes what it is sent to, if the target takes it: eth_sendRawTransaction"
+        )
+        .is_some(),
+        "{found:?}"
+    );
+    assert!(
+        about(&objections(&text("eth_cal")), "no such method is known of ethereum: eth_cal")
+            .is_some()
+    );
+    assert!(about(&objections(&text("getblock")), "known of ethereum: getblock").is_some());
     assert_eq!(objections(&text("eth_call")), Vec::<String>::new());
 }
 
@@ -171,4 +187,17 @@ fn a_plan_without_objective_can_only_say_what_it_saw() {
     let keys = "workers_max = 9\nstages = [{ duration = \"1m\", rate = 9 }]";
     assert!(about(&scenario(keys, ""), "no objective is set").is_some());
     assert_eq!(scenario(keys, JUDGED), Vec::<String>::new());
+}
+
+#[test]
+fn many_small_methods_are_told_together() {
+    let text = "[[scenario]]\nmix = \"ethspam\"\nworkers_max = 10000\n\
+                stages = [{ duration = \"10m\", rate = 1000 }]\n\
+                [thresholds]\nfailed = \"rate<0.01\"\n";
+    let found = objections(text);
+    let said = about(&found, "each of these can fail wholly").unwrap();
+    assert!(said.contains("eth_estimateGas (0.901 %), eth_getBlockByHash (0.761 %)"), "{said}");
+    assert!(said.contains(" and 3 more; add failed{method:…}"), "{said}");
+    assert!(about(&found, "it changes what it is sent to").is_some(), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
 }

@@ -1,0 +1,89 @@
+//! JSON texts as trees, so that generators may stand in them as in TOML. Numbers and the order of
+//! members stay as they were written.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::field::DRAW;
+use super::super::file::{Member, Node, Tree};
+
+/// Nesting that is followed, as deep as nodes read calls (`wire::call::Limits::USUAL`).
+const DEPTH_MAX: usize = 128;
+
+/// The tree of a JSON text; all of it stands at `span`. None if the text is not JSON, or nested
+/// deeper than 128.
+pub(super) fn node(text: &str, span: &Range<usize>) -> Option<Node> {
+    let raw: &RawValue = serde_json::from_str(text).ok()?;
+    of_raw(raw, span, 0)
+}
+
+/// Whether anything in a tree is a generator.
+pub(super) fn draws(node: &Node) -> bool {
+    match &node.tree {
+        Tree::List(list) => list.iter().any(draws),
+        Tree::Table(members) => {
+            let only = |key: &str| matches!(members.as_slice(), [one] if one.key == key);
+            members.iter().any(|member| member.key == DRAW || draws(&member.node))
+                || only(super::BLOCK)
+                || only(super::JSON)
+        }
+        _ => false,
+    }
+}
+
+fn of_raw(raw: &RawValue, span: &Range<usize>, depth: usize) -> Option<Node> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let text = raw.get();
+    let tree = match text.as_bytes().first()? {
+        b'[' => {
+            let list: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            Tree::List(
+                list.into_iter().map(|raw| of_raw(raw, span, depth + 1)).collect::<Option<_>>()?,
+            )
+        }
+        b'{' => {
+            let Members(members) = serde_json::from_str(text).ok()?;
+            let member = |(key, raw): (String, &RawValue)| {
+                Some(Member { key, span: span.clone(), node: of_raw(raw, span, depth + 1)? })
+            };
+            Tree::Table(members.into_iter().map(member).collect::<Option<_>>()?)
+        }
+        b'"' => Tree::Text(serde_json::from_str(text).ok()?),
+        b't' => Tree::Bool(true),
+        b'f' => Tree::Bool(false),
+        b'n' => Tree::Null,
+        _ => Tree::Number(text.to_owned()),
+    };
+    Some(Node { span: span.clone(), tree })
+}
+
+/// The members of an object in their order.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}

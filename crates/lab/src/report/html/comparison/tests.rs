@@ -1,0 +1,102 @@
+//! Goal: every difference stands on the page with its verdict, and bars point the right way.
+//! Method: a made-up comparison, read by the reader of the other pages.
+
+use super::*;
+use crate::compare::{ArmRow, Basis, Metric, Mismatch, NormalRow, SCHEMA};
+use crate::report::html::tests::read;
+
+fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Difference {
+    Difference {
+        arm: arm.into(),
+        method: "eth_call".into(),
+        metric,
+        a: 10.0,
+        b: 10.0 * (1.0 + change),
+        a_count: 4,
+        b_count: 4,
+        change,
+        interval: (verdict != Word::CannotTell).then_some((change - 0.04, change + 0.04)),
+        p: Some(0.012),
+        floor: 0.025,
+        basis: Basis::Runs,
+        verdict,
+    }
+}
+
+/// A comparison of two arms with one of each verdict.
+pub(in crate::report) fn compared() -> CompareResult {
+    let arm = |name: &str| ArmRow {
+        name: name.into(),
+        tool: "weir".into(),
+        runs: 4,
+        left_out: vec!["run 3: the generator was the limit".into()],
+        described: "geth 1.16.4 on bench-1, plan somnia".into(),
+    };
+    let normal = |arm: &str, cores: f64| NormalRow {
+        arm: arm.into(),
+        machine: "EPYC 9454P".into(),
+        cores: Some(cores),
+        goodput: Some(1200.0),
+        goodput_per_core: Some(1200.0 / cores),
+        p50_ms: Some(1.4),
+        p99_ms: Some(23.0),
+        cpu_ms_per_request: None,
+    };
+    CompareResult {
+        schema: SCHEMA.into(),
+        weir: "0.1.0".into(),
+        arms: vec![arm("before"), arm("after")],
+        mismatches: vec![Mismatch {
+            what: "head".into(),
+            a: "23,361,004".into(),
+            b: "23,377,112".into(),
+            arm: "after".into(),
+            weight: Weight::Warn,
+            why: "other blocks were asked for".into(),
+        }],
+        differences: vec![
+            difference("after", Metric::LatencyP50, -0.31, Word::Better),
+            difference("after", Metric::LatencyP99, 0.62, Word::Worse),
+            difference("after", Metric::ServiceP50, 0.004, Word::Same),
+            difference("after", Metric::Goodput, 0.08, Word::CannotTell),
+            difference("after", Metric::FailedShare, 0.01, Word::Worse),
+            difference("after", Metric::LatencyMean, 11.0, Word::Worse),
+        ],
+        normalised: vec![normal("before", 8.0), normal("after", 16.0)],
+        sentences: vec!["after is better in one metric and worse in three.".into()],
+        warnings: vec![],
+    }
+}
+
+#[test]
+fn every_difference_stands_there_with_its_verdict() {
+    let result = compared();
+    let page = page(&result);
+    read(&page);
+    for one in &result.differences {
+        for cell in one.cells() {
+            assert!(page.contains(&cell.replace('<', "&lt;")), "{cell}");
+        }
+    }
+    assert_eq!(page.matches("class=\"forest\"").count(), result.differences.len() - 1, "no share");
+    for fact in ["other blocks were asked for", "left out: run 3", "better in one metric"] {
+        assert!(page.contains(fact), "{fact}");
+    }
+}
+
+#[test]
+fn bars_point_the_right_way_and_stay_within_their_field() {
+    assert_eq!(place(0.0), BAR / 2.0);
+    assert!(place(0.1) > BAR / 2.0 && place(-0.1) < BAR / 2.0);
+    assert!((place(1.0) + place(-0.5) - BAR).abs() < 1e-9, "double and half are equally far");
+    assert_eq!((place(100.0), place(-1.0)), (BAR, 0.0));
+}
+
+#[test]
+fn names_from_outside_do_nothing() {
+    let mut result = compared();
+    result.arms[1].name = "<script>".into();
+    result.differences.iter_mut().for_each(|one| one.arm = "<script>".into());
+    result.differences[0].method = "</table>".into();
+    assert!(!read(&page(&result)).elements.contains("script"));
+}

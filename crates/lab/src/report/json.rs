@@ -1,0 +1,124 @@
+//! JSON that people can read and that does not swell: the outer two levels have a line for each
+//! value, and what lies deeper (a second of a run, a sample of a host) stands on one line.
+//!
+//! Broken down to every number, a run of three hours would be three times as long.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+
+use super::ReportFault;
+
+/// Levels whose values have lines of their own.
+const LEVELS: usize = 2;
+
+/// The value as JSON with a last line break; `file` is told in the fault.
+pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
+    let mut bytes = Vec::new();
+    let mut writer = Serializer::with_formatter(&mut bytes, Lines::default());
+    of.serialize(&mut writer)
+        .map_err(|error| ReportFault::Form { file, reason: error.to_string() })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Where the writer is.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+    /// Whether what was closed or is open last holds anything.
+    filled: bool,
+}
+
+impl Lines {
+    fn open<W: ?Sized + Write>(&mut self, to: &mut W, sign: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        self.filled = false;
+        to.write_all(sign)
+    }
+
+    fn close<W: ?Sized + Write>(&mut self, to: &mut W, sign: &[u8]) -> io::Result<()> {
+        self.depth -= 1;
+        if self.filled && self.depth < LEVELS {
+            self.line(to)?;
+        }
+        self.filled = true;
+        to.write_all(sign)
+    }
+
+    fn next<W: ?Sized + Write>(&self, to: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            to.write_all(b",")?;
+        }
+        if self.depth <= LEVELS {
+            return self.line(to);
+        }
+        if first { Ok(()) } else { to.write_all(b" ") }
+    }
+
+    fn line<W: ?Sized + Write>(&self, to: &mut W) -> io::Result<()> {
+        to.write_all(b"\n")?;
+        (0..self.depth).try_for_each(|_| to.write_all(b"  "))
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.next(to, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.next(to, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        to.write_all(b": ")
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what is written is JSON of the same value, in the lines that are meant.
+
+    use expect_test::expect;
+    use serde_json::{Value, json as value};
+
+    #[test]
+    fn outer_levels_have_lines_and_inner_ones_do_not() {
+        let all = value!({
+            "a": [], "b": {}, "c": 1.5,
+            "d": [{"x": [1, 2, {}], "y": null}, {"x": []}],
+            "e": {"f": "\"\n", "g": [[1], [2]]},
+        });
+        let bytes = super::json("result.json", &all).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), all);
+        expect![[""]].assert_eq(std::str::from_utf8(&bytes).unwrap());
+    }
+}
