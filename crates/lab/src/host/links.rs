@@ -141,6 +141,7 @@ impl Links {
         self.quiet |= inside().any(|socket| socket.quiet.is_some());
         if self.quiet {
             values.put("target.waiting_in", count(accepted().filter(|socket| socket.owes())));
+            values.put("target.unclear_in", count(accepted().filter(|socket| socket.unclear())));
         }
     }
 
@@ -165,6 +166,8 @@ impl Links {
         if self.quiet {
             let asking = || links.iter().copied().filter(|socket| socket.asks());
             values.put("target.waiting_out", count(asking()));
+            let unclear = links.iter().copied().filter(|socket| socket.unclear());
+            values.put("target.unclear_out", count(unclear));
             let longest = asking().filter_map(|socket| socket.quiet).map(|quiet| quiet.sent).max();
             let longest = longest.unwrap_or_default().as_secs_f64() * 1_000.0;
             values.put("target.waiting_out_max_ms", longest);

@@ -252,11 +252,21 @@ pub const METRICS: &[MetricFact] = &[
         "accepted connections on which the target owes an answer",
     ),
     fact_of(
+        "target.unclear_in",
+        Unit::Count,
+        "accepted connections that sent and received last in the same tick: any of them may wait",
+    ),
+    fact_of(
         "target.connections_out",
         Unit::Count,
         "connections of the target to servers behind it",
     ),
     fact_of("target.waiting_out", Unit::Count, "those of them on which it waits for an answer"),
+    fact_of(
+        "target.unclear_out",
+        Unit::Count,
+        "those of them that sent and received last in the same tick",
+    ),
     fact_of("target.waiting_out_max_ms", Unit::Milliseconds, "the longest of these waits"),
     fact_of("watch_cost", Unit::Share, "share of one core that watching took so far"),
 ];

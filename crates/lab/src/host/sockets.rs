@@ -45,6 +45,12 @@ impl Socket {
         self.quiet.is_some_and(|quiet| quiet.sent < quiet.received)
     }
 
+    /// Whether both fell into the same tick, so that nothing says which came last: a quick answer, or
+    /// the next call right after one.
+    pub(super) fn unclear(&self) -> bool {
+        self.unread == 0 && self.quiet.is_some_and(|quiet| quiet.received == quiet.sent)
+    }
+
     /// Whether it has received something after what it sent last: whoever holds it owes an answer.
     pub(super) fn owes(&self) -> bool {
         self.unread > 0 || self.quiet.is_some_and(|quiet| quiet.received < quiet.sent)

@@ -18,7 +18,7 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
 use super::draw::draw;
@@ -68,7 +68,6 @@ impl Screen {
         });
         let taken = Taken::take()?;
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
-        terminal.clear()?;
         let seen = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
             let stopped = seen.show(&mut terminal);
@@ -179,7 +178,8 @@ impl Taken {
         enable_raw_mode()?;
         TAKEN.store(true, Ordering::Release);
         let taken = Taken;
-        execute!(io::stderr(), EnterAlternateScreen)?;
+        // Not by ratatui, which would ask the terminal where its cursor is: not all of them answer.
+        execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(taken)
     }
 }

@@ -119,6 +119,21 @@ mod tests {
         });
         let bytes = super::json("result.json", &all).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), all);
-        expect![[""]].assert_eq(std::str::from_utf8(&bytes).unwrap());
+        expect![[r#"
+            {
+              "a": [],
+              "b": {},
+              "c": 1.5,
+              "d": [
+                {"x": [1, 2, {}], "y": null},
+                {"x": []}
+              ],
+              "e": {
+                "f": "\"\n",
+                "g": [[1], [2]]
+              }
+            }
+        "#]]
+        .assert_eq(std::str::from_utf8(&bytes).unwrap());
     }
 }

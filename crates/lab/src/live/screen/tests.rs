@@ -55,8 +55,9 @@ fn assert_given_back(shown: &str) -> &str {
     assert_eq!(shown.matches(LEFT).count(), 1, "{shown:?}");
     let after = shown.split(LEFT).nth(1).unwrap();
     assert!(after.contains("\x1b[?25h"), "the cursor is hidden: {after:?}");
-    for setting in [" icanon", " echo", " isig"] {
-        assert!(after.contains(setting), "{setting} is off: {after}");
+    let settings: Vec<_> = after.split_whitespace().collect();
+    for setting in ["icanon", "echo", "isig"] {
+        assert!(settings.contains(&setting), "{setting} is off: {after}");
     }
     after
 }

@@ -116,9 +116,14 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
     if used >= USED_MIN * cores || short {
         return None;
     }
-    let inside = sight.own_around("target.waiting_in")?;
+    let both = |one, other| {
+        let other = sight.own_around(other).unwrap_or(0.0);
+        sight.own_around(one).map(|waiting| waiting + other)
+    };
     let under_way = sight.second_around(|second| second.in_flight as f64)?;
-    let behind = sight.own_around("target.waiting_out").unwrap_or(0.0);
+    // Where a socket does not say whether a call waits on it, the calls under way do.
+    let inside = both("target.waiting_in", "target.unclear_in")?.min(under_way);
+    let behind = both("target.waiting_out", "target.unclear_out").unwrap_or(0.0);
     // Calls that are not inside the target wait on the way; calls that wait behind it are not its own.
     if inside < 1.0 || inside < 0.5 * under_way || behind >= 0.3 * inside || fails(sight) {
         return None;

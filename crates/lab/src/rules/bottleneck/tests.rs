@@ -502,6 +502,16 @@ fn a_rate_limit_that_answers_with_an_error() {
 }
 
 #[test]
+fn sockets_that_do_not_say_what_waits_leave_it_to_the_calls_under_way() {
+    let mut scene = Scene::local();
+    scene.set("target.waiting_in", |_| 1.0).set("target.unclear_in", |_| 49.0);
+    names(&scene.find(), Cause::Software, Confidence::High);
+    // As many may wait behind it.
+    scene.set("target.unclear_out", |_| 30.0);
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
+}
+
+#[test]
 fn quick_failures_are_not_called_a_lock() {
     let mut scene = Scene::local();
     scene.calls(&[(Class::Ok, 60), (Class::Http5xx, 40)]);
