@@ -14,8 +14,10 @@ pub(crate) use programs::find;
 
 /// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    here.parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+    // Cargo says it at run time too, which is right also for a build that another checkout shares.
+    let here =
+        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
 /// A cargo command in the workspace, with the cargo that runs us.
