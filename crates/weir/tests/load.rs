@@ -138,7 +138,7 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     // Figures are told after five seconds: then the fault begins.
     load.until("planned");
     let fault = r#"{"faults":[{"fault":{"kind":"hang"},"method":"eth_gasPrice"}]}"#;
-    post(node.admin.as_ref().unwrap(), "/faults", fault);
+    node.set(fault);
     let mut out = String::new();
     load.0.stdout.as_mut().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(load.0.wait().unwrap().code(), Some(3), "{out}");
@@ -326,17 +326,4 @@ fn serving(answer: &'static [u8]) -> String {
         }
     });
     format!("http://{address}")
-}
-
-fn post(address: &str, path: &str, body: &str) {
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
 }

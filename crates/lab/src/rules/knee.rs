@@ -1,6 +1,6 @@
-//! When the calls of a method began to fail altogether, and at which rate that was.
+//! When most calls of a method began to fail, and at which rate that was.
 //!
-//! A method with a small share of all calls can fail wholly and leave the error rate of all calls
+//! A method with a small share of all calls can fail wholly, or mostly, and leave the error rate of all calls
 //! below any usual limit. So each method is looked at on its own, second by second, by when calls
 //! were due and not by when their failure was seen: a timeout is seen a timeout later.
 
@@ -10,13 +10,14 @@ use crate::result::Second;
 #[cfg(test)]
 mod tests;
 
-/// An answered call weighs against this many failed ones: time in which more than nine in ten calls
-/// fail adds up, time in which fewer fail does not.
-const ANSWERED_WEIGHS: i64 = 9;
+/// In time in front of that in which most calls fail, a failed call weighs against this many answered
+/// ones: the trouble began when more than one in ten failed. What hangs above a rate does so a little
+/// at first, and mostly only when the rate is twice as high.
+const FAILED_WEIGHS: i64 = 9;
 /// Failed calls that it takes; fewer could be chance.
 const FAILED_MIN: u64 = 10;
 
-/// Time in which nearly all calls of a method failed.
+/// Time in which most calls of a method failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Knee {
     /// When the first of these calls was due, since the start of the run.
@@ -47,9 +48,10 @@ impl Bin {
         self.failed.iter().sum()
     }
 
-    fn score(&self) -> i64 {
+    /// Positive if more than one of `weighs + 1` calls failed.
+    fn score(&self, weighs: i64) -> i64 {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
-        count(self.failed()) - ANSWERED_WEIGHS * count(self.answered)
+        weighs * count(self.failed()) - count(self.answered)
     }
 }
 
@@ -57,15 +59,17 @@ impl Bin {
 /// seconds after which a call without an answer failed.
 ///
 /// The segment is the one of the largest sum (Kadane's algorithm; Bentley, Programming Pearls,
-/// column 8), each failed call counted 1 and each answered one -9.
+/// column 8), each failed call counted 1 and each answered one -1; it begins as early before as more
+/// than one in ten calls failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<Knee> {
     let bins = bins(series, method, timeout);
     let (first, last) = steepest(&bins)?;
-    let inside = &bins[first..=last];
-    let failed: u64 = inside.iter().map(Bin::failed).sum();
-    if failed < FAILED_MIN {
+    if bins[first..=last].iter().map(Bin::failed).sum::<u64>() < FAILED_MIN {
         return None;
     }
+    let first = onset(&bins, first);
+    let inside = &bins[first..=last];
+    let failed: u64 = inside.iter().map(Bin::failed).sum();
     let sum = |bins: &[Bin]| bins.iter().map(|bin| bin.answered).sum::<u64>();
     let answered_after = sum(&bins[last + 1..]);
     let by_class = |class: Class| inside.iter().map(|bin| bin.failed[class as usize]).sum::<u64>();
@@ -114,7 +118,7 @@ fn steepest(bins: &[Bin]) -> Option<(usize, usize)> {
         if sum <= 0 {
             (from, sum) = (index, 0);
         }
-        sum += bin.score();
+        sum += bin.score(1);
         if sum > best_sum {
             (best, best_sum) = (Some((from, index)), sum);
         }
@@ -123,4 +127,16 @@ fn steepest(bins: &[Bin]) -> Option<(usize, usize)> {
     // Seconds without a call at its front say nothing of when it began.
     let first = (first..=last).find(|&index| bins[index].failed() > 0)?;
     Some((first, last))
+}
+
+/// The bin from which on more than one in ten calls failed until `first`, which it is if none did.
+fn onset(bins: &[Bin], first: usize) -> usize {
+    let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
+    for (index, bin) in bins[..first].iter().enumerate().rev() {
+        sum += bin.score(FAILED_WEIGHS);
+        if sum > best_sum {
+            (best, best_sum) = (index, sum);
+        }
+    }
+    best
 }

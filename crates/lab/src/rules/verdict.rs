@@ -2,12 +2,13 @@
 //!
 //! In this order, the first that applies:
 //! 1. nothing was measured: invalid;
-//! 2. broken by what the server itself said (error answers, wrong answers), or a method that failed
-//!    altogether while most calls of others were answered: fail, whatever state the generator was in,
+//! 2. broken by what the server itself said (error answers, wrong answers), or a method that mostly
+//!    failed from some time on while most calls of others were answered: fail, whatever state the
+//!    generator was in,
 //!    because no weakness of ours does that;
 //! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
 //! 4. sends were late: invalid;
-//! 5. an objective broken, a method that failed altogether, a target that did not keep up: fail. Is
+//! 5. an objective broken, a method that mostly failed, a target that did not keep up: fail. Is
 //!    nothing broken but an objective about throughput, and did the plan's own pauses bound the
 //!    throughput: client-limited;
 //! 6. ended by hand: invalid, because the rest might have broken something;
@@ -39,7 +40,7 @@ pub struct Evidence<'a> {
     pub overall: &'a Row,
     /// By method.
     pub methods: &'a [Row],
-    /// Methods of which nearly all calls failed for a time.
+    /// Methods of which most calls failed for a time.
     pub knees: &'a [(String, Knee)],
     /// Answers compared with a reference's.
     pub compared: Option<&'a Compared>,
@@ -184,7 +185,7 @@ impl Failures {
         }
     }
 
-    /// Methods that failed altogether, whether or not an objective covers them.
+    /// Methods that mostly failed from some time on, whether or not an objective covers them.
     fn methods(&mut self, evidence: Evidence<'_>) {
         let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
         for (method, knee) in evidence.knees {

@@ -4,7 +4,8 @@
 //! abort or a leak of it is seen from outside, and so that its memory is its own.
 #![allow(dead_code)] // Each test binary that includes this file uses a part of it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -90,6 +91,21 @@ impl Running {
             }
         }
         panic!("weir {arguments:?} ended before it listened: {}", running.said());
+    }
+
+    /// Changes the settings of a simulated node that has an admin address.
+    pub(crate) fn set(&self, settings: &str) {
+        let address = self.admin.as_ref().expect("it has an admin address");
+        let mut stream = TcpStream::connect(address).expect("it answers there");
+        let length = settings.len();
+        let request = format!(
+            "POST /faults HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n{settings}"
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
     }
 
     /// The URL to call it at.

@@ -38,6 +38,19 @@ fn a_few_failures_before_do_not_move_the_knee() {
 }
 
 #[test]
+fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
+    // A call a second for each 10 iterations; what exceeds 20/s, which is from second 21 on, hangs.
+    let seconds = series(|at| match at {
+        1..=20 => vec![(Class::Ok, at)],
+        _ => vec![(Class::Ok, 20), (Class::Timeout, at - 20)],
+    });
+    let knee = find(&seconds, METHOD, 0.0).unwrap();
+    assert!((20.0..=23.0).contains(&knee.from), "{knee:?}");
+    assert!((200.0..=240.0).contains(&knee.rate), "{knee:?}");
+    assert_eq!(knee.until, None);
+}
+
+#[test]
 fn an_outage_that_ends_says_when() {
     let seconds = series(|at| match at {
         11..=15 => vec![(Class::Reset, 40)],
