@@ -14,7 +14,7 @@ use anyhow::Result;
 use clap::Args;
 use gateway::config::read_duration;
 use simnode::admin::Admin;
-use simnode::node::settings::{Capacity, Latency, Settings};
+use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingFault};
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
 use simnode::serve::Listening;
@@ -25,6 +25,9 @@ use crate::stop::StopSignals;
 
 /// Calls that may wait for one of the slots of --capacity; further ones are refused.
 const QUEUE_MAX: u32 = 10_000;
+
+/// The code of "limit exceeded" in EIP-1474.
+const LIMIT_EXCEEDED: i64 = -32_005;
 
 /// Run a simulated node
 ///
@@ -37,6 +40,7 @@ const QUEUE_MAX: u32 = 10_000;
 Examples:
   weir node
   weir node --block-time 200ms --txs 100..200 --latency 2ms..20ms --capacity 8:1ms
+  weir node --rate eth_getLogs=50:hang --rate eth_call=200:429
   weir node --reorg 1010:3 --reorg 1050:5 --lag 1 --listen 127.0.0.1:8546
   weir node --admin 127.0.0.1:8547
   weir node --replay testdata/mainnet --head 25000000
@@ -99,6 +103,11 @@ pub(crate) struct Node {
     /// Calls worked on at once, and how long each takes; further calls wait
     #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
     capacity: Option<Capacity>,
+
+    /// Calls per second of a method, or of each with `*`; what comes above waits, hangs, or is refused
+    /// with a JSON-RPC error or status 429; may stand several times
+    #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang]", value_parser = rate)]
+    rate: Vec<(String, Rate)>,
 
     /// File of recorded requests and responses, or folder of such files; may stand several times
     #[arg(long, value_name = "PATH")]
@@ -195,6 +204,7 @@ impl Node {
             lag_blocks: self.lag,
             latency: self.latency.unwrap_or_default(),
             capacity: self.capacity,
+            rates: self.rate.iter().cloned().collect(),
             ..Settings::default()
         }
     }
@@ -270,4 +280,19 @@ fn capacity(text: &str) -> Result<Capacity, String> {
         text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
     let slots = slots.parse().map_err(|_| format!("{slots:?} is not a number of slots"))?;
     Ok(Capacity { slots, service: read_duration(service)?, queue_max: QUEUE_MAX })
+}
+
+fn rate(text: &str) -> Result<(String, Rate), String> {
+    let (method, rest) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
+    let (number, over) = rest.split_once(':').unwrap_or((rest, "queue"));
+    let per_second: f64 =
+        number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
+    let over = match over {
+        "queue" => Over::Queue,
+        "error" => Over::Error { code: LIMIT_EXCEEDED },
+        "429" => Over::TooManyRequests { retry_after_s: 1 },
+        "hang" => Over::Hang,
+        other => return Err(format!("{other:?} is none of queue, error, 429 and hang")),
+    };
+    Ok((method.to_owned(), Rate { per_second, burst: 1.0, over }))
 }

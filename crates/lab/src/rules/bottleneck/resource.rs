@@ -133,6 +133,9 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
         .iter()
         .filter_map(|name| sight.own_around(&format!("process.{name}.thread_max")));
     let busiest = busiest.reduce(f64::max)?;
+    if busiest >= BUSY_MIN {
+        return None;
+    }
     let mut evidence = vec![
         format!("{inside:.1} calls were inside the target around the break"),
         format!(
@@ -345,7 +348,10 @@ fn thread(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
     let ran = sight.own.get(&format!("process.{name}.thread_max"));
     let waited = sight.own.get(&format!("process.{name}.thread_max_delay"));
     let wanted = ran.with(&waited, |ran, waited| ran + waited);
-    let rise = rise(&wanted, &sight.load, 0.3, sight.end)?;
+    // On the way to a whole core it is no limit yet.
+    let smooth = wanted.smooth();
+    let high = wanted.with(&smooth, |wanted, near| if near >= BUSY_MIN { wanted } else { 0.0 });
+    let rise = rise(&high, &sight.load, 0.3, sight.end)?;
     let to = sight.end.max(rise.at + AFTER);
     let (ran, waited) = (ran.mean(rise.at, to)?, waited.mean(rise.at, to)?);
     let around =

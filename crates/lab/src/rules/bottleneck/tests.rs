@@ -265,6 +265,16 @@ fn a_quota_explains_a_lack_of_cpu_that_was_seen_before_it() {
 }
 
 #[test]
+fn a_thread_that_comes_to_its_limit_with_the_load() {
+    let mut scene = Scene::local();
+    let wanted = |at: f64| (0.2 * at).clamp(0.0, 1.0);
+    scene.set("process.geth.cpu", wanted).set("process.geth.thread_max", wanted);
+    let finding = scene.find();
+    names(&finding, Cause::Thread, Confidence::High);
+    assert!(finding.at.is_some_and(|at| (4.0..=5.0).contains(&at)), "{finding:#?}");
+}
+
+#[test]
 fn a_quota_that_is_not_reached_is_none() {
     let mut scene = Scene::local();
     scene.set("cgroup.geth.cpu_limit", |_| 2.0).set("cgroup.geth.throttled_periods", |_| 0.0);

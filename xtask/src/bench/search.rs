@@ -1,0 +1,128 @@
+//! Whether the lab finds what is known: the capacity of a node that has an exact one, and no
+//! difference between a thing and itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::Bench;
+use super::row::{Row, Subject};
+use super::server::{LOAD_CORE, Server, pinned};
+
+/// A call that every simulated node answers at once.
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+/// How far a found capacity may be from the known one.
+const CAPACITY_SHARE: f64 = 0.03;
+
+/// A node whose capacity is known.
+struct Known {
+    /// Arguments of `weir node`.
+    node: [&'static str; 2],
+    /// Iterations per second, each a call of one of two methods in turn.
+    rate: f64,
+    /// The method that must be named as the one that binds; none where both break alike.
+    binds: Option<&'static str>,
+}
+
+const KNOWN: [Known; 5] = [
+    Known { node: ["--capacity", "1:5ms"], rate: 200.0, binds: None },
+    Known { node: ["--capacity", "4:10ms"], rate: 400.0, binds: None },
+    Known { node: ["--capacity", "8:4ms"], rate: 2_000.0, binds: None },
+    Known { node: ["--rate", "eth_getLogs=150:queue"], rate: 300.0, binds: Some("eth_getLogs") },
+    Known { node: ["--rate", "eth_getLogs=60:hang"], rate: 120.0, binds: Some("eth_getLogs") },
+];
+
+/// `weir capacity` against nodes of known capacity.
+///
+/// # Errors
+/// If a node or the search does not run.
+pub(crate) fn capacity(bench: &Bench) -> Result<Vec<Row>> {
+    KNOWN.iter().map(|known| search(bench, known)).collect()
+}
+
+fn search(bench: &Bench, known: &Known) -> Result<Row> {
+    let folder = scratch(bench, "capacity")?;
+    let node = Server::start_simulated_with(&bench.weir, &known.node, PROBE)?;
+    let plan = folder.join("plan.toml");
+    let text = include_str!("capacity.toml").replace("@TARGET@", &node.address.to_string());
+    fs::write(&plan, text)?;
+    let mut command = pinned(LOAD_CORE);
+    command.arg(&bench.weir).args(["capacity", "--json", "--yes", "--quiet"]).arg(&plan);
+    let output = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("no capacity of {:?}: {said}", known.node))?;
+    fs::write(folder.join(format!("{}.json", known.rate)), &output.stdout)?;
+    let figure = |name: &str| json["answer"][name].as_f64();
+    let (pass, fail) = (figure("highest_pass"), figure("lowest_fail"));
+    let named = json["binding"]["method"].as_str();
+    let what = known.node.join(" ");
+    bench.say(&format!(
+        "capacity: {what} holds {pass:?}, fails at {fail:?}, bound by {named:?}, {} s: {}",
+        json["duration"].as_f64().unwrap_or_default().round(),
+        json["answer"]["sentence"].as_str().unwrap_or_default(),
+    ));
+    let mut doubts = Vec::new();
+    let found = pass.unwrap_or(f64::NAN);
+    if !((found / known.rate - 1.0).abs() <= CAPACITY_SHARE) {
+        doubts.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
+    }
+    if known.binds.is_some() && named != known.binds {
+        doubts.push(format!("{named:?} was named, {:?} binds", known.binds));
+    }
+    let case = format!("capacity, {what}");
+    let subject =
+        Subject { case: &case, unit: "iterations/s", peer: "what is known", bar: None };
+    Ok(Row::of(&subject, &[found], &[known.rate], doubts))
+}
+
+/// Comparisons of a node with itself.
+const COMPARISONS: usize = 40;
+/// Runs on each side of a comparison.
+const RUNS: usize = 3;
+/// The share of comparisons that may be called different.
+const DIFFERENT_SHARE: f64 = 0.05;
+
+/// `weir compare` of runs against one node: whatever it calls a difference is none.
+///
+/// # Errors
+/// If the node, a run or a comparison does not run.
+pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
+    let folder = scratch(bench, "same")?;
+    let node =
+        Server::start_simulated_with(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
+    let url = format!("http://{}", node.address);
+    let mut different = 0;
+    for comparison in 1..=COMPARISONS {
+        let arms = [folder.join("a"), folder.join("b")];
+        // In turn, as paired runs are.
+        for run in 1..=RUNS {
+            for arm in &arms {
+                let mut command = pinned(LOAD_CORE);
+                command.arg(&bench.weir).args(["load", &url, "--quiet", "-r", "400", "-d", "1s"]);
+                let out = arm.join(run.to_string());
+                let output = command.arg("--out").arg(&out).stdin(Stdio::null()).output()?;
+                ensure!(
+                    out.join("result.json").exists(),
+                    "no result: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+            }
+        }
+        let called = compare(&bench.weir, &arms)?;
+        different += usize::from(!called.is_empty());
+        bench.say(&format!("same {comparison}/{COMPARISONS}: {called:?} called different"));
+        fs::remove_dir_all(&folder)?;
+    }
+    let subject = Subject {
+        case: &format!("A/A, {COMPARISONS} comparisons"),
+        unit: "called different",
+        peer: "what chance allows",
+        bar: Some(1.0),
+    };
+    let allowed = COMPARISONS as f64 * DIFFERENT_SHARE;
+    Ok(vec![Row::of(&subject, &[different as f64], &[allowed], Vec::new())])
+}
