@@ -4,7 +4,8 @@
 //! The gateway under measure runs alone on core 0, wrk and the constant node on core 1; what counts
 //! is CPU time of the server's processes per answered request. A generator under measure runs alone
 //! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs` and
-//! `bench/memory.rs` measure servers, `bench/lab.rs` generators, `bench/server.rs` and
+//! `bench/memory.rs` measure servers, `bench/lab.rs` generators, `bench/search.rs` what
+//! the lab concludes, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
@@ -18,6 +19,7 @@ mod load;
 mod machine;
 mod memory;
 mod row;
+mod search;
 mod server;
 
 use std::net::SocketAddr;
@@ -46,9 +48,9 @@ pub(crate) enum What {
         #[command(flatten)]
         effort: Effort,
     },
-    /// `weir load` against its peers, the clock and a known stall; writes target/bench/load.json.
+    /// The lab against its peers, the clock, a known stall and known capacities; writes target/bench/load.json.
     Load {
-        /// One case only: cost, punctual, truth or memory.
+        /// One case only: cost, punctual, truth, same, capacity or memory.
         #[arg(long)]
         case: Option<String>,
         /// Minutes of the memory case.
@@ -152,6 +154,8 @@ const LOAD_CASES: &[Case] = &[
     Case { name: "cost", measure: lab::cost },
     Case { name: "punctual", measure: lab::punctual },
     Case { name: "truth", measure: lab::truth },
+    Case { name: "same", measure: search::same },
+    Case { name: "capacity", measure: search::capacity },
     Case { name: "memory", measure: lab::memory },
 ];
 

@@ -196,7 +196,7 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
 
 /// One run over a stall, and how long the stall really was.
 fn stalled(bench: &Bench, generator: &Generator) -> Result<(Said, Duration)> {
-    let server = Server::start_simulated(&bench.weir, NUMBER_CALL)?;
+    let server = Server::start_simulated(&bench.weir, &[], NUMBER_CALL)?;
     // wrk has no clock: a worker's next request waits for its last, as wrk is always used.
     let paced = !matches!(generator, Generator::Wrk);
     let order = Order {

@@ -2,8 +2,8 @@
 //! difference between a thing and itself.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub(crate) fn capacity(bench: &Bench) -> Result<Vec<Row>> {
 
 fn search(bench: &Bench, known: &Known) -> Result<Row> {
     let folder = scratch(bench, "capacity")?;
-    let node = Server::start_simulated_with(&bench.weir, &known.node, PROBE)?;
+    let node = Server::start_simulated(&bench.weir, &known.node, PROBE)?;
     let plan = folder.join("plan.toml");
     let text = include_str!("capacity.toml").replace("@TARGET@", &node.address.to_string());
     fs::write(&plan, text)?;
@@ -67,22 +67,25 @@ fn search(bench: &Bench, known: &Known) -> Result<Row> {
     ));
     let mut doubts = Vec::new();
     let found = pass.unwrap_or(f64::NAN);
-    if !((found / known.rate - 1.0).abs() <= CAPACITY_SHARE) {
+    let off = (found / known.rate - 1.0).abs();
+    // Not a number is off as well.
+    if off.is_nan() || off > CAPACITY_SHARE {
         doubts.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
     }
     if known.binds.is_some() && named != known.binds {
         doubts.push(format!("{named:?} was named, {:?} binds", known.binds));
     }
     let case = format!("capacity, {what}");
-    let subject =
-        Subject { case: &case, unit: "iterations/s", peer: "what is known", bar: None };
+    let subject = Subject { case: &case, unit: "iterations/s", peer: "what is known", bar: None };
     Ok(Row::of(&subject, &[found], &[known.rate], doubts))
 }
 
 /// Comparisons of a node with itself.
 const COMPARISONS: usize = 40;
-/// Runs on each side of a comparison.
-const RUNS: usize = 3;
+/// Runs on each side of a comparison, taken in turn.
+const RUNS: usize = 6;
+/// From one comparison to the next: they share runs, as a long series of them would take hours.
+const STEP: usize = 2;
 /// The share of comparisons that may be called different.
 const DIFFERENT_SHARE: f64 = 0.05;
 
@@ -92,31 +95,31 @@ const DIFFERENT_SHARE: f64 = 0.05;
 /// If the node, a run or a comparison does not run.
 pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "same")?;
-    let node =
-        Server::start_simulated_with(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
+    let node = Server::start_simulated(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
     let url = format!("http://{}", node.address);
-    let mut different = 0;
-    for comparison in 1..=COMPARISONS {
-        let arms = [folder.join("a"), folder.join("b")];
-        // In turn, as paired runs are.
-        for run in 1..=RUNS {
-            for arm in &arms {
-                let mut command = pinned(LOAD_CORE);
-                command.arg(&bench.weir).args(["load", &url, "--quiet", "-r", "400", "-d", "1s"]);
-                let out = arm.join(run.to_string());
-                let output = command.arg("--out").arg(&out).stdin(Stdio::null()).output()?;
-                ensure!(
-                    out.join("result.json").exists(),
-                    "no result: {}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-            }
-        }
-        let called = compare(&bench.weir, &arms)?;
-        different += usize::from(!called.is_empty());
-        bench.say(&format!("same {comparison}/{COMPARISONS}: {called:?} called different"));
-        fs::remove_dir_all(&folder)?;
+    let count = 2 * RUNS + STEP * (COMPARISONS - 1);
+    bench.say(&format!("same: {count} runs of 1 s"));
+    let runs: Vec<PathBuf> = (0..count)
+        .map(|run| {
+            let out = folder.join(run.to_string());
+            let mut command = pinned(LOAD_CORE);
+            command.arg(&bench.weir).args(["load", &url, "--quiet", "-r", "400", "-d", "1s"]);
+            let output = command.arg("--out").arg(&out).stdin(Stdio::null()).output()?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            ensure!(out.join("result.json").exists(), "no result: {said}");
+            Ok(out)
+        })
+        .collect::<Result<_>>()?;
+    let (mut different, mut told) = (0, 0);
+    for first in (0..COMPARISONS).map(|comparison| comparison * STEP) {
+        let pool = &runs[first..first + 2 * RUNS];
+        let called = compare(bench, pool)?;
+        told += called.0;
+        different += usize::from(called.1 > 0);
     }
+    bench.say(&format!(
+        "same: {different} of {COMPARISONS} comparisons call something different, of {told} metrics"
+    ));
     let subject = Subject {
         case: &format!("A/A, {COMPARISONS} comparisons"),
         unit: "called different",
@@ -125,4 +128,32 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     };
     let allowed = COMPARISONS as f64 * DIFFERENT_SHARE;
     Ok(vec![Row::of(&subject, &[different as f64], &[allowed], Vec::new())])
+}
+
+/// Metrics compared between the runs at even and at odd places, A B B A, and those called different.
+fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
+    let arm = |name: &str, wanted: bool| {
+        let chosen = runs.iter().enumerate().filter(|(at, _)| matches!(at % 4, 0 | 3) == wanted);
+        let chosen: Vec<String> = chosen.map(|(_, run)| run.display().to_string()).collect();
+        format!("{name}={}", chosen.join(","))
+    };
+    let mut command = Command::new(&bench.weir);
+    command.args(["compare", "--json", "--anyway", "--arm", &arm("a", true)]);
+    let output = command.args(["--arm", &arm("b", false)]).stdin(Stdio::null()).output()?;
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let differences = json["differences"].as_array().context("no differences")?;
+    ensure!(!differences.is_empty(), "nothing was compared");
+    let called = |one: &&Value| matches!(one["verdict"].as_str(), Some("better" | "worse"));
+    Ok((differences.len(), differences.iter().filter(called).count()))
+}
+
+/// An empty folder of this name.
+fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
+    let folder = bench.folder.join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }

@@ -198,10 +198,10 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub(crate) fn start_simulated(weir: &Path, probe: &str) -> Result<Self> {
+    pub(crate) fn start_simulated(weir: &Path, more: &[&str], probe: &str) -> Result<Self> {
         let address = free_ports(1)?[0];
         let mut command = pinned(SERVER_CORE);
-        command.arg(weir).args(["node", "--listen", &address.to_string()]);
+        command.arg(weir).args(["node", "--listen", &address.to_string()]).args(more);
         let folder = scratch("simnode")?;
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
