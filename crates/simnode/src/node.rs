@@ -8,14 +8,15 @@ mod dice;
 mod load;
 pub mod settings;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep, sleep_until};
 use wire::call::{Body, Call, Id, Limits, Refusal};
 
 use self::dice::Dice;
@@ -90,6 +91,46 @@ struct Temper {
 struct Workers {
     slots: Semaphore,
     waiting: AtomicU32,
+    /// When the free slots were due to become free, the first of them first. Timers fire late by up
+    /// to a millisecond or more; who waited begins when the slot was due, so that what is late once
+    /// is not taken from the capacity.
+    free: Mutex<VecDeque<Instant>>,
+}
+
+impl Workers {
+    fn new(slots: u32) -> Self {
+        Self {
+            slots: Semaphore::new(slots as usize),
+            waiting: AtomicU32::new(0),
+            free: Mutex::default(),
+        }
+    }
+
+    /// Begins to work on a call that arrived then.
+    fn begin<'a>(
+        &'a self,
+        permit: SemaphorePermit<'a>,
+        arrived: Instant,
+        service: Duration,
+    ) -> Slot<'a> {
+        let due = self.free.lock().pop_front().unwrap_or(arrived);
+        Slot { workers: self, end: due.max(arrived) + service, _permit: permit }
+    }
+}
+
+/// A slot at work, free when dropped.
+struct Slot<'a> {
+    workers: &'a Workers,
+    /// When the work is done.
+    end: Instant,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        // Earlier if whoever asked has left. The permit goes after this.
+        self.workers.free.lock().push_back(self.end.min(Instant::now()));
+    }
 }
 
 /// How much a node has done.
@@ -179,10 +220,7 @@ impl Node {
         let mut settings = Settings::clone(&current);
         change(&mut settings);
         settings.check()?;
-        let workers = settings.capacity.map(|capacity| {
-            let slots = Semaphore::new(capacity.slots as usize);
-            Arc::new(Workers { slots, waiting: AtomicU32::new(0) })
-        });
+        let workers = settings.capacity.map(|capacity| Arc::new(Workers::new(capacity.slots)));
         *self.workers.write() = workers;
         let mut temper = self.temper.lock();
         temper.buckets.clear();
@@ -414,7 +452,7 @@ impl Node {
             let bucket = temper.buckets.entry(name.clone()).or_insert(full);
             match rate.over {
                 Over::Queue => (true, bucket.reserve(rate, now)),
-                _ => (bucket.take(rate, now), std::time::Duration::ZERO),
+                _ => (bucket.take(rate, now), Duration::ZERO),
             }
         };
         if !wait.is_zero() {
@@ -432,18 +470,19 @@ impl Node {
     async fn work(&self, settings: &Settings) -> Result<(), Refused> {
         let Some(capacity) = settings.capacity else { return Ok(()) };
         let Some(workers) = self.workers.read().clone() else { return Ok(()) };
-        let slot = match workers.slots.try_acquire() {
-            Ok(slot) => slot,
+        let arrived = Instant::now();
+        let permit = match workers.slots.try_acquire() {
+            Ok(permit) => permit,
             Err(_) => {
                 let place = Waiting::enter(&workers.waiting, capacity.queue_max)
                     .ok_or_else(|| Refused::Error(overloaded()))?;
-                let slot = workers.slots.acquire().await;
+                let permit = workers.slots.acquire().await;
                 drop(place);
-                slot.expect("the semaphore is never closed")
+                permit.expect("the semaphore is never closed")
             }
         };
-        sleep(capacity.service).await;
-        drop(slot);
+        let slot = workers.begin(permit, arrived, capacity.service);
+        sleep_until(slot.end).await;
         Ok(())
     }
 }

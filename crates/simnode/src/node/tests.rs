@@ -262,6 +262,25 @@ async fn impossible_settings_are_refused_and_nothing_changes() {
     assert_eq!(refused, Err(SettingsFault::Slots));
 }
 
+/// In virtual time timers fire a millisecond late at most, as they do in real time.
+#[tokio::test(start_paused = true)]
+async fn late_timers_take_nothing_from_the_capacity() {
+    let node = node();
+    let service = Duration::from_micros(2_300);
+    node.set(|settings| settings.capacity = Some(Capacity { slots: 1, service, queue_max: 1_000 }))
+        .unwrap();
+    let start = Instant::now();
+    let calls = (0..1_000).map(|_| {
+        let node = Arc::clone(&node);
+        tokio::spawn(async move { ask(&node, "eth_chainId").await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+    let took = (Instant::now() - start).as_secs_f64();
+    assert!((2.299..2.303).contains(&took), "{took}");
+}
+
 #[test]
 fn settings_round_trip_as_json() {
     let mut settings = Settings { delay: Duration::from_micros(1_500), ..Settings::default() };
