@@ -127,14 +127,16 @@ fn run(bench: &Bench, order: &Order<'_>) -> Result<Said> {
 
 /// A constant rate for these many seconds, of which the server stands still for one.
 const STALL_SECONDS: u64 = 20;
-const STALL_RATE: u32 = 1_000;
+/// Few enough that the server is through with those who waited in a moment: that time is no part of the
+/// truth below.
+const STALL_RATE: u32 = 100;
 /// When the server stops, after load has begun.
 const STALL_AFTER: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(1);
 /// Requests above this are counted.
 const SLOW: Duration = Duration::from_millis(100);
 /// Workers enough for every request that waits during the stall.
-const STALL_WORKERS: usize = 1_500;
+const STALL_WORKERS: usize = 300;
 /// How far a figure may be from the truth.
 const TRUTH_SHARE: f64 = 0.02;
 

@@ -6,8 +6,9 @@ use super::*;
 #[test]
 fn the_truth_of_a_stall_is_what_counting_gives() {
     let truth = truth_of(Duration::from_secs(1));
-    // One request each millisecond for 20 s; those due within the stall wait for its end.
-    let mut waits: Vec<f64> = (0..20_000).map(|due| (1_000.0 - f64::from(due)).max(0.0)).collect();
+    // One request each 10 ms for 20 s; those due within the stall wait for its end.
+    let mut waits: Vec<f64> =
+        (0..2_000).map(|due| (1_000.0 - 10.0 * f64::from(due)).max(0.0)).collect();
     waits.sort_by(f64::total_cmp);
     let counted = [
         waits[waits.len() * 99 / 100],
@@ -15,7 +16,7 @@ fn the_truth_of_a_stall_is_what_counting_gives() {
         waits.iter().filter(|wait| **wait > 100.0).count() as f64,
     ];
     for (truth, counted) in truth.into_iter().zip(counted) {
-        assert!((truth / counted - 1.0).abs() < 0.005, "{truth} is not {counted}");
+        assert!((truth / counted - 1.0).abs() < 0.02, "{truth} is not {counted}");
     }
 }
 
