@@ -180,7 +180,7 @@ pub enum Outcome {
     Fail,
     /// The numbers may not be believed.
     Invalid,
-    /// The generator was the limit: nothing was learnt of the target's.
+    /// The generator was the limit: what the target holds was not learnt.
     ClientLimited,
 }
 

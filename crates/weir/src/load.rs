@@ -36,7 +36,7 @@ pub(crate) const INTERRUPTED: u8 = 6;
 /// Latency counts from when a call was due, so that a target that stalls cannot hide it. The verdict
 /// is one of PASS, FAIL (an objective was broken, or every call of a method failed), INVALID (the
 /// numbers may not be believed) and CLIENT-LIMITED (this host or the plan was the limit, nothing was
-/// learnt of the target's); its reasons are sentences with numbers.
+/// learnt of what the target holds); its reasons are sentences with numbers.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -181,6 +181,12 @@ impl<'a> Sight<'a> {
         (worst, if least.is_finite() { least.min(worst) } else { 0.0 })
     }
 
+    /// Time of the longest call around the break, in milliseconds.
+    fn longest(&self) -> f64 {
+        let methods = self.around().flat_map(|second| &second.methods);
+        methods.map(|method| method.max_ms).fold(0.0, f64::max)
+    }
+
     /// What makes every finding less sure: sends that were late, and what was not seen.
     fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();

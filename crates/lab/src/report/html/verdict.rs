@@ -61,7 +61,7 @@ fn banner(result: &RunResult) -> Markup {
         Outcome::ClientLimited => (
             "client",
             "CLIENT-LIMITED",
-            String::from("the generator was the limit: nothing was learnt of the target's"),
+            String::from("the generator was the limit: what the target holds was not learnt"),
         ),
     };
     html! {

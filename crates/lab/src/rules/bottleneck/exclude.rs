@@ -12,6 +12,8 @@ const BUSY_MIN: f64 = 0.9;
 const STARVED_MIN: f64 = 0.5;
 /// A cause dominates if it makes up this share of time, calls or failures.
 const DOMINATES: f64 = 0.5;
+/// The longest call may take so many times what sends were late by (p99), to be explained by it.
+const LATENESS_TIMES: f64 = 20.0;
 /// Share of calls below which an outcome breaks nothing.
 const NOTABLE: f64 = 0.01;
 /// Share of answers 429 from which a limit is seen to answer.
@@ -36,7 +38,10 @@ pub(super) fn generator(sight: &Sight<'_>) -> Option<Finding> {
     }
     let (worst, least) = sight.latency();
     let late = sight.second_around(|second| second.lateness_p99_ms).unwrap_or(0.0);
-    if lateness(sight).is_some() && late >= DOMINATES * (worst - least) {
+    // Neither a limit nor a fault comes of lateness, nor a call that took very much longer.
+    let (odd, all) = calls(sight, |class| class.failed() || class == Class::Limited);
+    let timely = odd < NOTABLE * all && sight.longest() <= LATENESS_TIMES * late;
+    if lateness(sight).is_some() && timely && late >= DOMINATES * (worst - least) {
         evidence.push(format!(
             "sends were late by {late:.1} ms (p99) while the latency rose by {:.1} ms: the lateness \
              explains it",

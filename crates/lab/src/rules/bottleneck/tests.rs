@@ -614,6 +614,9 @@ fn a_generator_that_is_busy_or_late_or_out_of_ports() {
     scene.series[5].lateness_p99_ms = 1_500.0;
     scene.series[6].lateness_p99_ms = 1_500.0;
     names(&scene.find(), Cause::Generator, Confidence::High);
+    // A limit answered meanwhile, which no lateness does.
+    scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
+    assert_eq!(scene.find().cause, Cause::RateLimit);
     let mut scene = Scene::local();
     scene.wire.traffic.ports_exhausted = 7;
     names(&scene.find(), Cause::Generator, Confidence::High);
