@@ -24,6 +24,10 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo_command() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    if env::var_os("CI").is_some() {
+        // What is built once gains nothing from being built in parts.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 

@@ -35,7 +35,7 @@ const RATE_START: f64 = 50.0;
 /// this host was the limit counts as neither.
 ///
 /// Give a plan with an open model: its mixes and objectives are kept, all scenarios run at once in the
-/// ratio of their largest rates, and [capacity] says how to search. Or give a URL: the chain's usual
+/// ratio of their largest rates, and its `capacity` table says how to search. Or give a URL: the chain's usual
 /// reads are sent. Without objectives some are chosen, and said.
 #[derive(Args)]
 #[command(after_long_help = "\

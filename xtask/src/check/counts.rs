@@ -3,8 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+
+/// Lines that may wait to be printed.
+const LINES_WAITING_MAX: usize = 1_024;
 
 /// Numbers of tests or stages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -50,23 +56,52 @@ impl Counts {
 }
 
 /// Runs a command whose output is piped, prints that output, and sums the results in it. The flag
-/// says whether the command succeeded.
+/// says whether the command succeeded. A command that prints nothing for `silence_max` is ended with
+/// all that it started: whatever hangs is told while the rest of the output is still at hand.
 ///
 /// # Errors
-/// If it cannot be run.
-pub(crate) fn run(command: &mut Command) -> Result<(bool, Counts)> {
-    let line = crate::shell::line(command);
-    let mut child = command.spawn().with_context(|| format!("cannot run {line}"))?;
+/// If it cannot be run, or had to be ended.
+pub(crate) fn run(command: &mut Command, silence_max: Duration) -> Result<(bool, Counts)> {
+    let name = crate::shell::line(command);
+    let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let output = child.stdout.take().context("the output is not piped")?;
+    let (said, lines) = sync_channel(LINES_WAITING_MAX);
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            // Who listened has given up, and the process is being ended.
+            if said.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
     let mut total = Counts::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
-        if let Some(counts) = Counts::parse(&line) {
-            total += counts;
+    loop {
+        match lines.recv_timeout(silence_max) {
+            Ok(line) => {
+                println!("{line}");
+                if let Some(counts) = Counts::parse(&line) {
+                    total += counts;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                end(child.id());
+                bail!("{name} printed nothing for {silence_max:?} and was ended; so far {total:?}");
+            }
         }
     }
     Ok((child.wait()?.success(), total))
+}
+
+/// Ends a process and all that it started. Who its children are is asked first: when it has ended,
+/// they are nobody's.
+fn end(process: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let of = |text: String| text.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+    let children: Vec<u32> = children.map(of).unwrap_or_default();
+    // It may have ended by itself meanwhile.
+    let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+    children.into_iter().for_each(end);
 }
 
 #[cfg(test)]

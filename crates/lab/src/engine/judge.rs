@@ -1,5 +1,5 @@
 //! How a call ended, from the status and the body of its answer: the table of
-//! [`Class`](crate::record::Class) in code.
+//! [`crate::record::Class`] in code.
 
 use wire::answer::{Answer, AnswerFault, Answers, Outcome, read_answer, read_answers};
 use wire::json::DEPTH_CEILING;

@@ -26,7 +26,7 @@ use crate::result::RunResult;
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// See [`super::html`].
+/// See [`super::html()`].
 pub(super) fn page(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> String {
     let line = timeline(result);
     let body = html! {

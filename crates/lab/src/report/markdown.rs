@@ -9,7 +9,7 @@ use super::number::{
 use super::text::{failures, observed, plain};
 use crate::result::{Finding, Outcome, Row, RunResult};
 
-/// See [`super::markdown`].
+/// See [`super::markdown()`].
 pub(super) fn markdown(result: &RunResult) -> String {
     let mut text = String::new();
     push_verdict(&mut text, result);

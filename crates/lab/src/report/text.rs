@@ -15,7 +15,7 @@ const WARNINGS: usize = 3;
 /// Columns of a line of prose before it is cut.
 const WIDTH: usize = 160;
 
-/// See [`super::text`].
+/// See [`super::text()`].
 pub(super) fn text(result: &RunResult, colour: Colour) -> String {
     let mut lines = Vec::new();
     push_verdict(&mut lines, result, colour);

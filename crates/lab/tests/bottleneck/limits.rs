@@ -229,6 +229,26 @@ impl Nginx {
     }
 }
 
+/// Cores that anything uses now, or that the hypervisor withholds, while this test does nothing.
+pub(crate) fn others_now() -> f64 {
+    // Ticks of 10 ms, all cores together: idle and waiting for disks, and everything.
+    let ticks = || {
+        let text = fs::read_to_string("/proc/stat").unwrap();
+        let line = text.lines().next().unwrap();
+        let all: Vec<f64> =
+            line.split_whitespace().skip(1).take(8).map(|ticks| ticks.parse().unwrap()).collect();
+        (all[3] + all[4], all.iter().sum::<f64>())
+    };
+    let (idle, all) = ticks();
+    let begun = Instant::now();
+    while let Some(left) = Duration::from_millis(500).checked_sub(begun.elapsed()) {
+        std::thread::park_timeout(left);
+    }
+    let (idle, all) = (ticks().0 - idle, ticks().1 - all);
+    let cores = std::thread::available_parallelism().unwrap().get() as f64;
+    (1.0 - idle / all.max(1.0)) * cores
+}
+
 /// The finding of a generator on the same core as two programs that compute and have precedence.
 pub(crate) fn starved(target: u16) -> Result<Option<Finding>, String> {
     runs("taskset", "--version")?;

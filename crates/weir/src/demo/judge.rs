@@ -27,7 +27,7 @@ const SHOWN_MAX: usize = 5;
 const SHOWN_LETTERS_MAX: usize = 160;
 /// How old the view behind an answer may be when the call is sent: two of the gateway's default
 /// head polls (500 ms), one for a first and one for a second node to show a block, and half a
-/// second for a busy machine.
+/// second for their answers.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Blocks that an honest node may be behind, as the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
@@ -38,6 +38,7 @@ pub(super) struct Evidence {
     pub(super) params: String,
     /// The answer's body, with a result in it.
     pub(super) body: Vec<u8>,
+    /// When it was sent, less the longest that the machine has held up a client so far.
     pub(super) sent: Instant,
     pub(super) received: Instant,
     /// Whose heads may not fall.

@@ -295,8 +295,9 @@ impl Report {
         }
         if self.wrong_answers > 0 {
             notes.push(format!(
-                "right is what a node at most {LAG_BLOCKS_MAX} blocks behind would have said, at \
-                 most {} s before the call or while it was under way",
+                "right is what a node at most {LAG_BLOCKS_MAX} blocks behind would have said while \
+                 the call was under way or at most {} s before, and as much more as this machine \
+                 was late",
                 STALENESS.as_secs_f64()
             ));
         }

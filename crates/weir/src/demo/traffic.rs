@@ -228,7 +228,10 @@ impl Shared {
         }
         match (body, bench) {
             (Ok(body), Some(bench)) => {
+                // What held up a client that had nothing else to do held up the gateway's polls too.
+                let held_up = Duration::from_micros(measured.late.max());
                 drop(measured);
+                let sent = sent.checked_sub(held_up).unwrap_or(sent);
                 let client = moment.client;
                 bench.bring(Evidence { method, params, body, sent, received, client });
             }

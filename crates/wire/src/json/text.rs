@@ -183,7 +183,7 @@ pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// How many bytes [`write`] appends.
+/// How many bytes [`write()`] appends.
 pub fn written_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut whole, mut at) = (bytes.len() + 2, plain_end(bytes, 0));

@@ -13,6 +13,7 @@ use crate::demo::script;
 
 #[test]
 fn planted_answers_are_caught() {
+    let begun = Instant::now();
     let world = World::new(script::world(1, Duration::from_secs(20))).unwrap();
     let world = Arc::new(world);
     let head = world.options().height_start;
@@ -33,8 +34,8 @@ fn planted_answers_are_caught() {
     let (judge, bench) = Judge::start(Arc::clone(&world)).unwrap();
     for (client, result) in (0..).zip(&bodies) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#).into_bytes();
-        let (now, params) = (Instant::now(), params.to_owned());
-        bench.bring(Evidence { method, params, body, sent: now, received: now, client });
+        let params = params.to_owned();
+        bench.bring(Evidence { method, params, body, sent: begun, received: begun, client });
     }
     drop(bench);
     let judged = judge.finish();

@@ -138,7 +138,7 @@ fn the_table_of_a_bad_run() {
           note: this machine was busy: 1 in 100 calls was sent 7.0 ms late or more, which counts as latency
           note: calls without an answer yet at the end: 2
           note: calls straight to node-1 that failed: 1
-          note: right is what a node at most 2 blocks behind would have said, at most 1.5 s before the call or while it was under way
+          note: right is what a node at most 2 blocks behind would have said while the call was under way or at most 1.5 s before, and as much more as this machine was late
     "#]].assert_eq(&table(&report));
 }
 
