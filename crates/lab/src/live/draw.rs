@@ -1,4 +1,4 @@
-//! The screen as a pure function of a [`State`](super::state::State): the same state gives the same letters. It knows
+//! The screen as a pure function of a `State`: the same state gives the same letters. It knows
 //! neither a terminal nor a clock.
 //!
 //! Colours are the sixteen that a terminal chooses for itself, so that they are readable on light
