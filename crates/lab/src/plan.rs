@@ -431,6 +431,9 @@ pub struct Validity {
     pub lateness_p99_max: Duration,
     /// The same as a share of the measured median latency; either may be broken, not both.
     pub lateness_share_max: f64,
+    /// Largest share of the generator threads' time that they waited for a core: from there on
+    /// somebody else's work shows in the numbers.
+    pub waited_share_max: f64,
 }
 
 /// Whom answers are compared with.

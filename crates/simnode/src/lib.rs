@@ -50,6 +50,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::admin::Admin;
 use crate::node::Node;
 use crate::node::settings::{Settings, SettingsFault};
@@ -64,6 +66,8 @@ pub struct NodeOptions {
     pub name: String,
     /// The chain.
     pub world: WorldOptions,
+    /// When its first head is the head; nodes of one chain have the same.
+    pub origin: Instant,
     /// The node's settings at its start.
     pub settings: Settings,
     /// Where to answer calls; port 0 picks a free one.
@@ -108,7 +112,7 @@ pub enum StartFault {
 /// # Errors
 /// The world or the settings cannot be, or an address cannot be listened on.
 pub async fn serve(options: NodeOptions) -> Result<Running, StartFault> {
-    let world = Arc::new(World::new(options.world)?);
+    let world = Arc::new(World::starting(options.world, options.origin)?);
     let node = Node::new(&options.name, Arc::clone(&world));
     node.set(|settings| *settings = options.settings)?;
     let addr = options.listen;

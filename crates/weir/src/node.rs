@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
@@ -19,6 +19,7 @@ use simnode::replay::{FixedHead, Recording, RecordingFault};
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
 use simnode::serve::Listening;
 use simnode::{NodeOptions, StartFault};
+use tokio::time::Instant;
 
 use crate::FAULTY;
 use crate::stop::StopSignals;
@@ -71,6 +72,11 @@ pub(crate) struct Node {
     /// Height of the head at the start, or for ever with --replay
     #[arg(long, value_name = "N", default_value_t = 1000)]
     head: u64,
+
+    /// Unix time at which --head is the head, so that nodes started at different times stand alike
+    /// [default: now]
+    #[arg(long, value_name = "SECONDS", value_parser = unix_time, conflicts_with = "replay")]
+    since: Option<SystemTime>,
 
     /// Time between blocks
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = read_duration)]
@@ -136,6 +142,7 @@ impl Node {
 
     /// A node on a simulated chain.
     async fn world(&self) -> Result<Started, Fault> {
+        let begun = Instant::now();
         let chain_id = self.chain_id.unwrap_or(WorldOptions::default().chain_id);
         let reorg = |&(at_height, depth): &(u64, u64)| Reorg { at_height, depth };
         let world = WorldOptions {
@@ -152,9 +159,11 @@ impl Node {
                 .map(|(blocks, depth_max)| ReorgEvery { blocks, depth_max }),
             ..WorldOptions::default()
         };
+        let passed = self.since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
         let options = NodeOptions {
             name: "node".to_owned(),
             world,
+            origin: begun.checked_sub(passed).unwrap_or(begun),
             settings: self.settings(),
             listen: self.listen,
             admin: self.admin,
@@ -260,6 +269,15 @@ fn number(text: &str) -> Result<u64, String> {
 fn pair(text: &str) -> Result<(u64, u64), String> {
     let (left, right) = text.split_once(':').ok_or("two numbers with : between them are needed")?;
     Ok((number(left)?, number(right)?))
+}
+
+/// Within what a clock can tell: a time may not overflow it.
+fn unix_time(text: &str) -> Result<SystemTime, String> {
+    let seconds: f64 = text.parse().map_err(|_| "seconds since 1970 are needed".to_owned())?;
+    let since = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));
+    since
+        .filter(|since| *since <= SystemTime::now())
+        .ok_or_else(|| "a time since 1970 and not after now is needed".to_owned())
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {

@@ -10,7 +10,7 @@ mod running;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use running::Running;
@@ -18,14 +18,12 @@ use serde_json::Value;
 
 const CONNECTIONS: u64 = 50;
 const CALLS_PER_SECOND: u64 = 2_000;
-const BLOCK_TIME: Duration = Duration::from_millis(250);
-const HEAD_START: u128 = 1_000;
 /// The bar for leaving a node that is dead or sends nonsense.
 const EJECT_MAX: Duration = Duration::from_secs(1);
 
 /// Three nodes of one chain, with the gateway in front.
 struct Scene {
-    began: Instant,
+    began: SystemTime,
     nodes: Vec<Option<Running>>,
     addresses: Vec<String>,
     gateway: Running,
@@ -40,7 +38,7 @@ struct Seen {
 
 impl Scene {
     fn new() -> Scene {
-        let began = Instant::now();
+        let began = SystemTime::now();
         let nodes: Vec<Running> = (0..3).map(|_| node(began, "127.0.0.1:0")).collect();
         let urls: Vec<String> = nodes.iter().map(Running::url).collect();
         let gateway = Running::observed_gateway(&urls);
@@ -95,9 +93,9 @@ impl Scene {
 }
 
 /// A node that stands where the others do, whenever it starts.
-fn node(began: Instant, listen: &str) -> Running {
-    let head = HEAD_START + began.elapsed().as_millis() / BLOCK_TIME.as_millis();
-    Running::observed_node(listen, &["--block-time", "250ms", "--head", &head.to_string()])
+fn node(began: SystemTime, listen: &str) -> Running {
+    let since = began.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64();
+    Running::observed_node(listen, &["--block-time", "250ms", "--since", &since.to_string()])
 }
 
 /// Sends calls while `story` runs and gives what clients saw.

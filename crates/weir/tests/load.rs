@@ -21,7 +21,8 @@ use tempfile::TempDir;
 /// A plan for a target, with what a test wants to say of it.
 fn plan(folder: &TempDir, url: &str, rest: &str) -> String {
     let text = format!(
-        "[target]\nurl = \"{url}\"\ntimeout = \"1s\"\n[validity]\nlateness_p99_max = \"10m\"\n{rest}"
+        "[target]\nurl = \"{url}\"\ntimeout = \"1s\"\n[validity]\nlateness_p99_max = \"10m\"\n\
+         waited_share_max = 1\n{rest}"
     );
     let path = folder.path().join("plan.toml");
     std::fs::write(&path, text).unwrap();

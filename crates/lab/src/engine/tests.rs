@@ -78,6 +78,7 @@ fn plan(server: &Server, iterations: u64) -> Plan {
             delivered_share_min: 0.99,
             lateness_p99_max: Duration::from_millis(1),
             lateness_share_max: 0.05,
+            waited_share_max: 0.1,
         },
         reference: None,
         watch: Watch { interval: SECOND, pids: Vec::new(), node_exporter: None },

@@ -161,6 +161,7 @@ fn validity(entry: &Entry) -> Validity {
         delivered_share_min: entry.value("delivered_share_min").number(),
         lateness_p99_max: entry.value("lateness_p99_max").duration(),
         lateness_share_max: entry.value("lateness_share_max").number(),
+        waited_share_max: entry.value("waited_share_max").number(),
     }
 }
 

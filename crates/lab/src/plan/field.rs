@@ -576,6 +576,12 @@ pub(super) static VALIDITY: Section = Section {
             Default::Is("0.05"),
             "The same as a share of the median latency. One of the two may be broken, not both.",
         ),
+        field(
+            "waited_share_max",
+            Kind::Number { min: 0.0, max: 1.0 },
+            Default::Is("0.1"),
+            "Largest share of their time that the generator's threads may wait for a core.",
+        ),
     ],
 };
 

@@ -18,9 +18,6 @@ mod tests;
 /// row: a single busy second is a burst.
 const BUSY_MAX: f64 = 0.9;
 const BUSY_SECONDS: f64 = 3.0;
-/// Share of the threads' time that they may wait for a core before somebody else's work shows in
-/// the numbers.
-const RUN_DELAY_SHARE_MAX: f64 = 0.1;
 /// Share of the rate that pauses alone allow, from which the pauses were what bounded it: the target
 /// then took less than a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
@@ -126,7 +123,7 @@ fn starved(seen: Seen<'_>) -> Option<String> {
     let threads = seen.plan.threads;
     let time = seen.end.saturating_sub(seen.plan.warmup).as_secs_f64() * threads as f64;
     let delay = seen.judged.run_delay.as_secs_f64();
-    (delay > RUN_DELAY_SHARE_MAX * time && delay > 0.0).then(|| {
+    (delay > seen.plan.validity.waited_share_max * time && delay > 0.0).then(|| {
         format!(
             "the generator's {threads} threads waited {delay:.1} s, {:.0} % of their time, for a core: \
              something else used this machine",

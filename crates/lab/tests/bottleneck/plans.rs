@@ -46,6 +46,7 @@ fn validity() -> Validity {
         delivered_share_min: 0.99,
         lateness_p99_max: Duration::from_millis(1),
         lateness_share_max: 0.05,
+        waited_share_max: 0.1,
     }
 }
 

@@ -141,6 +141,7 @@ impl<'a> Skim<'a> {
             if *bytes.get(at)? != b'"' {
                 return None;
             }
+            at = self.past_plain_members(at);
             at = past_space(bytes, self.end_of_string(at + 1)?);
             if *bytes.get(at)? != b':' {
                 return None;
@@ -151,6 +152,25 @@ impl<'a> Skim<'a> {
                 b'}' => return Some(at + 1),
                 _ => return None,
             }
+        }
+    }
+
+    /// Passes members whose values are strings and in which nothing is odd but the quotes, each with
+    /// another one behind it: from the quote that opens a name to the quote that opens a later one.
+    #[inline(always)]
+    fn past_plain_members(&mut self, mut opening: usize) -> usize {
+        let bytes = self.bytes;
+        let three = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<3>());
+        loop {
+            let name_end = self.next_odd(opening + 1);
+            if three(name_end) != Some(b"\":\"") {
+                return opening;
+            }
+            let value_end = self.next_odd(name_end + 3);
+            if three(value_end) != Some(b"\",\"") {
+                return opening;
+            }
+            opening = value_end + 2;
         }
     }
 

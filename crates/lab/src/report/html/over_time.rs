@@ -87,9 +87,8 @@ pub(super) fn load(result: &RunResult, line: &Timeline) -> Markup {
     shapes.push(Shape::Area { points: area, ink: Ink::Series(0), opacity: 0.12 });
     shapes.push(course(|point| point.due, Ink::Plan, 22));
     shapes.push(course(|point| point.begun, Ink::Series(0), 18));
-    shapes.push(course(|point| point.ok, Ink::Series(2), 14));
-    let mut keys =
-        vec![(Ink::Plan, "planned"), (Ink::Series(0), "begun"), (Ink::Series(2), "results")];
+    shapes.push(course(|point| point.ok, Ink::Good, 14));
+    let mut keys = vec![(Ink::Plan, "planned"), (Ink::Series(0), "begun"), (Ink::Good, "results")];
     if line.points.iter().any(|point| point.dropped > 0.0) {
         shapes.push(course(|point| point.dropped, Ink::Limited, 18));
         keys.push((Ink::Limited, "dropped"));

@@ -189,6 +189,7 @@ impl Scene {
                 delivered_share_min: 0.99,
                 lateness_p99_max: Duration::from_millis(1),
                 lateness_share_max: 0.05,
+                waited_share_max: 0.1,
             },
             broken_at,
         })
