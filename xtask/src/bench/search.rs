@@ -21,18 +21,19 @@ const CAPACITY_SHARE: f64 = 0.03;
 struct Known {
     /// Arguments of `weir node`.
     node: [&'static str; 2],
-    /// Iterations per second, each a call of one of two methods in turn.
+    /// Iterations per second, each a call of one method and then one of the other: drawn by lot they
+    /// would come in bursts, which a queue at its limit does not bear.
     rate: f64,
     /// The method that must be named as the one that binds; none where both break alike.
     binds: Option<&'static str>,
 }
 
 const KNOWN: [Known; 5] = [
-    Known { node: ["--capacity", "1:5ms"], rate: 200.0, binds: None },
-    Known { node: ["--capacity", "4:10ms"], rate: 400.0, binds: None },
-    Known { node: ["--capacity", "8:4ms"], rate: 2_000.0, binds: None },
-    Known { node: ["--rate", "eth_getLogs=150:queue"], rate: 300.0, binds: Some("eth_getLogs") },
-    Known { node: ["--rate", "eth_getLogs=60:hang"], rate: 120.0, binds: Some("eth_getLogs") },
+    Known { node: ["--capacity", "1:5ms"], rate: 100.0, binds: None },
+    Known { node: ["--capacity", "4:10ms"], rate: 200.0, binds: None },
+    Known { node: ["--capacity", "8:4ms"], rate: 1_000.0, binds: None },
+    Known { node: ["--rate", "eth_getLogs=150:queue"], rate: 150.0, binds: Some("eth_getLogs") },
+    Known { node: ["--rate", "eth_getLogs=60:hang"], rate: 60.0, binds: Some("eth_getLogs") },
 ];
 
 /// `weir capacity` against nodes of known capacity.

@@ -8,7 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, connect, ipproto, send, socket_with, sockopt,
+};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
@@ -194,13 +196,14 @@ impl Connection {
     /// Reads what is there, up to the size of `into`.
     pub(crate) fn receive(&mut self, into: &mut [u8], traffic: &mut Traffic) -> Got {
         let Some(tls) = &mut self.tls else {
-            return match (&self.socket).read(into) {
+            // The bare system call: libc's is a point where threads may be cancelled, which costs.
+            return match rustix::io::read(&self.socket, &mut *into) {
                 Ok(0) => Got::End,
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     Got::Bytes { count, drained: count < into.len() }
                 }
-                Err(error) if again(&error) => Got::Nothing,
+                Err(Errno::AGAIN | Errno::INTR) => Got::Nothing,
                 Err(_) => Got::End,
             };
         };
@@ -255,13 +258,13 @@ fn flush(tls: &mut ClientConnection, socket: &TcpStream, traffic: &mut Traffic) 
     Ok(())
 }
 
-fn write(mut socket: &TcpStream, bytes: &[u8], traffic: &mut Traffic) -> io::Result<usize> {
+fn write(socket: &TcpStream, bytes: &[u8], traffic: &mut Traffic) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
-        match socket.write(&bytes[sent..]) {
+        match send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
             Ok(count) => sent += count,
-            Err(error) if again(&error) => break,
-            Err(error) => return Err(error),
+            Err(Errno::AGAIN | Errno::INTR) => break,
+            Err(errno) => return Err(errno.into()),
         }
     }
     traffic.bytes_sent += sent as u64;
