@@ -167,14 +167,14 @@ impl<'a> Course<'a> {
             self.second(closed, see);
         }
         self.judge.end(self.reached);
-        self.watcher.take().into_iter().for_each(|sample| self.kept.push(sample));
+        self.watcher.take().iter().for_each(|sample| self.kept.push(sample));
     }
 
     /// Judges and shows a second; whether an objective wants the run to end.
     fn second(&mut self, closed: Closed, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
         let abort = closed.judged && self.judge.second(closed.from, closed.to, &closed.part);
         let host = self.watcher.take();
-        host.iter().for_each(|sample| self.kept.push(sample.clone()));
+        host.iter().for_each(|sample| self.kept.push(sample));
         see(&Progress {
             at: closed.to,
             of: self.plan.duration(),

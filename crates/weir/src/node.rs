@@ -111,8 +111,9 @@ pub(crate) struct Node {
     capacity: Option<Capacity>,
 
     /// Calls per second of a method, or of each with `*`; what comes above waits, hangs, or is refused
-    /// with a JSON-RPC error or status 429; may stand several times
-    #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang]", value_parser = rate)]
+    /// with a JSON-RPC error or status 429; BURST calls may come at once (1 if not given, so that calls
+    /// must not come a moment early); may stand several times
+    #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = rate)]
     rate: Vec<(String, Rate)>,
 
     /// File of recorded requests and responses, or folder of such files; may stand several times
@@ -303,6 +304,8 @@ fn capacity(text: &str) -> Result<Capacity, String> {
 fn rate(text: &str) -> Result<(String, Rate), String> {
     let (method, rest) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
     let (number, over) = rest.split_once(':').unwrap_or((rest, "queue"));
+    let (over, burst) = over.split_once(':').unwrap_or((over, "1"));
+    let burst = burst.parse().map_err(|_| format!("{burst:?} is not a number of calls at once"))?;
     let per_second: f64 =
         number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
     let over = match over {
@@ -312,5 +315,5 @@ fn rate(text: &str) -> Result<(String, Rate), String> {
         "hang" => Over::Hang,
         other => return Err(format!("{other:?} is none of queue, error, 429 and hang")),
     };
-    Ok((method.to_owned(), Rate { per_second, burst: 1.0, over }))
+    Ok((method.to_owned(), Rate { per_second, burst, over }))
 }

@@ -12,8 +12,8 @@ fn a_long_run_stays_bounded_and_whole() {
     let mut kept = Kept::new(64);
     for index in 0..10_000_u32 {
         let at = f64::from(index);
-        kept.push(sample(at, "generator", &[("x", at), ("y", 1.0)]));
-        kept.push(sample(at, "target", &[("x", -at)]));
+        kept.push(&sample(at, "generator", &[("x", at), ("y", 1.0)]));
+        kept.push(&sample(at, "target", &[("x", -at)]));
         let samples = kept.samples();
         if index % 97 == 0 {
             assert!(samples.len() <= 130, "{}", samples.len());
@@ -34,9 +34,23 @@ fn a_long_run_stays_bounded_and_whole() {
 
 #[test]
 fn a_value_that_only_one_has_stays() {
-    let first = sample(1.0, "generator", &[("a", 1.0), ("b", 4.0)]);
-    let second = sample(2.0, "generator", &[("b", 10.0), ("c", 3.0)]);
-    let merged = merge(first, 2, second, 1);
+    let mut names = Names::default();
+    let first = names.point(&sample(1.0, "generator", &[("b", 4.0), ("a", 1.0)]));
+    let second = names.point(&sample(2.0, "generator", &[("c", 3.0), ("b", 10.0)]));
+    let merged = names.sample(&merge(&first, 2, &second, 1), "generator");
     let expected = sample(2.0, "generator", &[("a", 1.0), ("b", 6.0), ("c", 3.0)]);
-    assert_eq!(merged, expected);
+    assert_eq!((merged.at, merged.values.len()), (expected.at, 3));
+    for (found, wanted) in merged.values.iter().zip(&expected.values) {
+        assert_eq!(found.0, wanted.0);
+        assert!((found.1 - wanted.1).abs() < 1e-5, "{found:?}");
+    }
+}
+
+#[test]
+fn names_without_end_are_left_out() {
+    let mut kept = Kept::new(2);
+    for index in 0..70_000_u32 {
+        kept.push(&sample(f64::from(index), "generator", &[(&format!("n{index}"), 1.0)]));
+    }
+    assert_eq!(kept.names.list.len(), 65_536);
 }
