@@ -185,7 +185,7 @@ impl Server {
     ) -> Result<(Self, Vec<SocketAddr>)> {
         let addresses = free_ports(ports)?;
         let mut command = pinned(core);
-        command.arg(std::env::current_exe().context("cannot find myself")?).arg("backend");
+        command.arg(shell::root().join("target/release/xtask")).arg("backend");
         for address in &addresses {
             command.args(["--listen", &address.to_string()]);
         }

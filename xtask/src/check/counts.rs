@@ -67,9 +67,10 @@ pub(crate) fn run(command: &mut Command, silence_max: Duration) -> Result<(bool,
     let output = child.stdout.take().context("the output is not piped")?;
     let (said, lines) = sync_channel(LINES_WAITING_MAX);
     thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            // Who listened has given up, and the process is being ended.
-            if said.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+        for line in BufReader::new(output).split(b'\n') {
+            let fault = line.is_err();
+            // Who does not listen has given up, and the process is being ended.
+            if said.send(line).is_err() || fault {
                 return;
             }
         }
@@ -78,6 +79,8 @@ pub(crate) fn run(command: &mut Command, silence_max: Duration) -> Result<(bool,
     loop {
         match lines.recv_timeout(silence_max) {
             Ok(line) => {
+                let line = line.with_context(|| format!("cannot read what {name} prints"))?;
+                let line = String::from_utf8_lossy(&line);
                 println!("{line}");
                 if let Some(counts) = Counts::parse(&line) {
                     total += counts;

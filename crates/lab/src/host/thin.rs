@@ -81,9 +81,8 @@ impl Names {
     #[expect(clippy::cast_possible_truncation)]
     fn point(&mut self, sample: &HostSample) -> Point {
         let values = sample.values.iter();
-        let mut values: Vec<_> = values
-            .filter_map(|(name, value)| Some((self.number(name)?, *value as f32)))
-            .collect();
+        let mut values: Vec<_> =
+            values.filter_map(|(name, value)| Some((self.number(name)?, *value as f32))).collect();
         values.sort_by_key(|(number, _)| *number);
         Point { at: sample.at, values: values.into() }
     }

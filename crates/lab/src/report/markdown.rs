@@ -170,8 +170,8 @@ fn push_health(text: &mut String, result: &RunResult) {
     let generator = &result.generator;
     *text += &format!(
         "\n### Generator and connections\n\n- began {} of {} due iterations, dropped {}; sends were \
-         late by {} at the 99th percentile; busy at most {}; {} CPU per request; waited {} for a \
-         core\n",
+         late by {} at the 99th percentile; busy at most {}; its threads \
+         took {} CPU per request; waited {} for a core\n",
         percent(generator.delivered_share),
         count(generator.iterations.due),
         count(generator.iterations.dropped),

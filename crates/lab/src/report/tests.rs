@@ -270,7 +270,7 @@ fn the_terminal_text_leads_with_the_verdict() {
         eth_getLogs                 1,036  1.48 %  48.4 %  51.6 %     0 %  5,004  5,004  ~5,004  5,004  timeout 535
         ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
 
-        generator   begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · 21.0 µs CPU per request · waited 0.024 s for a core
+        generator   begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · its threads took 21.0 µs CPU per request · waited 0.…
         bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
         warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
     "#]].assert_eq(&text(&failing().result, Colour::Plain));
@@ -300,7 +300,7 @@ fn a_short_pass_is_short() {
         eth_getLogs                   70  1.58 %    100 %      0 %     0 %   18.6   38.4   ~102   102
         ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
 
-        generator   begun 100 % of 4,576 due iterations · 0 dropped · late p99 31.6 µs · busy at most 34.3 % · 21.0 µs CPU per request · waited 0.0015 s for a core
+        generator   begun 100 % of 4,576 due iterations · 0 dropped · late p99 31.6 µs · busy at most 34.3 % · its threads took 21.0 µs CPU per request · waited 0.0015…
         warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
     "#]].assert_eq(&text(&passing().result, Colour::Plain));
 }
@@ -388,7 +388,7 @@ fn the_markdown_says_the_same_in_short() {
 
         ### Generator and connections
 
-        - began 98.9 % of 71,136 due iterations, dropped 792; sends were late by 31.0 µs at the 99th percentile; busy at most 22.3 %; 21.0 µs CPU per request; waited 0.024 s for a core
+        - began 98.9 % of 71,136 due iterations, dropped 792; sends were late by 31.0 µs at the 99th percentile; busy at most 22.3 %; its threads took 21.0 µs CPU per request; waited 0.024 s for a core
         - HTTP/1.1, 70,040 requests on 3,486 connections (0 failed); TLS handshakes 567 full (p50 2.93 ms), 2,919 resumed (p50 1.10 ms), 83.7 % resumed; 13.3 MB sent, 164 MB received
 
         ### First bottleneck

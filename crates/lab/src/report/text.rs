@@ -211,8 +211,8 @@ fn line(cells: &[String; 10], widths: &[usize; 10]) -> String {
 fn push_generator(lines: &mut Vec<String>, result: &RunResult) {
     let generator = &result.generator;
     let text = format!(
-        "begun {} of {} due iterations · {} dropped · late p99 {} · busy at most {} · {} CPU per \
-         request · waited {} for a core",
+        "begun {} of {} due iterations · {} dropped · late p99 {} · busy at most {} · its threads \
+         took {} CPU per request · waited {} for a core",
         percent(generator.delivered_share),
         count(generator.iterations.due),
         count(generator.iterations.dropped),

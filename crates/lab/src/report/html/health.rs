@@ -26,7 +26,7 @@ pub(super) fn generator(result: &RunResult, line: &Timeline) -> Markup {
             (fact(&ms(generator.lateness.max_ms), "lateness", "late at most"))
             (fact(&percent(generator.busy_max), "busy", "busy in the busiest second"))
             (fact(&span(generator.run_delay), "run delay", "ready, but without a core"))
-            (fact(&ms(generator.cpu_us_per_request / 1e3), "CPU per request", "CPU per request"))
+            (fact(&ms(generator.cpu_us_per_request / 1e3), "CPU per request", "its threads' CPU per request"))
             (fact(
                 &format!("{} / {}", count(iterations.dropped), count(iterations.cut)),
                 "due, begun, dropped",
