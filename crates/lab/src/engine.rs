@@ -36,10 +36,9 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-/// Intervals of one thread that may lie between it and the recorder.
+/// Intervals of one thread that may lie between it and the recorder. As many lie ready at the start
+/// and are used in turn, so that none is made, and memory does not grow, when the recorder is late.
 const INTERVALS_MAX: usize = 4;
-/// Empty intervals that a thread begins with, so that none has to be made while the run goes on.
-const SPARE_FIRST: usize = 2;
 /// Samples that may lie between the engine and the comparison; more are skipped.
 const SAMPLES_MAX: usize = 64;
 /// Files that the process needs beside one per worker.
@@ -196,7 +195,7 @@ impl Engine {
                 .map_err(|errno| EngineFault::Wait(errno.into()))?;
             let bell = Arc::new(bell);
             let (spare_in, spare) = sync_channel(INTERVALS_MAX);
-            for _ in 0..SPARE_FIRST {
+            for _ in 0..INTERVALS_MAX {
                 let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
                 // There is room, and the other end is here.
                 let _kept = spare_in.try_send(empty);

@@ -33,8 +33,9 @@ pub struct Recorder {
     open: VecDeque<Open>,
     /// Index of the next second to be closed, from 0.
     next: u64,
-    /// Emptied parts for further use.
-    spare: Vec<Totals>,
+    /// Emptied parts for further use, in turn: a megabyte or two each, all there from the start, so
+    /// that memory does not grow when threads lag.
+    spare: VecDeque<Totals>,
     all: Totals,
     /// Everything as it stood at the end of the warm-up.
     warm: Option<Totals>,
@@ -88,7 +89,7 @@ impl Recorder {
             reached: vec![Duration::ZERO; plan.threads.max(1)],
             open: VecDeque::new(),
             next: 0,
-            spare: Vec::new(),
+            spare: (0..OPEN_MAX).map(|_| Totals::new(stages)).collect(),
             all: Totals::new(stages),
             warm: None,
             series: Series::default(),
@@ -102,7 +103,7 @@ impl Recorder {
         let place = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
         let place = place.min(OPEN_MAX * 2);
         while self.open.len() <= place {
-            let part = self.spare.pop().unwrap_or_else(|| Totals::new(self.stages));
+            let part = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
             self.open.push_back(Open::new(part));
         }
         let open = &mut self.open[place];
@@ -155,7 +156,7 @@ impl Recorder {
     pub fn give_back(&mut self, mut part: Totals) {
         if self.spare.len() < OPEN_MAX {
             part.reset();
-            self.spare.push(part);
+            self.spare.push_back(part);
         }
     }
 

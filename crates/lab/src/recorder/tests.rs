@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Closed, Recorder, SERIES_MAX, Series};
+use super::{Closed, OPEN_MAX, Recorder, SERIES_MAX, Series};
 use crate::plan::Plan;
 use crate::record::{Class, Interval, Iterations, Slot};
 use crate::result::Second;
@@ -123,7 +123,7 @@ fn parts_are_used_again_and_come_back_empty() {
         let closed = recorder.close().unwrap();
         assert_eq!(closed.part.count(|_| true), 10);
         recorder.give_back(closed.part);
-        assert_eq!(recorder.spare.len(), 1);
+        assert_eq!(recorder.spare.len(), OPEN_MAX, "as many as at the start");
     }
     assert_eq!(recorder.finish().all.count(|_| true), 500);
 }
