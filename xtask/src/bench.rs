@@ -113,8 +113,8 @@ impl Bench {
         let weir = match &effort.weir {
             Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
             None => {
-                shell::cargo(&["build", "--release", "--package", "weir"])?;
-                shell::root().join("target/release/weir")
+                shell::cargo(&["build", "--profile", "dist", "--package", "weir"])?;
+                shell::root().join("target/dist/weir")
             }
         };
         // The constant node is a part of this program. Built as tests are, without optimisation, it
