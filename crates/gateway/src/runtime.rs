@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::config::diff::{Change, diff};
-use crate::config::fault::Faults;
 use crate::error::Error;
 use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
@@ -172,10 +171,16 @@ impl Gateway {
         changes
     }
 
-    /// Notes, for status and metrics, that a new configuration was faulty. The one in use stays.
-    pub fn refuse_reload(&self, faults: &Faults) {
-        let outcome = Outcome::Refused { why: faults.to_string() };
+    /// Notes, for status and metrics, why there is no new configuration. The one in use stays. The
+    /// reason is shown: it may hold no secret.
+    pub fn refuse_reload(&self, why: &str) {
+        let outcome = Outcome::Refused { why: why.to_owned() };
         self.served.borrow().shared.lineage.reloaded(outcome);
+    }
+
+    /// Notes, for the status, that another process could not take this one's place.
+    pub fn refuse_upgrade(&self, why: &str) {
+        self.served.borrow().shared.lineage.upgrade_failed(why);
     }
 
     /// The configuration in use.

@@ -65,11 +65,11 @@ pub(crate) struct LocalNode {
 }
 
 impl LocalNode {
-    fn new(config: &Config, node: &NodeShared, now: Duration) -> LocalNode {
+    fn new(config: &Config, node: &NodeShared, now: Duration, latency: Duration) -> LocalNode {
         let connections_max = node.config.connections_max.div_ceil(config.threads);
         LocalNode {
             pool: Pool::new(connections_max, node.config.idle_timeout),
-            latency: Cell::new(PeakEwma::new(now, EWMA_START, EWMA_DECAY)),
+            latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
         }
@@ -103,7 +103,8 @@ impl Worker {
         let config = &shared.config;
         let now = shared.now();
         let nodes =
-            shared.nodes.iter().map(|node| Rc::new(LocalNode::new(config, node, now))).collect();
+            shared.nodes.iter().map(|node| Rc::new(LocalNode::new(config, node, now, EWMA_START)));
+        let nodes = nodes.collect();
         let hedges = config.groups.iter().map(|group| group.hedge.as_ref().map(new_hedge));
         let hedges = hedges.collect();
         let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
@@ -140,7 +141,7 @@ impl Worker {
         let nodes = shared.nodes.iter().map(|node| {
             let before = self.shared.nodes.iter().position(|before| same(node, before));
             let local = before.and_then(|before| left[before].take()).cloned();
-            local.unwrap_or_else(|| Rc::new(LocalNode::new(config, node, now)))
+            local.unwrap_or_else(|| Rc::new(LocalNode::new(config, node, now, EWMA_READMITTED)))
         });
         let nodes = nodes.collect();
         left.into_iter().flatten().for_each(|gone| gone.pool.close());

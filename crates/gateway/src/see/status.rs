@@ -62,6 +62,10 @@ pub struct ConfigStatus {
     pub reloads_refused: u64,
     /// The last reload; none before the first.
     pub last_reload: Option<ReloadStatus>,
+    /// Attempts to hand over to another process that failed.
+    pub upgrades_failed: u64,
+    /// Why the last of them did.
+    pub upgrade_fault: Option<String>,
 }
 
 /// One reload.
@@ -381,6 +385,8 @@ fn config_status(reloads: Reloads) -> ConfigStatus {
         reloads_applied: reloads.applied,
         reloads_refused: reloads.refused,
         last_reload: reloads.last.map(reload),
+        upgrades_failed: reloads.upgrades_failed,
+        upgrade_fault: reloads.upgrade_fault,
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct Reloads {
     pub(crate) refused: u64,
     /// The last one; none before the first.
     pub(crate) last: Option<Reloaded>,
+    /// Attempts to hand over to another process that failed, and why the last one did.
+    pub(crate) upgrades_failed: u64,
+    pub(crate) upgrade_fault: Option<String>,
 }
 
 /// One reload.
@@ -49,7 +52,14 @@ pub(crate) enum Outcome {
 
 impl Lineage {
     pub(super) fn new() -> Arc<Lineage> {
-        let reloads = Reloads { generation: 1, applied: 0, refused: 0, last: None };
+        let reloads = Reloads {
+            generation: 1,
+            applied: 0,
+            refused: 0,
+            last: None,
+            upgrades_failed: 0,
+            upgrade_fault: None,
+        };
         Arc::new(Lineage {
             started: Instant::now(),
             alive: Mutex::default(),
@@ -77,6 +87,13 @@ impl Lineage {
 
     pub(crate) fn reloads(&self) -> Reloads {
         self.reloads.lock().clone()
+    }
+
+    /// Notes that another process could not take this one's place.
+    pub(crate) fn upgrade_failed(&self, why: &str) {
+        let mut reloads = self.reloads.lock();
+        reloads.upgrades_failed += 1;
+        reloads.upgrade_fault = Some(why.to_owned());
     }
 
     /// Notes how a reload ended.
