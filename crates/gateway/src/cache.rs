@@ -4,6 +4,7 @@
 //! What may be stored and whether an entry still holds is decided in `rules/cacheable.rs`: an entry
 //! is never trusted for being there, each hit is judged by the chain's present view.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: Bytes,
     /// Whether it is an error object.
     pub(crate) is_error: bool,
-    /// The node that gave it, by index into the configuration.
+    /// The node that gave it, by the number that it keeps through reloads (`NodeShared::number`).
     pub(crate) node: u16,
     /// What it stays true with.
     pub(crate) kept: Kept,
@@ -54,9 +55,10 @@ impl Weighter<Box<[u8]>, Entry> for ByBytes {
 type Hasher = foldhash::fast::RandomState;
 type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 
-/// The entries, shared by all threads; sharded inside.
+/// The entries, shared by all threads; sharded inside. A reload changes the settings and keeps the
+/// entries.
 pub(crate) struct Cache {
-    entries: Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>,
+    entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
     entry_bytes_max: usize,
     head_age_max: Duration,
     null_age_max: Duration,
@@ -71,8 +73,24 @@ impl Cache {
             .build()
             .expect("both capacities are given");
         let lifecycle = DefaultLifecycle::default();
+        let entries = Entries::with_options(options, ByBytes, Hasher::default(), lifecycle);
+        Cache::with(Arc::new(entries), config)
+    }
+
+    /// The same entries under other settings; what is over a smaller size is dropped.
+    pub(crate) fn under(&self, config: &config::Cache) -> Cache {
+        if self.entries.capacity() != config.bytes_max as u64 {
+            self.entries.set_capacity(config.bytes_max as u64);
+        }
+        Cache::with(Arc::clone(&self.entries), config)
+    }
+
+    fn with(
+        entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
+        config: &config::Cache,
+    ) -> Cache {
         Cache {
-            entries: Entries::with_options(options, ByBytes, Hasher::default(), lifecycle),
+            entries,
             entry_bytes_max: config.entry_bytes_max,
             head_age_max: config.head_age_max,
             null_age_max: config.null_age_max,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use wire::call::Limits;
 use wire::method::FamilyName;
 
+pub mod diff;
 pub mod fault;
 pub mod field;
 pub mod reference;
@@ -45,8 +46,14 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// Number of serving threads, one single-threaded runtime each; at least 1.
     pub threads: usize,
+    /// How long a graceful stop goes on as before, but for readiness, so that load balancers notice.
+    pub drain_delay: Duration,
+    /// How long it keeps idle connections open for one more request.
+    pub drain_linger: Duration,
     /// How long a graceful stop waits for requests that have begun.
     pub drain_deadline: Duration,
+    /// Whether a changed file is read anew without being told to.
+    pub reload_on_change: bool,
     /// What is accepted from clients, and how they are answered.
     pub front: Front,
     /// The cache in memory and coalescing.
@@ -65,6 +72,8 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// What is allowed but looks like a mistake; printed by `weir check` and at start.
     pub warnings: Faults,
+    /// What was written, to compare with another configuration; see [`diff::diff`].
+    keys: Arc<diff::Keys>,
 }
 
 /// What is accepted from clients, and how they are answered.
@@ -243,13 +252,46 @@ pub struct Node {
     pub tls: Option<Tls>,
 }
 
+impl Node {
+    /// Whether both are at the same place and spoken to in the same way, so that what is known of
+    /// one holds for the other.
+    pub(crate) fn is_spoken_to_like(&self, other: &Node) -> bool {
+        let trust = |node: &Node| node.tls.as_ref().map(|tls| tls.trust.clone());
+        let server_name = |node: &Node| node.tls.as_ref().map(|tls| tls.server_name.clone());
+        self.url == other.url
+            && self.headers == other.headers
+            && trust(self) == trust(other)
+            && server_name(self) == server_name(other)
+    }
+
+    /// Whether connections to both are made and kept in the same way.
+    pub(crate) fn pools_like(&self, other: &Node) -> bool {
+        self.connections_max == other.connections_max
+            && self.idle_timeout == other.idle_timeout
+            && self.connect_timeout == other.connect_timeout
+    }
+}
+
 /// How to speak TLS with one node.
 #[derive(Clone)]
 pub struct Tls {
     /// Trust anchors, verification and session store; shared by all connections to the node.
     pub client: Arc<rustls::ClientConfig>,
+    /// What the client was built from, to compare: two clients cannot be.
+    pub(crate) trust: Trust,
     /// The name that is asked for and verified.
     pub server_name: rustls::pki_types::ServerName<'static>,
+}
+
+/// Whom a TLS client trusts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The built-in roots.
+    Roots,
+    /// The certificates of a file, as it was.
+    File(Arc<[u8]>),
+    /// Everybody.
+    Anybody,
 }
 
 impl fmt::Debug for Tls {

@@ -3,7 +3,7 @@
 //! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
 //! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
 //! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `cache` and `coalesce` (what
-//! saves asking), `recall` (what saves reading heads), `shared` and `worker` (state), `runtime` (threads), `see` (what can be watched).
+//! saves asking), `recall` (what saves reading heads), `shared`, `worker` and `thread` (state), `runtime` (threads), `see` (what can be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
@@ -18,6 +18,7 @@ pub mod rules;
 pub mod runtime;
 pub mod see;
 mod shared;
+mod thread;
 mod wait;
 mod worker;
 

@@ -31,6 +31,7 @@ use crate::rules::cacheable::{
 };
 use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
+use crate::shared::NO_NODE;
 use crate::worker::Worker;
 
 mod logs;
@@ -299,7 +300,7 @@ fn write_call_key(
     if ask.caching.rule == CacheRule::Never && !ask.join {
         return false;
     }
-    let chain = &worker.shared.chains[ask.chain].name;
+    let chain = &worker.shared.chains[ask.chain].key;
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
@@ -309,7 +310,7 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
     let entry = cache.get(key)?;
     let in_time = entry.until.is_none_or(|until| worker.now() < until);
     if in_time && usable(&entry.kept, view) {
-        let node = Some(usize::from(entry.node));
+        let node = worker.shared.node_of_number(entry.node);
         Some(Fetched { settled: entry.is_error, payload: entry.payload(), node })
     } else {
         cache.drop_stale(key);
@@ -385,7 +386,7 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
         Admit::No(_) => false,
         Admit::Store(kept) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
-            let node = fetched.node.unwrap_or(0) as u16;
+            let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);
             cache.put(key, bytes, is_error, node, kept, worker.now())
         }
     };

@@ -1,40 +1,48 @@
-//! Starts the gateway's threads, and stops them gracefully.
+//! Starts the gateway's threads, brings new configurations to them, and stops them gracefully.
 //!
 //! One single-threaded runtime per serving thread, each with its own listening socket on the same
-//! address (SO_REUSEPORT), so that the system spreads connections and nothing is handed over. One
-//! more thread follows the nodes and serves the admin address.
+//! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system spreads connections. One more
+//! thread follows the nodes and serves the admin address.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
+use futures_util::FutureExt;
+use socket2::Socket;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::Config;
+use crate::config::diff::{Change, diff};
 use crate::error::Error;
 use crate::nodes::dial::Dial;
-use crate::nodes::watch as heads;
+use crate::nodes::watch::Watch;
 use crate::see::admin;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::shared::{Outcome, Shared};
+use crate::thread::Thread;
 
-/// Connections that may wait to be accepted; Linux caps it at `net.core.somaxconn`, 4096 by
-/// default.
-const BACKLOG: i32 = 4096;
+mod sockets;
+
+pub use sockets::Sockets;
+
 /// Pause after the system has no file descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often pools are swept and a drain is looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the start waits for the nodes to show their heads before it serves without.
 const FIRST_HEADS_WAIT: Duration = Duration::from_secs(2);
+/// How long a reload waits for all threads to have taken it. They do between two events.
+const TAKEN_WAIT: Duration = Duration::from_secs(2);
+/// Between two looks at what is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A gateway that serves. Dropping it without [`Gateway::stop`] leaves its threads running.
 #[derive(Debug)]
@@ -43,18 +51,49 @@ pub struct Gateway {
     pub listen: SocketAddr,
     /// Where metrics and status are served.
     pub admin: Option<SocketAddr>,
+    /// The listening sockets once more, to hand them over to the process that takes its place.
+    sockets: Sockets,
     phase: watch::Sender<Phase>,
+    /// What requests begin with, and what the watch thread follows.
+    served: watch::Sender<Snapshot>,
+    followed: watch::Sender<Snapshot>,
+    /// Which snapshot each serving thread has taken.
+    taken: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     watcher: JoinHandle<()>,
+}
+
+/// One configuration with its state; the number counts them.
+#[derive(Clone)]
+struct Snapshot {
+    number: u64,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 /// How far a gateway's life has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Phase {
     Serving,
-    /// New connections are refused, begun requests end.
+    /// Not ready any more, else as before.
+    Leaving,
+    /// Another process serves the same sockets; as [`Phase::Draining`] in all else.
+    Replaced,
+    /// No new connections, begun requests end.
     Draining,
     Stopped,
+}
+
+impl Phase {
+    /// Whether begun requests end and no connections are taken.
+    fn is_draining(self) -> bool {
+        self >= Phase::Replaced
+    }
 }
 
 impl Gateway {
@@ -64,47 +103,120 @@ impl Gateway {
     /// [`Error::Listen`] when an address is taken or not ours; [`Error::Thread`] when the system
     /// gives no thread.
     pub fn start(config: Config) -> Result<Gateway, Error> {
-        let first = listen(config.listen, true)?;
-        let address = local(&first, config.listen)?;
-        let mut sockets = vec![first];
-        for _ in 1..config.threads {
-            sockets.push(listen(address, false)?);
-        }
-        let admin_socket = config.admin.map(|admin| listen(admin, true)).transpose()?;
-        let admin = match (&admin_socket, config.admin) {
-            (Some(socket), Some(asked)) => Some(local(socket, asked)?),
-            _ => None,
-        };
-        let shared = Shared::new(config, vec![Dial::Net]);
+        Gateway::start_on(config, Sockets::default())
+    }
+
+    /// The same on the sockets of the process whose place it takes. Those of addresses that this
+    /// configuration does not have are closed.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub fn start_on(config: Config, inherited: Sockets) -> Result<Gateway, Error> {
+        let bound = sockets::bind(&config, inherited)?;
+        let (listen, admin) = (bound.listen, bound.admin_address);
+        let shared = Shared::new(config, Vec::new());
         let (phase, _) = watch::channel(Phase::Serving);
+        let snapshot = Snapshot { number: 0, shared: Arc::clone(&shared) };
+        let (followed, _) = watch::channel(snapshot.clone());
+        let (served, _) = watch::channel(snapshot);
+        let taken: Arc<[AtomicU64]> = bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
         let seed = random_seed();
         let ready = Arc::new(AtomicBool::new(false));
         let watcher = {
-            let (shared, phase) = (Arc::clone(&shared), phase.subscribe());
-            let ready = Arc::clone(&ready);
-            thread("weir-watch", move |runtime| {
-                runtime.block_on(watch_nodes(shared, admin_socket, phase, ready));
-            })?
+            let task = WatchTask {
+                snapshots: followed.subscribe(),
+                phase: phase.subscribe(),
+                ready: Arc::clone(&ready),
+                admin: bound.admin,
+            };
+            thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&shared);
-        let threads = sockets
-            .into_iter()
-            .enumerate()
-            .map(|(index, socket)| {
-                let (shared, phase) = (Arc::clone(&shared), phase.subscribe());
-                thread(&format!("weir-{index}"), move |runtime| {
-                    runtime.block_on(serve(shared, index, seed, socket, phase));
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let start = |(index, sockets): (usize, Vec<Socket>)| {
+            let task = ServeTask {
+                snapshots: served.subscribe(),
+                taken: Arc::clone(&taken),
+                phase: phase.subscribe(),
+                index,
+                seed,
+                sockets,
+            };
+            thread(&format!("weir-{index}"), move |runtime| runtime.block_on(task.run()))
+        };
+        let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
-        Ok(Gateway { listen: address, admin, phase, threads, watcher })
+        let sockets = bound.kept;
+        Ok(Gateway { listen, admin, sockets, phase, followed, served, taken, threads, watcher })
     }
 
-    /// Stops gracefully: refuses new connections, lets begun requests end until the drain deadline,
-    /// then closes what is left.
+    /// Brings a new configuration into use, whole, for all requests that begin from now on, and says
+    /// what it changed. Requests that have begun end under the one that they began with. Returns
+    /// once every thread uses it.
+    ///
+    /// Calls of this function must not overlap.
+    pub fn reload(&self, config: Config) -> Vec<Change> {
+        let Snapshot { number, shared: before } = self.served.borrow().clone();
+        let changes = diff(&before.config, &config);
+        let shared = before.succeed(config);
+        let snapshot = Snapshot { number: number + 1, shared: Arc::clone(&shared) };
+        // In this order: once the former nodes are not followed any more, a head may be served that
+        // none of them is known to have reached, and nobody may begin to ask them for it.
+        self.served.send_replace(snapshot.clone());
+        let is_taken = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
+        wait_until(TAKEN_WAIT, || self.taken.iter().all(is_taken));
+        self.followed.send_replace(snapshot);
+        wait_for_heads(&shared);
+        let told = changes.iter().map(ToString::to_string).collect();
+        shared.lineage.reloaded(Outcome::Applied { changes: told });
+        changes
+    }
+
+    /// Notes, for status and metrics, why there is no new configuration. The one in use stays. The
+    /// reason is shown: it may hold no secret.
+    pub fn refuse_reload(&self, why: &str) {
+        let outcome = Outcome::Refused { why: why.to_owned() };
+        self.served.borrow().shared.lineage.reloaded(outcome);
+    }
+
+    /// Notes, for the status, that another process could not take this one's place.
+    pub fn refuse_upgrade(&self, why: &str) {
+        self.served.borrow().shared.lineage.upgrade_failed(why);
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.served.borrow().shared.config)
+    }
+
+    /// The listening sockets, for the process that is to take this one's place.
+    ///
+    /// # Errors
+    /// When the system gives no further descriptors.
+    pub fn sockets(&self) -> io::Result<Sockets> {
+        self.sockets.try_clone()
+    }
+
+    /// Stops gracefully: tells that it is not ready, waits for `drain_delay`, takes no new
+    /// connections, lets begun requests end until the drain deadline, then closes what is left.
     pub fn stop(self) {
-        self.phase.send_replace(Phase::Draining);
+        let delay = self.config().drain_delay;
+        if !delay.is_zero() {
+            self.phase.send_replace(Phase::Leaving);
+            wait_until(delay, || false);
+        }
+        self.end(Phase::Draining);
+    }
+
+    /// Stops gracefully after another process has begun to serve the same sockets: what waits in
+    /// them is the other's.
+    pub fn stop_replaced(self) {
+        self.end(Phase::Replaced);
+    }
+
+    fn end(self, phase: Phase) {
+        // While a copy is open, the system would go on taking connections that nobody serves.
+        drop(self.sockets);
+        self.phase.send_replace(phase);
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a serving thread ended in a panic");
@@ -117,13 +229,23 @@ impl Gateway {
     }
 }
 
-/// Waits, within bounds, until each chain has shown a head, so that the first calls are not sent
-/// blindly.
+/// Waits, within bounds, until each chain has shown a head and has a node that is fit, so that the
+/// first calls are not sent blindly.
 fn wait_for_heads(shared: &Shared) {
-    let deadline = std::time::Instant::now() + FIRST_HEADS_WAIT;
-    let seen = || shared.chains.iter().all(|chain| chain.view.load().head.is_some());
-    while !seen() && std::time::Instant::now() < deadline {
-        std::thread::park_timeout(Duration::from_millis(5));
+    let fit =
+        |chain: usize| shared.chains[chain].view.load().head.is_some() && shared.any_healthy(chain);
+    wait_until(FIRST_HEADS_WAIT, || (0..shared.chains.len()).all(fit));
+}
+
+/// Waits until something holds, but no longer than `limit`.
+fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + limit;
+    while !holds() {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::park_timeout(left.min(LOOK_EVERY));
     }
 }
 
@@ -131,33 +253,6 @@ fn wait_for_heads(shared: &Shared) {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
-    let bound = || -> io::Result<Socket> {
-        if first && address.port() != 0 {
-            // With SO_REUSEPORT a second gateway would silently take half of the connections, so
-            // the address is tried without it first.
-            let probe =
-                Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-            probe.set_reuse_address(true)?;
-            probe.bind(&address.into())?;
-            probe.listen(1)?;
-        }
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket)
-    };
-    bound().map_err(|source| Error::Listen { address, source })
-}
-
-fn local(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, Error> {
-    let address = socket.local_addr().map_err(|source| Error::Listen { address: asked, source })?;
-    Ok(address.as_socket().unwrap_or(asked))
 }
 
 fn thread(
@@ -177,68 +272,159 @@ fn thread(
         .map_err(fail)
 }
 
-async fn watch_nodes(
-    shared: Arc<Shared>,
-    admin_socket: Option<Socket>,
-    mut phase: watch::Receiver<Phase>,
+/// The thread that follows nodes and serves the admin address.
+struct WatchTask {
+    snapshots: watch::Receiver<Snapshot>,
+    phase: watch::Receiver<Phase>,
     ready: Arc<AtomicBool>,
-) {
-    heads::start(&shared);
-    if let Some(socket) = admin_socket {
-        match TcpListener::from_std(socket.into()) {
-            Ok(listener) => {
-                let standing = admin::Standing { ready, phase: phase.clone() };
-                tokio::task::spawn_local(admin::serve(listener, Arc::clone(&shared), standing));
-            }
-            Err(error) => tracing::error!(%error, "cannot serve the admin address"),
-        }
-    }
-    // An error means that the gateway itself is gone, which is a stop too.
-    let _gone = phase.wait_for(|phase| *phase == Phase::Stopped).await;
+    admin: Option<Socket>,
 }
 
-async fn serve(
-    shared: Arc<Shared>,
+impl WatchTask {
+    async fn run(mut self) {
+        let mut watch = Watch::default();
+        let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
+        watch.follow(&shared);
+        let (tell, told) = watch::channel(shared);
+        let mut admin = self.admin.take().and_then(|socket| {
+            let listener = TcpListener::from_std(socket.into());
+            let listener = listener
+                .inspect_err(|error| tracing::error!(%error, "cannot serve the admin address"))
+                .ok()?;
+            let standing = admin::Standing { ready: self.ready.clone(), phase: self.phase.clone() };
+            Some(tokio::task::spawn_local(admin::serve(listener, told, standing)))
+        });
+        loop {
+            tokio::select! {
+                changed = self.snapshots.changed() => {
+                    if changed.is_err() {
+                        // The gateway itself is gone, which is a stop too.
+                        return;
+                    }
+                    let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
+                    watch.follow(&shared);
+                    tell.send_replace(shared);
+                }
+                changed = self.phase.changed() => {
+                    let phase = *self.phase.borrow_and_update();
+                    if changed.is_err() || phase == Phase::Stopped {
+                        return;
+                    }
+                    // From here on the other process tells how things stand.
+                    if phase == Phase::Replaced && let Some(admin) = admin.take() {
+                        admin.abort();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A serving thread.
+struct ServeTask {
+    snapshots: watch::Receiver<Snapshot>,
+    taken: Arc<[AtomicU64]>,
+    phase: watch::Receiver<Phase>,
     index: usize,
     seed: u64,
-    socket: Socket,
-    mut phase: watch::Receiver<Phase>,
-) {
-    let listener = match TcpListener::from_std(socket.into()) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "cannot serve clients");
+    /// One, but for a process that took over more sockets than it has threads.
+    sockets: Vec<Socket>,
+}
+
+impl ServeTask {
+    async fn run(mut self) {
+        let listeners = self.sockets.drain(..).map(|socket| TcpListener::from_std(socket.into()));
+        let listeners: Vec<TcpListener> = match listeners.collect() {
+            Ok(listeners) => listeners,
+            Err(error) => {
+                tracing::error!(%error, "cannot serve clients");
+                return;
+            }
+        };
+        let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
+        let thread = Thread::new(shared, self.index, self.seed);
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                accepted = next_connection(&listeners) => accept(&thread, accepted).await,
+                _ = sweep.tick() => thread.worker().sweep(),
+                Ok(()) = self.snapshots.changed() => {}
+                _ = self.phase.changed() => {}
+            }
+            if self.phase.borrow_and_update().is_draining() {
+                break;
+            }
+            self.take_newest(&thread);
+        }
+        if *self.phase.borrow() == Phase::Draining {
+            accept_rest(&thread, &listeners).await;
+        }
+        drop(listeners);
+        drain(&thread).await;
+    }
+
+    /// Requests begin with the newest snapshot from here on, if there is a newer one.
+    fn take_newest(&mut self, thread: &Thread) {
+        let number = self.taken[self.index].load(Ordering::Relaxed);
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        if snapshot.number == number {
             return;
         }
-    };
-    let drain_deadline = shared.config.drain_deadline;
-    let worker = Worker::new(shared, index, seed);
-    let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => accept(&worker, accepted).await,
-            _ = sweep.tick() => worker.sweep(),
-            _ = phase.wait_for(|phase| *phase >= Phase::Draining) => break,
-        }
+        thread.reload(snapshot.shared);
+        self.taken[self.index].store(snapshot.number, Ordering::Release);
     }
-    drop(listener);
-    worker.begin_drain();
-    let deadline = Instant::now() + drain_deadline;
-    while worker.connection_count() > 0 && Instant::now() < deadline {
+}
+
+/// Lets what has begun come to its end.
+async fn drain(thread: &Thread) {
+    thread.begin_drain();
+    let (linger, deadline) = {
+        let worker = thread.worker();
+        let config = &worker.shared.config;
+        let now = Instant::now();
+        (now + config.drain_linger.min(config.drain_deadline), now + config.drain_deadline)
+    };
+    let mut lingers = true;
+    while thread.connection_count() > 0 && Instant::now() < deadline {
+        if lingers && Instant::now() >= linger {
+            lingers = false;
+            thread.close_idle();
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let left = worker.connection_count();
+    let left = thread.connection_count();
     if left > 0 {
         tracing::warn!(left, "drain deadline passed; closing what is left");
     }
 }
 
-async fn accept(worker: &Rc<Worker>, accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>) {
+type Accepted = io::Result<(TcpStream, SocketAddr)>;
+
+async fn next_connection(listeners: &[TcpListener]) -> Accepted {
+    std::future::poll_fn(|cx| {
+        let mut ready = listeners.iter().map(|listener| listener.poll_accept(cx));
+        ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+/// Takes the connections that the system has accepted for us already: closing their socket would
+/// reset them.
+async fn accept_rest(thread: &Rc<Thread>, listeners: &[TcpListener]) {
+    for listener in listeners {
+        while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
+            accept(thread, accepted).await;
+        }
+    }
+}
+
+async fn accept(thread: &Rc<Thread>, accepted: Accepted) {
     match accepted {
         Ok((stream, peer)) => {
-            let connections_max = worker.shared.config.front.connections_max;
-            let share = connections_max.div_ceil(worker.shared.config.threads);
-            if worker.connection_count() >= share {
+            let worker = thread.worker();
+            let config = &worker.shared.config;
+            let share = config.front.connections_max.div_ceil(config.threads);
+            if thread.connection_count() >= share {
                 // Closing at once tells a client more than an answer that never comes.
                 worker.counters.connections_refused.add(1);
                 return;
@@ -247,7 +433,7 @@ async fn accept(worker: &Rc<Worker>, accepted: io::Result<(tokio::net::TcpStream
                 tracing::debug!(%error, "client left before it was served");
                 return;
             }
-            worker.accept(stream, peer.ip().to_canonical());
+            thread.accept(stream, peer.ip().to_canonical());
         }
         Err(error) => {
             // Out of descriptors or a client that left already; neither may spin.
@@ -259,7 +445,7 @@ async fn accept(worker: &Rc<Worker>, accepted: io::Result<(tokio::net::TcpStream
 
 /// A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
 pub mod simulated {
-    use super::{Arc, Config, Dial, IpAddr, Rc, Shared, Worker, heads};
+    use super::{Config, Dial, IpAddr, Rc, Shared, Thread, Watch};
     use crate::nodes::dial::MemoryDial;
     use tokio::io::DuplexStream;
 
@@ -268,7 +454,8 @@ pub mod simulated {
 
     /// The gateway. Must be made and used within a `tokio` local runtime.
     pub struct Simulation {
-        worker: Rc<Worker>,
+        thread: Rc<Thread>,
+        _watch: Watch,
     }
 
     impl Simulation {
@@ -276,25 +463,26 @@ pub mod simulated {
         pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
             let dials = dials.into_iter().map(Dial::Memory).collect();
             let shared = Shared::new(config, dials);
-            heads::start(&shared);
-            Simulation { worker: Worker::new(Arc::clone(&shared), 0, seed) }
+            let mut watch = Watch::default();
+            watch.follow(&shared);
+            Simulation { thread: Thread::new(shared, 0, seed), _watch: watch }
         }
 
         /// Connects a client and gives its end of the stream.
         pub fn connect(&self, client: IpAddr) -> DuplexStream {
             let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
-            self.worker.accept(ours, client);
+            self.thread.accept(ours, client);
             theirs
         }
 
         /// The state as `/status` of the admin address shows it.
         pub fn status(&self) -> crate::see::status::Status {
-            crate::see::status::Status::of(&self.worker.shared)
+            crate::see::status::Status::of(&self.thread.worker().shared)
         }
 
         /// The served head of the first chain.
         pub fn head(&self) -> Option<u64> {
-            self.worker.shared.chains[0].view.load().head.map(|head| head.number)
+            self.thread.worker().shared.chains[0].view.load().head.map(|head| head.number)
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In reading order: `counters` (what each thread counts), `tally` (all threads added up),
 //! `status` (the state in one value), `metrics` (the same as OpenMetrics text), `history` (the
-//! last two minutes), `page` (status and history as HTML), `admin` (the listener). Nothing here
+//! last two minutes), `page` (status and history as HTML), `process` (which process this is), `admin` (the listener). Nothing here
 //! is on the way of a call but the counters, and nothing here changes what the gateway does.
 
 pub(crate) mod admin;
@@ -10,5 +10,6 @@ pub(crate) mod counters;
 pub(crate) mod history;
 pub mod metrics;
 pub(crate) mod page;
+pub mod process;
 pub mod status;
 pub(crate) mod tally;

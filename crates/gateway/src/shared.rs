@@ -2,6 +2,8 @@
 //!
 //! Readers load a snapshot and never wait. The watch thread (`nodes/watch.rs`) replaces chain
 //! views; health states change under a short lock, taken only when a node fails or comes back.
+//! A reload makes a new [`Shared`] beside the old one, which calls under way still use; what both
+//! have in common they share (`shared/succeed.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +24,23 @@ use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
 };
 use crate::rules::route::{ChainRoutes, Router};
-use crate::see::counters::Counters;
+use crate::see::counters::{Counters, Labels};
 
-/// Everything that threads share.
+mod lineage;
+mod succeed;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use lineage::{Lineage, Outcome, Reloaded, Reloads};
+
+/// The number of no node; see [`NodeShared::number`].
+pub(crate) const NO_NODE: u16 = u16::MAX;
+
+/// Everything that threads share under one configuration.
 pub(crate) struct Shared {
     pub(crate) config: Arc<Config>,
-    pub(crate) chains: Vec<ChainShared>,
+    pub(crate) chains: Vec<Arc<ChainShared>>,
     /// By node, as in the configuration.
     pub(crate) nodes: Vec<NodeShared>,
     /// By group, as in the configuration.
@@ -38,12 +51,19 @@ pub(crate) struct Shared {
     /// Lower-case name of the header that some group balances by.
     pub(crate) hash_header: Option<String>,
     pub(crate) router: Router,
-    started: Instant,
+    /// What all configurations of this process have in common.
+    pub(crate) lineage: Arc<Lineage>,
+    labels: Labels,
+    /// The index of each node by its number; none for numbers of nodes that are gone.
+    by_number: Vec<Option<usize>>,
 }
 
 /// One chain's present state.
 pub(crate) struct ChainShared {
     pub(crate) name: Arc<str>,
+    /// What stands for it in the keys of the cache: its name, or, should a name be given to another
+    /// chain while this process runs, something that no chain before it had.
+    pub(crate) key: Arc<str>,
     pub(crate) family: &'static Family,
     pub(crate) view: ArcSwap<ChainView>,
     pub(crate) reorgs: AtomicU64,
@@ -52,22 +72,25 @@ pub(crate) struct ChainShared {
     head_since_ms: AtomicU64,
 }
 
-/// One node's present state.
+/// One node's present state. What stands behind an [`Arc`] outlives a reload that does not change
+/// where the node is or how it is spoken to.
 pub(crate) struct NodeShared {
     pub(crate) config: config::Node,
-    /// Its place among its chain's nodes, as in [`ChainView::nodes`].
+    /// Its place among its chain's nodes, as in [`ChainView::nodes`]. It keeps it through reloads.
     pub(crate) place: usize,
+    /// What stands for it in entries of the cache, which outlive reloads.
+    pub(crate) number: u16,
     pub(crate) dial: Dial,
     /// Everything of a request's head but the length.
     pub(crate) request_head: Vec<u8>,
-    pub(crate) health: Mutex<NodeHealth>,
+    pub(crate) health: Arc<Mutex<NodeHealth>>,
     /// Told when a call failed, so that the node is polled at once.
-    pub(crate) suspected: Notify,
-    pub(crate) unsupported: Mutex<Unsupported>,
+    pub(crate) suspected: Arc<Notify>,
+    pub(crate) unsupported: Arc<Mutex<Unsupported>>,
     /// Whether it serves another chain than it should.
-    pub(crate) foreign: AtomicBool,
-    pub(crate) ejections: AtomicU64,
-    pub(crate) readmissions: AtomicU64,
+    pub(crate) foreign: Arc<AtomicBool>,
+    pub(crate) ejections: Arc<AtomicU64>,
+    pub(crate) readmissions: Arc<AtomicU64>,
 }
 
 /// One group's present state.
@@ -88,46 +111,67 @@ pub(crate) struct Candidates {
 impl Shared {
     /// The state before anything is known. `dials` by node, `Dial::Net` where it is shorter.
     pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Shared> {
-        let config = Arc::new(config);
-        let started = Instant::now();
-        let chains: Vec<ChainShared> = config.chains.iter().map(ChainShared::new).collect();
-        let methods: Vec<usize> = chains.iter().map(|chain| chain.family.count()).collect();
         let mut dials = dials.into_iter();
-        let nodes = config
-            .nodes
+        let chains = config
+            .chains
             .iter()
-            .enumerate()
-            .map(|(index, node)| {
-                let place = config.chains[node.chain].nodes.iter().position(|own| *own == index);
-                let place = place.expect("a node is listed by its chain");
-                NodeShared::new(&config, node, place, dials.next().unwrap_or(Dial::Net))
-            })
-            .collect();
+            .map(|chain| Arc::new(ChainShared::new(chain, Arc::clone(&chain.name))));
+        let chains = chains.collect();
+        let nodes = config.nodes.iter().enumerate().map(|(index, node)| {
+            let place = config.chains[node.chain].nodes.iter().position(|own| *own == index);
+            let place = place.expect("a node is listed by its chain");
+            NodeShared::new(&config, node, place, number(index), dials.next().unwrap_or(Dial::Net))
+        });
+        let nodes = nodes.collect();
+        let labels = labels(&config);
+        let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
+        let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
+        let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
+        Shared::build(config, chains, nodes, counters, cache, Lineage::new(), labels, by_number)
+    }
+
+    #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
+    fn build(
+        config: Config,
+        chains: Vec<Arc<ChainShared>>,
+        nodes: Vec<NodeShared>,
+        counters: Vec<Arc<Counters>>,
+        cache: Option<Cache>,
+        lineage: Arc<Lineage>,
+        labels: Labels,
+        by_number: Vec<Option<usize>>,
+    ) -> Arc<Shared> {
         let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
-        let counters = (0..config.threads)
-            .map(|_| Arc::new(Counters::new(&methods, config.nodes.len())))
-            .collect();
-        Arc::new(Shared {
+        let shared = Arc::new(Shared {
             chains,
             nodes,
             groups,
-            cache: config.cache.enabled.then(|| Cache::new(&config.cache)),
+            cache,
             counters,
             hash_header: hash_header(&config),
             router: router(&config),
-            started,
-            config,
-        })
+            lineage,
+            labels,
+            by_number,
+            config: Arc::new(config),
+        });
+        shared.lineage.joined(&shared);
+        shared
+    }
+
+    /// The index of the node that has this number, if it is still configured.
+    pub(crate) fn node_of_number(&self, number: u16) -> Option<usize> {
+        self.by_number.get(usize::from(number)).copied().flatten()
     }
 
     /// Time since the start, the clock of all rules.
     pub(crate) fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.lineage.started.elapsed()
     }
 
     /// The same for an instant that was read before.
     pub(crate) fn since_start(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.started)
+        instant.saturating_duration_since(self.lineage.started)
     }
 
     /// Runs a node's state machine; tells and acts on what it says.
@@ -174,8 +218,19 @@ impl Shared {
     }
 
     /// Works out anew which nodes the groups of a chain may use: to be called when a state changes,
-    /// and now and then, because rests end by themselves.
+    /// and now and then, because rests end by themselves. It does so under every configuration that
+    /// has the chain and is still in use.
     pub(crate) fn renew_candidates(&self, chain: usize) {
+        let chain = &self.chains[chain];
+        for shared in self.lineage.in_use() {
+            let same = |own: &Arc<ChainShared>| Arc::ptr_eq(own, chain);
+            if let Some(chain) = shared.chains.iter().position(same) {
+                shared.renew_own_candidates(chain);
+            }
+        }
+    }
+
+    fn renew_own_candidates(&self, chain: usize) {
         let view = self.chains[chain].view.load();
         for &group in &self.config.chains[chain].groups {
             let members = &self.config.groups[group].nodes;
@@ -211,9 +266,10 @@ impl Shared {
 }
 
 impl ChainShared {
-    fn new(chain: &config::Chain) -> ChainShared {
+    fn new(chain: &config::Chain, key: Arc<str>) -> ChainShared {
         ChainShared {
             name: Arc::clone(&chain.name),
+            key,
             family: family(chain.family),
             view: ArcSwap::default(),
             reorgs: AtomicU64::new(0),
@@ -237,18 +293,26 @@ impl ChainShared {
 }
 
 impl NodeShared {
-    fn new(config: &Config, node: &config::Node, place: usize, dial: Dial) -> NodeShared {
+    fn new(
+        config: &Config,
+        node: &config::Node,
+        place: usize,
+        number: u16,
+        dial: Dial,
+    ) -> NodeShared {
+        let health = NodeHealth::new(health_settings(&config.health));
         NodeShared {
             config: node.clone(),
             place,
+            number,
             dial,
             request_head: request_head(node),
-            suspected: Notify::new(),
-            health: Mutex::new(NodeHealth::new(health_settings(&config.health))),
-            unsupported: Mutex::new(Unsupported::default()),
-            foreign: AtomicBool::new(false),
-            ejections: AtomicU64::new(0),
-            readmissions: AtomicU64::new(0),
+            suspected: Arc::default(),
+            health: Arc::new(Mutex::new(health)),
+            unsupported: Arc::default(),
+            foreign: Arc::default(),
+            ejections: Arc::default(),
+            readmissions: Arc::default(),
         }
     }
 }
@@ -261,6 +325,21 @@ impl GroupShared {
         let mut places = Vec::new();
         order.candidates(|_| true, &mut places);
         GroupShared { candidates: ArcSwap::from_pointee(Candidates { places, rest: None }), order }
+    }
+}
+
+/// The number of the node with this index, while numbers last.
+fn number(index: usize) -> u16 {
+    u16::try_from(index).unwrap_or(NO_NODE)
+}
+
+fn labels(config: &Config) -> Labels {
+    let chain = |chain: &config::Chain| (Arc::clone(&chain.name), family(chain.family).count());
+    let node =
+        |node: &config::Node| (Arc::clone(&config.chains[node.chain].name), Arc::clone(&node.name));
+    Labels {
+        chains: config.chains.iter().map(chain).collect(),
+        nodes: config.nodes.iter().map(node).collect(),
     }
 }
 

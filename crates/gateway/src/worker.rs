@@ -1,22 +1,19 @@
-//! What one serving thread has to itself: connections, pools, balancers, flights, counters.
+//! What one serving thread has to itself: pools, balancers, flights, counters.
 //!
 //! Nothing here is shared with another thread but through [`Shared`]; so nothing here is locked.
+//! The thread's client connections, and which worker new requests get, are `thread.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::coalesce::Flights;
+use crate::config::{Config, Group};
 use crate::front::head::Head;
-use crate::front::http1::{self, Standing};
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
@@ -35,29 +32,27 @@ const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// clients.
 const HEADS_KNOWN: usize = 64;
 
-/// One serving thread's own state.
+/// One serving thread's own state under one configuration. A request uses the same one from its
+/// first byte to its answer.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
-    pub(crate) spare: Spare,
+    pub(crate) spare: Rc<Spare>,
     /// What the last heads of requests have said.
     pub(crate) heads: RefCell<Recall<Rc<Head>>>,
     /// By node, as in the configuration.
-    pub(crate) nodes: Vec<LocalNode>,
+    pub(crate) nodes: Vec<Rc<LocalNode>>,
     /// By group, as in the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
     /// By group; none where hedging is off.
-    pub(crate) hedges: Vec<Option<RefCell<Hedge>>>,
-    pub(crate) budget: RefCell<RetryBudget>,
+    pub(crate) hedges: Vec<Option<Rc<RefCell<Hedge>>>>,
+    pub(crate) budget: Rc<RefCell<RetryBudget>>,
     recent: Cell<Instant>,
     now: Cell<Duration>,
-    random: Cell<u64>,
-    next_id: Cell<u64>,
+    random: Rc<Cell<u64>>,
+    next_id: Rc<Cell<u64>>,
     date: RefCell<Date>,
-    draining: Cell<bool>,
-    drain: Notify,
-    connections: RefCell<Connections>,
 }
 
 /// What this thread knows of a node.
@@ -70,6 +65,16 @@ pub(crate) struct LocalNode {
 }
 
 impl LocalNode {
+    fn new(config: &Config, node: &NodeShared, now: Duration, latency: Duration) -> LocalNode {
+        let connections_max = node.config.connections_max.div_ceil(config.threads);
+        LocalNode {
+            pool: Pool::new(connections_max, node.config.idle_timeout),
+            latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
+            readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
+            in_flight: Cell::new(0),
+        }
+    }
+
     /// What one more call there costs; a node that was taken back starts anew.
     pub(crate) fn cost(&self, node: &NodeShared, now: Duration) -> f64 {
         let readmissions = node.readmissions.load(Ordering::Relaxed);
@@ -87,17 +92,6 @@ impl LocalNode {
     }
 }
 
-#[derive(Default)]
-struct Connections {
-    open: Vec<Option<Open>>,
-    free: Vec<usize>,
-}
-
-struct Open {
-    standing: Rc<Standing>,
-    task: AbortHandle,
-}
-
 struct Date {
     until: Option<Instant>,
     text: [u8; 29],
@@ -108,96 +102,86 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, seed: u64) -> Rc<Worker> {
         let config = &shared.config;
         let now = shared.now();
-        let nodes = shared
-            .nodes
-            .iter()
-            .map(|node| LocalNode {
-                pool: Pool::new(
-                    node.config.connections_max.div_ceil(config.threads),
-                    node.config.idle_timeout,
-                ),
-                latency: Cell::new(PeakEwma::new(now, EWMA_START, EWMA_DECAY)),
-                readmissions: Cell::new(0),
-                in_flight: Cell::new(0),
-            })
-            .collect();
-        let balancers =
-            config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect();
-        let hedges = config
-            .groups
-            .iter()
-            .map(|group| group.hedge.as_ref().map(|hedge| RefCell::new(new_hedge(hedge))))
-            .collect();
+        let nodes =
+            shared.nodes.iter().map(|node| Rc::new(LocalNode::new(config, node, now, EWMA_START)));
+        let nodes = nodes.collect();
+        let hedges = config.groups.iter().map(|group| group.hedge.as_ref().map(new_hedge));
+        let hedges = hedges.collect();
         let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
+        // Odd, so that the generator never starts at its fixed point, zero.
+        let random = seed.wrapping_add(index as u64).wrapping_mul(2) | 1;
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
-            spare: Spare::default(),
+            spare: Rc::default(),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
-            balancers,
+            balancers: balancers(config),
             hedges,
-            budget: RefCell::new(budget),
+            budget: Rc::new(RefCell::new(budget)),
             recent: Cell::new(Instant::now()),
             now: Cell::new(now),
-            // Odd, so that the generator never starts at its fixed point, zero.
-            random: Cell::new(seed.wrapping_add(index as u64).wrapping_mul(2) | 1),
-            next_id: Cell::new(1),
+            random: Rc::new(Cell::new(random)),
+            next_id: Rc::new(Cell::new(1)),
             date: RefCell::new(Date { until: None, text: [b' '; 29] }),
-            draining: Cell::new(false),
-            drain: Notify::new(),
-            connections: RefCell::default(),
             shared,
         })
     }
 
-    /// Serves a client in a task of its own.
-    pub(crate) fn accept<S>(self: &Rc<Worker>, stream: S, client: IpAddr)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + 'static,
-    {
-        let standing = Rc::new(Standing::default());
-        let slot = self.connections.borrow_mut().reserve();
-        let worker = Rc::clone(self);
-        let served = http1::serve(Rc::clone(self), stream, client, Rc::clone(&standing));
-        self.counters.connection_opened();
-        let task = tokio::task::spawn_local(async move {
-            let _closed = Closed { worker, slot };
-            served.await;
+    /// The worker that takes this one's place under a new configuration. Connections to nodes that
+    /// are reached as before are taken over with what is known of their latency; the others close,
+    /// those in use after their call.
+    pub(crate) fn succeed(&self, shared: Arc<Shared>, index: usize) -> Rc<Worker> {
+        let config = &shared.config;
+        let now = shared.now();
+        let same = |node: &NodeShared, before: &NodeShared| {
+            node.is(before) && node.config.pools_like(&before.config)
+        };
+        let mut left: Vec<Option<&Rc<LocalNode>>> = self.nodes.iter().map(Some).collect();
+        let nodes = shared.nodes.iter().map(|node| {
+            let before = self.shared.nodes.iter().position(|before| same(node, before));
+            let local = before.and_then(|before| left[before].take()).cloned();
+            local.unwrap_or_else(|| Rc::new(LocalNode::new(config, node, now, EWMA_READMITTED)))
         });
-        let open = Open { standing, task: task.abort_handle() };
-        self.connections.borrow_mut().open[slot] = Some(open);
-    }
-
-    /// Open client connections.
-    pub(crate) fn connection_count(&self) -> usize {
-        let connections = self.connections.borrow();
-        connections.open.len() - connections.free.len()
-    }
-
-    /// Whether a graceful stop has begun.
-    pub(crate) fn draining(&self) -> bool {
-        self.draining.get()
-    }
-
-    /// Waits for a graceful stop to begin.
-    pub(crate) async fn drain_begun(&self) {
-        let begun = self.drain.notified();
-        if !self.draining.get() {
-            begun.await;
-        }
-    }
-
-    /// Begins a graceful stop: connections that wait for a request close now, the others after
-    /// their answer.
-    pub(crate) fn begin_drain(&self) {
-        self.draining.set(true);
-        self.drain.notify_waiters();
-        for open in self.connections.borrow().open.iter().flatten() {
-            if !open.standing.busy.get() {
-                open.task.abort();
-            }
-        }
+        let nodes = nodes.collect();
+        left.into_iter().flatten().for_each(|gone| gone.pool.close());
+        let before = &self.shared.config;
+        let name = |config: &Config, group: &Group| {
+            (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
+        };
+        let hedges = config.groups.iter().map(|group| {
+            let hedge = group.hedge.as_ref()?;
+            let known = before.groups.iter().position(|own| {
+                name(before, own) == name(config, group) && own.hedge == group.hedge
+            });
+            let known = known.and_then(|own| self.hedges[own].clone());
+            Some(known.unwrap_or_else(|| new_hedge(hedge)))
+        });
+        let hedges = hedges.collect();
+        let same_budget = (before.retry.share_max, before.retry.rate_min)
+            == (config.retry.share_max, config.retry.rate_min);
+        let budget = if same_budget {
+            Rc::clone(&self.budget)
+        } else {
+            let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
+            Rc::new(RefCell::new(budget))
+        };
+        Rc::new(Worker {
+            counters: Arc::clone(&shared.counters[index]),
+            flights: Flights::default(),
+            spare: Rc::clone(&self.spare),
+            heads: RefCell::new(Recall::new(HEADS_KNOWN)),
+            nodes,
+            balancers: balancers(config),
+            hedges,
+            budget,
+            recent: Cell::new(Instant::now()),
+            now: Cell::new(now),
+            random: Rc::clone(&self.random),
+            next_id: Rc::clone(&self.next_id),
+            date: RefCell::new(Date { until: None, text: [b' '; 29] }),
+            shared,
+        })
     }
 
     /// The next id of a call to a node; never a client's.
@@ -209,16 +193,14 @@ impl Worker {
 
     /// Counts an attempt at a node that begins.
     pub(crate) fn entered(&self, node: usize) {
-        let in_flight = self.nodes[node].in_flight.get() + 1;
-        self.nodes[node].in_flight.set(in_flight);
-        self.counters.nodes[node].in_flight.set(u64::from(in_flight));
+        self.nodes[node].in_flight.update(|calls| calls + 1);
+        self.counters.nodes[node].in_flight.add(1);
     }
 
     /// And one that has ended.
     pub(crate) fn left(&self, node: usize) {
-        let in_flight = self.nodes[node].in_flight.get() - 1;
-        self.nodes[node].in_flight.set(in_flight);
-        self.counters.nodes[node].in_flight.set(u64::from(in_flight));
+        self.nodes[node].in_flight.update(|calls| calls - 1);
+        self.counters.nodes[node].in_flight.subtract_one();
     }
 
     /// Reads the clock. To be called where time has passed: when a connection or a call begins, and
@@ -273,35 +255,16 @@ impl Worker {
     }
 }
 
-fn new_hedge(config: &crate::config::Hedge) -> Hedge {
-    Hedge::new(HedgeSettings {
+fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
+    config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect()
+}
+
+fn new_hedge(config: &crate::config::Hedge) -> Rc<RefCell<Hedge>> {
+    Rc::new(RefCell::new(Hedge::new(HedgeSettings {
         quantile: config.quantile,
         delay_min: config.delay_min,
         share_max: config.share_max,
-    })
-}
-
-impl Connections {
-    fn reserve(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.open.push(None);
-            self.open.len() - 1
-        })
-    }
-}
-
-struct Closed {
-    worker: Rc<Worker>,
-    slot: usize,
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        let mut connections = self.worker.connections.borrow_mut();
-        connections.open[self.slot] = None;
-        connections.free.push(self.slot);
-        self.worker.counters.connection_closed();
-    }
+    })))
 }
 
 /// Buffers for requests and answers, used again and again.

@@ -5,10 +5,12 @@
 //! configuration or faulty arguments. Those of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ask;
 mod capacity;
 mod check;
 mod compare;
 mod demo;
+mod diff;
 mod explain;
 mod load;
 mod node;
@@ -58,6 +60,9 @@ enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
     Check(check::Check),
+    Diff(diff::Diff),
+    Reload(ask::Reload),
+    Upgrade(ask::Upgrade),
     Explain(explain::Explain),
     Load(load::Load),
     Capacity(capacity::Capacity),
@@ -73,6 +78,9 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => Ok(check.run()),
+        Command::Diff(diff) => Ok(diff.run()),
+        Command::Reload(reload) => reload.run(),
+        Command::Upgrade(upgrade) => upgrade.run(),
         Command::Explain(explain) => explain.run(),
         Command::Load(load) => load.run(),
         Command::Capacity(capacity) => capacity.run(),

@@ -1,27 +1,40 @@
 //! `weir serve`: runs the gateway until it is told to stop.
 //!
-//! The gateway itself is `gateway::runtime`; this prints what listens where, writes the log and
-//! waits for the signal.
+//! The gateway itself is `gateway::runtime`; this prints what listens where, writes the log, and
+//! does what signals ask for (`serve/signals.rs`): stop, read the configuration anew, hand over to a
+//! new process (`serve/handover.rs`).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::{Log, LogFormat, Overrides};
-use gateway::runtime::Gateway;
+use gateway::config::fault::Faults;
+use gateway::config::{Config, Log, LogFormat, Overrides};
+use gateway::runtime::{Gateway, Sockets};
 
 use crate::FAULTY;
 use crate::source::{self, Source};
-use crate::stop::StopSignals;
+
+mod handover;
+mod notify;
+mod signals;
+
+use handover::Former;
+use signals::{Wish, Wishes};
 
 /// Run the gateway
 ///
 /// With URLs it needs no file: one chain, cached, balanced, every limit at its default. A file says
-/// everything else. SIGINT or SIGTERM stops it gracefully: new connections are refused, requests
-/// that have begun are answered. A second signal stops it at once.
+/// everything else.
+///
+/// SIGINT or SIGTERM stops it gracefully: it says that it is not ready, takes no new connections,
+/// and answers requests that have begun. A second signal stops it at once. SIGHUP reads the file
+/// anew, as `weir reload` does; a faulty file leaves the old configuration in use. SIGUSR2 hands
+/// the listening sockets to a new process of the program on disk, as `weir upgrade` does.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -60,43 +73,157 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let config = match self.source.read() {
+        let former = Former::find().context("cannot take over from another process")?;
+        let config = match self.read() {
             Ok(config) => config,
             Err(faults) => {
                 eprint!("{faults}");
+                if let Some(former) = former {
+                    former.failed(&format!("the configuration is faulty\n{faults}"));
+                }
                 return Ok(ExitCode::from(FAULTY));
             }
         };
-        let threads = self.threads.map(usize::from);
-        let config = config.overridden(&Overrides {
-            listen: self.listen,
-            admin: self.admin.map(|admin| admin.0),
-            threads,
-            no_cache: self.no_cache,
-        });
         write_log(&config.log);
-        for warning in &config.warnings.list {
-            tracing::warn!(key = warning.key, "{}", warning.message);
-        }
+        let program = handover::program().context("cannot tell which program this is")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Before the gateway starts, so that no signal is lost in between.
-        let mut stop = runtime.block_on(async { StopSignals::new() })?;
-        let summary = source::summary(&config);
-        let threads = config.threads;
-        let gateway = Gateway::start(config)?;
-        announce(&gateway, threads, &summary);
-        runtime.block_on(stop.next());
-        tracing::info!("stopping: requests that have begun are answered");
+        let wishes = runtime.block_on(async { Wishes::new(self.source.file()) })?;
+        let gateway = match start(config, former.as_ref()) {
+            Ok(gateway) => gateway,
+            Err(error) => {
+                if let Some(former) = former {
+                    former.failed(&format!("{error:#}"));
+                }
+                return Err(error);
+            }
+        };
+        match former {
+            Some(former) => former.ready(),
+            // Of one that takes over, the one that the manager knows tells it.
+            None => notify::tell("READY=1"),
+        }
+        let life = Life { serve: self, runtime, wishes, gateway, program };
+        Ok(life.run())
+    }
+
+    /// The configuration with what the command line says put over it.
+    fn read(&self) -> Result<Config, Faults> {
+        let config = self.source.read()?;
+        Ok(config.overridden(&Overrides {
+            listen: self.listen,
+            admin: self.admin.map(|admin| admin.0),
+            threads: self.threads.map(usize::from),
+            no_cache: self.no_cache,
+        }))
+    }
+}
+
+fn start(config: Config, former: Option<&Former>) -> Result<Gateway> {
+    warn(&config);
+    let sockets = match former {
+        Some(former) => former.sockets().context("cannot take over the listening sockets")?,
+        None => Sockets::default(),
+    };
+    let (summary, threads) = (source::summary(&config), config.threads);
+    let gateway = Gateway::start_on(config, sockets)?;
+    announce(&gateway, threads, &summary);
+    Ok(gateway)
+}
+
+fn warn(config: &Config) {
+    for warning in &config.warnings.list {
+        tracing::warn!(key = warning.key, "{}", warning.message);
+    }
+}
+
+/// A gateway that serves, and what it takes to do what it is asked for.
+struct Life {
+    serve: Serve,
+    runtime: tokio::runtime::Runtime,
+    wishes: Wishes,
+    gateway: Gateway,
+    program: PathBuf,
+}
+
+impl Life {
+    fn run(mut self) -> ExitCode {
+        loop {
+            let follow = self.gateway.config().reload_on_change;
+            match self.runtime.block_on(self.wishes.next(follow)) {
+                Wish::Reload => self.reload(),
+                Wish::Upgrade => {
+                    if self.upgrade() {
+                        return self.stop(Gateway::stop_replaced);
+                    }
+                }
+                Wish::Stop => {
+                    notify::tell("STOPPING=1");
+                    tracing::info!("stopping: requests that have begun are answered");
+                    return self.stop(Gateway::stop);
+                }
+            }
+        }
+    }
+
+    fn reload(&mut self) {
+        if self.serve.source.file().is_none() {
+            let why = "there is no file to read anew: the nodes were given as arguments";
+            tracing::warn!("{why}");
+            return self.gateway.refuse_reload(why);
+        }
+        // Before it is read, so that what changes meanwhile is news.
+        self.wishes.file_is_read();
+        match self.serve.read() {
+            Ok(config) => {
+                warn(&config);
+                let changes = self.gateway.reload(config);
+                tracing::info!(changes = changes.len(), "the new configuration is in use");
+                for change in changes {
+                    tracing::info!("{change}");
+                }
+            }
+            Err(faults) => {
+                self.gateway.refuse_reload(&faults.to_string());
+                tracing::error!("the new configuration is faulty; the old one stays\n{faults}");
+            }
+        }
+    }
+
+    /// Whether another process serves in this one's place.
+    fn upgrade(&self) -> bool {
+        let program: &Path = &self.program;
+        tracing::info!(program = %program.display(), "handing over to a new process");
+        let sockets = self.gateway.sockets().map_err(|error| error.to_string());
+        match sockets.and_then(|sockets| handover::hand_over(program, &sockets)) {
+            Ok(id) => {
+                // Under systemd this is the process that it would else take for the whole service.
+                notify::tell(&format!("MAINPID={id}\nREADY=1"));
+                tracing::info!(process = id, "a new process serves; this one ends");
+                true
+            }
+            Err(why) => {
+                self.gateway.refuse_upgrade(&why);
+                tracing::error!("no new process could take over; this one goes on\n{why}");
+                false
+            }
+        }
+    }
+
+    /// Ends gracefully, or at once at a further signal.
+    fn stop(self, end: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
+        let Life { runtime, mut wishes, gateway, .. } = self;
         let (done, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            gateway.stop();
+            end(gateway);
             // Nobody listens if a second signal came first.
             let _ = done.send(());
         });
+        let told_again = async { while wishes.next(false).await != Wish::Stop {} };
         runtime.block_on(async {
             tokio::select! {
-                _ = stopped => Ok(ExitCode::SUCCESS),
-                () = stop.next() => Ok(ExitCode::FAILURE),
+                _ = stopped => ExitCode::SUCCESS,
+                () = told_again => ExitCode::FAILURE,
             }
         })
     }

@@ -29,6 +29,11 @@ impl Source {
         Source { file: None, upstream: upstreams.to_vec() }
     }
 
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// The configuration, checked.
     pub(crate) fn read(&self) -> Result<Config, Faults> {
         match &self.file {

@@ -24,6 +24,8 @@ mod coalescing;
 mod limits;
 #[path = "serving/outage.rs"]
 mod outage;
+#[path = "serving/reloading.rs"]
+mod reloading;
 #[path = "serving/repeating.rs"]
 mod repeating;
 #[path = "serving/scene.rs"]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use wire::call::Limits;
 
+use super::diff::Keys;
 use super::fault::{Faults, Report, Severity};
 use super::field::{CACHE, CALL, FRONT, HEALTH, LOG, SERVER};
 use super::file::{Entry, Written, nearest};
@@ -37,7 +38,10 @@ pub(super) fn check(
         listen,
         admin,
         threads: threads(&server, &mut report),
+        drain_delay: server.value("drain_delay").duration(),
+        drain_linger: server.value("drain_linger").duration(),
         drain_deadline: server.value("drain_deadline").duration(),
+        reload_on_change: server.value("reload_on_change").switch(),
         front: front(&written.once(&FRONT)),
         cache: cache(&written.once(&CACHE), &mut report),
         health: health(&written.once(&HEALTH), &mut report),
@@ -50,6 +54,7 @@ pub(super) fn check(
         nodes,
         groups,
         warnings: Faults { file: None, list: Vec::new() },
+        keys: Keys::of(written).into(),
     };
     // Beside faults warnings are noise: a node that could not be read looks like a missing one.
     let faulty = report.has_faults();

@@ -121,10 +121,30 @@ pub(super) static SERVER: Section = Section {
             doc: "Serving threads. Each has its own listener and its own connections to the nodes.",
         },
         Field {
+            key: "drain_delay",
+            kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
+            default: Default::Is("0s"),
+            doc: "How long a graceful stop serves on as before while `/readyz` says that it stops: \
+                  time for load balancers to notice.",
+        },
+        Field {
+            key: "drain_linger",
+            kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
+            default: Default::Is("1s"),
+            doc: "How long a graceful stop keeps idle connections open. A request that comes in \
+                  that time is answered, and told that the connection closes.",
+        },
+        Field {
             key: "drain_deadline",
             kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
             default: Default::Is("10s"),
             doc: "How long a graceful stop waits for requests that have begun.",
+        },
+        Field {
+            key: "reload_on_change",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether this file, once changed and at rest for a second, is read anew by itself.",
         },
     ],
 };

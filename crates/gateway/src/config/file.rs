@@ -70,6 +70,17 @@ impl Entry {
         Entry { section, name: name.to_owned(), span: None, sets: Vec::new() }
     }
 
+    pub(super) fn section(&self) -> &'static Section {
+        self.section
+    }
+
+    /// Every key that was set, with its value and how it may be shown.
+    pub(super) fn each_set(&self) -> impl Iterator<Item = (&'static Field, &Value, &str)> {
+        self.sets
+            .iter()
+            .filter_map(|set| Some((self.section.field(set.key)?, &set.value, &*set.shown)))
+    }
+
     /// A key that was set, and set well.
     pub(super) fn set(&self, key: &str) -> Option<&Set> {
         debug_assert!(
@@ -112,6 +123,21 @@ pub(super) fn default_value(field: &Field) -> Option<Value> {
         Default::Empty if field.kind.is_list() => Some(Value::Texts(Vec::new())),
         Default::Empty => Some(Value::Headers(Vec::new())),
         Default::Follows(_) | Default::Required => None,
+    }
+}
+
+/// The default of a field as it would be written.
+pub(super) fn default_text(field: &Field) -> String {
+    match (field.default, field.kind) {
+        (Default::Is(text), kind) if kind.is_list() => format!("[\"{text}\"]"),
+        (Default::Is(text), Kind::Switch | Kind::Count { .. } | Kind::Number { .. }) => {
+            text.to_owned()
+        }
+        (Default::Is(text), _) => format!("\"{text}\""),
+        (Default::Empty, Kind::Headers) => "{}".to_owned(),
+        (Default::Empty, _) => "[]".to_owned(),
+        (Default::Follows(words), _) => words.to_owned(),
+        (Default::Required, _) => "must be set".to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::field::{Default, Field, Form, SECTIONS};
+use super::file;
 use super::kind::Kind;
 
 /// The text of `docs/config.md`.
@@ -53,15 +54,9 @@ More files to start from are in `examples/`.
 
 fn default_text(field: &Field) -> String {
     match (field.default, field.kind) {
-        (Default::Is(text), kind) if kind.is_list() => format!("`[\"{text}\"]`"),
-        (Default::Is(text), Kind::Switch | Kind::Count { .. } | Kind::Number { .. }) => {
-            format!("`{text}`")
-        }
-        (Default::Is(text), _) => format!("`\"{text}\"`"),
         (Default::Empty, Kind::Headers) => "none".to_owned(),
-        (Default::Empty, _) => "`[]`".to_owned(),
-        (Default::Follows(words), _) => words.to_owned(),
-        (Default::Required, _) => "must be set".to_owned(),
+        (Default::Follows(_) | Default::Required, _) => file::default_text(field),
+        _ => format!("`{}`", file::default_text(field)),
     }
 }
 

@@ -4,10 +4,12 @@
 //! the same order. A connection that waits for a request holds no buffer. Parsing is `head.rs` and
 //! `body.rs`, HTTP/2 is `http2.rs`, what is written is `answer.rs`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -19,6 +21,7 @@ use crate::front::body::Chunked;
 use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
 use crate::front::{compress, http2};
 use crate::path::{self, Request};
+use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
 use crate::worker::Worker;
 
@@ -37,26 +40,44 @@ const BUFFER_BYTES_KEPT: usize = 1024;
 /// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What the worker knows of a connection, to end it in a graceful stop.
+/// What the thread knows of a connection, to end it in a graceful stop.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     /// Whether a request has begun that is not answered yet.
-    pub(crate) busy: Cell<bool>,
+    busy: Cell<bool>,
+    leaving: Cell<bool>,
+    /// Of the connection's task while it waits for a request.
+    waker: RefCell<Option<Waker>>,
 }
 
-/// Serves one client until it leaves, misbehaves, or the worker drains.
-pub(crate) async fn serve<S>(worker: Rc<Worker>, stream: S, client: IpAddr, standing: Rc<Standing>)
+impl Standing {
+    /// Ends the connection if it waits for a request and none has come by now.
+    pub(crate) fn leave_if_idle(&self) {
+        self.leaving.set(true);
+        if !self.busy.get()
+            && let Some(waker) = self.waker.borrow_mut().take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// Whether to end instead of waiting on; asked whenever there is nothing to read.
+    fn is_leaving(&self, cx: &Context<'_>) -> bool {
+        let mut waker = self.waker.borrow_mut();
+        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        self.leaving.get()
+    }
+}
+
+/// Serves one client until it leaves, misbehaves, or the thread drains.
+pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, client: IpAddr, standing: Rc<Standing>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let connection = Connection {
-        stream,
-        watchdog: Watchdog::default(),
-        buf: Vec::new(),
-        client,
-        standing,
-        worker: Rc::clone(&worker),
-    };
+    let watchdog = Watchdog::default();
+    let connection = Connection { stream, watchdog, buf: Vec::new(), client, standing, thread };
     // A client that goes away is no event for anyone.
     if let Err(error) = connection.run().await {
         tracing::trace!(%client, %error, "client connection ended");
@@ -69,7 +90,7 @@ struct Connection<S> {
     buf: Vec<u8>,
     client: IpAddr,
     standing: Rc<Standing>,
-    worker: Rc<Worker>,
+    thread: Rc<Thread>,
 }
 
 /// How reading a request ended short of a request.
@@ -95,27 +116,29 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     async fn run(mut self) -> io::Result<()> {
-        let worker = Rc::clone(&self.worker);
-        worker.tick();
         let mut first = true;
         loop {
-            self.standing.busy.set(!self.buf.is_empty());
-            let head = match self.next_head(first).await {
+            if self.buf.is_empty() && !self.wait_for_request(first).await? {
+                return Ok(());
+            }
+            self.standing.busy.set(true);
+            // One and the same configuration up to the answer, whatever is reloaded meanwhile.
+            let worker = self.thread.worker();
+            let head = match self.next_head(&worker, first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     // It ends its streams by itself when a stop begins.
-                    self.standing.busy.set(true);
+                    drop(worker);
                     let rest = std::mem::take(&mut self.buf);
-                    return Box::pin(http2::serve(worker, self.stream, rest, self.client)).await;
+                    let served = http2::serve(self.thread, self.stream, rest, self.client);
+                    return Box::pin(served).await;
                 }
-                Err(stop) => return Box::pin(self.stop(stop)).await,
+                Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             first = false;
-            // Its head may have come whole, with nothing to wait for in between.
-            self.standing.busy.set(true);
-            let body = match self.read_body(&head).await {
+            let body = match self.read_body(&worker, &head).await {
                 Ok(body) => body,
-                Err(stop) => return Box::pin(self.stop(stop)).await,
+                Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             let mut message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
             let front = &worker.shared.config.front;
@@ -123,8 +146,8 @@ where
                 message = Box::pin(compress::encode(message, head.accept)).await;
             }
             // A stop may have begun meanwhile.
-            let keep_alive = head.keep_alive && !worker.draining();
-            self.write(&head, &message, keep_alive).await?;
+            let keep_alive = head.keep_alive && !self.thread.draining();
+            self.write(&worker, &head, &message, keep_alive).await?;
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
@@ -132,37 +155,51 @@ where
         }
     }
 
-    /// Reads until a head is complete; `None` when the client speaks HTTP/2.
-    async fn next_head(&mut self, first: bool) -> Result<Option<Rc<Head>>, Stop> {
-        let worker = Rc::clone(&self.worker);
-        let front = &worker.shared.config.front;
-        // The first head has the header timeout from the start: whoever connects has something to
-        // say. Between requests the idle timeout holds until the next one begins.
-        let wait = if first { front.header_timeout } else { front.idle_timeout };
-        let mut deadline = worker.recent() + wait;
-        let mut begun = false;
-        loop {
-            if !self.buf.is_empty() {
-                if first && is_preface(&self.buf) {
-                    if self.buf.len() >= HTTP2_PREFACE.len() {
-                        return Ok(None);
-                    }
-                } else {
-                    match read_head(&worker, &self.buf) {
-                        Ok(Some(head)) => return Ok(Some(head)),
-                        Ok(None) => {}
-                        Err(fault) => return Err(refuse(Message::refuse_head(fault))),
-                    }
-                }
-                if !std::mem::replace(&mut begun, true) {
-                    deadline = Instant::now() + front.header_timeout;
-                }
-                self.standing.busy.set(true);
+    /// Waits, without holding on to any configuration, until a request begins; whether one has.
+    async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
+        self.standing.busy.set(false);
+        let deadline = {
+            let worker = self.thread.worker();
+            let front = &worker.shared.config.front;
+            // The first head has the header timeout from the start: whoever connects has something
+            // to say. Between requests the idle timeout holds until the next one begins.
+            if first {
+                worker.tick() + front.header_timeout
+            } else {
+                worker.recent() + front.idle_timeout
             }
+        };
+        let Connection { stream, watchdog, buf, standing, .. } = self;
+        let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
+            buf.extend_from_slice(bytes);
+        }));
+        let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
+            Poll::Pending if standing.is_leaving(cx) => Poll::Ready(Ok(Filled::Late)),
+            filled => filled,
+        });
+        Ok(matches!(filled.await?, Filled::Bytes(())))
+    }
+
+    /// Reads until the head that has begun is complete; `None` when the client speaks HTTP/2.
+    async fn next_head(&mut self, worker: &Worker, first: bool) -> Result<Option<Rc<Head>>, Stop> {
+        let mut deadline = None;
+        loop {
+            if first && is_preface(&self.buf) {
+                if self.buf.len() >= HTTP2_PREFACE.len() {
+                    return Ok(None);
+                }
+            } else {
+                match read_head(worker, &self.buf) {
+                    Ok(Some(head)) => return Ok(Some(head)),
+                    Ok(None) => {}
+                    Err(fault) => return Err(refuse(Message::refuse_head(fault))),
+                }
+            }
+            let header_timeout = worker.shared.config.front.header_timeout;
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
             match self.fill(deadline).await? {
                 Filled::Bytes(()) => {}
                 Filled::End => return Err(Stop::Close),
-                Filled::Late if self.buf.is_empty() => return Err(Stop::Close),
                 Filled::Late => {
                     return Err(refuse(Message::refuse(408, "request head took too long")));
                 }
@@ -178,8 +215,7 @@ where
         .await
     }
 
-    async fn read_body(&mut self, head: &Head) -> Result<ReadBody, Stop> {
-        let worker = Rc::clone(&self.worker);
+    async fn read_body(&mut self, worker: &Worker, head: &Head) -> Result<ReadBody, Stop> {
         let front = &worker.shared.config.front;
         let body_bytes_max = front.limits.body_bytes_max;
         if let Length::Fixed(length) = head.length
@@ -253,8 +289,13 @@ where
         }
     }
 
-    async fn write(&mut self, head: &Head, message: &Message, keep_alive: bool) -> io::Result<()> {
-        let worker = Rc::clone(&self.worker);
+    async fn write(
+        &mut self,
+        worker: &Worker,
+        head: &Head,
+        message: &Message,
+        keep_alive: bool,
+    ) -> io::Result<()> {
         let front = &worker.shared.config.front;
         let mut out = worker.spare.take();
         let date = worker.date();
@@ -297,9 +338,8 @@ where
         }
     }
 
-    async fn stop(mut self, stop: Stop) -> io::Result<()> {
+    async fn stop(mut self, worker: &Worker, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
-        let worker = Rc::clone(&self.worker);
         worker.counters.refused(message.status);
         let mut out = worker.spare.take();
         let date = worker.date();

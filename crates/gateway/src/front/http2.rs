@@ -16,17 +16,22 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
 use crate::front::{compress, http1};
+use crate::thread::Thread;
 use crate::worker::Worker;
 
 /// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
 
 /// Serves a connection whose first bytes were read already.
+///
+/// Each request is answered under the configuration that it begins with; the connection's own bounds
+/// are those that it began with.
 pub(crate) async fn serve<S>(
-    worker: Rc<Worker>,
+    thread: Rc<Thread>,
     stream: S,
     read: Vec<u8>,
     client: IpAddr,
@@ -35,11 +40,21 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let rewound = Rewound { read, at: 0, stream };
-    let front = &worker.shared.config.front;
     let service = hyper::service::service_fn(|request| {
-        let worker = Rc::clone(&worker);
+        let worker = thread.worker();
         async move { Ok::<_, Infallible>(respond(&worker, request, client).await) }
     });
+    let connection = builder(&thread.worker().shared.config.front)
+        .serve_connection(TokioIo::new(rewound), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        done = connection.as_mut() => return done.map_err(io::Error::other),
+        () = thread.drain_begun() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await.map_err(io::Error::other)
+}
+
+fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> {
     let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
     builder
         .timer(TokioTimer::new())
@@ -47,13 +62,7 @@ where
         .max_header_list_size(u32::try_from(front.header_bytes_max).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(front.idle_timeout))
         .keep_alive_timeout(front.header_timeout);
-    let connection = builder.serve_connection(TokioIo::new(rewound), service);
-    tokio::pin!(connection);
-    tokio::select! {
-        done = connection.as_mut() => return done.map_err(io::Error::other),
-        () = worker.drain_begun() => connection.as_mut().graceful_shutdown(),
-    }
-    connection.await.map_err(io::Error::other)
+    builder
 }
 
 async fn respond(

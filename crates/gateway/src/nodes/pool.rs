@@ -3,7 +3,7 @@
 //! Two connections are interchangeable when they lead to the same node from the same thread.
 //! The last one used is used first, so that a falling load lets the others grow old and close.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Pool {
     /// holds none, and is always taken before a new one is made, so that this bounds the open ones.
     free: Semaphore,
     heads: Rc<KnownHeads>,
+    /// Whether connections end with the call that they carry.
+    closed: Cell<bool>,
 }
 
 /// The right to use one connection; giving it back is dropping it.
@@ -38,7 +40,13 @@ impl Drop for Lease {
 impl Pool {
     pub(crate) fn new(connections_max: usize, idle_max: Duration) -> Rc<Pool> {
         let free = Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS));
-        Rc::new(Pool { idle: RefCell::default(), idle_max, free, heads: known_heads() })
+        Rc::new(Pool {
+            idle: RefCell::default(),
+            idle_max,
+            free,
+            heads: known_heads(),
+            closed: Cell::new(false),
+        })
     }
 
     /// What the heads of this node's answers have said to this thread.
@@ -77,8 +85,24 @@ impl Pool {
 
     /// Keeps a connection for the next call.
     pub(crate) fn keep(&self, mut connection: Connection, now: Instant) {
+        if self.closed.get() {
+            return;
+        }
         connection.idle_since = now;
         self.idle.borrow_mut().push(connection);
+    }
+
+    /// Whether connections end with their call.
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Closes all idle connections, and those in use after their call: the node is not configured
+    /// any more, or otherwise.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        self.clear();
     }
 
     /// Closes what has been idle for too long.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wire::answer::{Outcome, read_answer, write_call_raw};
 use wire::block::hash_of_value;
@@ -24,10 +26,11 @@ use crate::nodes::send::is_ours;
 use crate::nodes::stream::Stream;
 use crate::rules::classify::{Heard, Verdict, classify};
 use crate::rules::heads::{
-    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
-    ROLLBACK_POLLS, Step, WINDOW,
+    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, NodeView,
+    ROLLBACK_MAX, ROLLBACK_POLLS, Step, WINDOW,
 };
-use crate::shared::Shared;
+use crate::rules::health::NodeHealth;
+use crate::shared::{ChainShared, Shared};
 
 /// A poll that takes longer than so many intervals counts as missed, within these bounds: on a
 /// fast chain a silent node must not be waited for while others have new heads, and one that needs
@@ -47,48 +50,73 @@ const DEPTH_MAX: usize = 64;
 /// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
 const ASKS_PER_POLL_MAX: usize = 64;
 
-/// Follows all nodes of all chains until dropped.
-pub(crate) fn start(shared: &Arc<Shared>) {
-    for (index, chain) in shared.config.chains.iter().enumerate() {
-        let watched = Rc::new(Watched {
-            shared: Arc::clone(shared),
-            chain: index,
-            tracker: RefCell::new(Watched::new_tracker(chain)),
-            id: Cell::new(chain.id),
-            random: Cell::new(index as u64),
-        });
-        for &node in &chain.nodes {
-            tokio::task::spawn_local(follow(Rc::clone(&watched), node));
+/// All chains that are followed.
+#[derive(Default)]
+pub(crate) struct Watch {
+    chains: Vec<Rc<Watched>>,
+}
+
+impl Watch {
+    /// Follows the nodes of this configuration from here on, and no others. Those that it shares
+    /// with the former one are followed on: nothing that is known of them is lost.
+    pub(crate) fn follow(&mut self, shared: &Arc<Shared>) {
+        let mut before = std::mem::take(&mut self.chains);
+        for (index, state) in shared.chains.iter().enumerate() {
+            let known = before.iter().position(|own| Arc::ptr_eq(&own.state, state));
+            let watched = match known {
+                Some(at) => before.swap_remove(at),
+                None => Watched::new(shared, index),
+            };
+            watched.follow(shared, index);
+            self.chains.push(watched);
         }
+        before.iter().for_each(|gone| gone.end());
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.chains.iter().for_each(|chain| chain.end());
     }
 }
 
 /// One chain that is followed.
 struct Watched {
-    shared: Arc<Shared>,
-    chain: usize,
+    /// The configuration that holds now.
+    shared: RefCell<Arc<Shared>>,
+    /// The chain's index in it.
+    chain: Cell<usize>,
+    state: Arc<ChainShared>,
     tracker: RefCell<HeadTracker>,
     /// The chain id that all nodes must have: as configured, else the first one heard.
     id: Cell<Option<u64>>,
     random: Cell<u64>,
+    /// The tasks that follow nodes, by place.
+    tasks: RefCell<Vec<Option<(NodeMark, AbortHandle)>>>,
+    /// How the nodes that the last reload removed were seen last, by place: calls that began with
+    /// them end with them.
+    gone: RefCell<Vec<(usize, NodeView)>>,
 }
 
-async fn follow(watched: Rc<Watched>, node: usize) {
-    let shared = Arc::clone(&watched.shared);
-    let interval = shared.config.chains[watched.chain].poll_interval;
-    let mut line = Line::to(&shared, node);
+/// What tells a node from another one at the same place: the cell of its health.
+type NodeMark = Arc<Mutex<NodeHealth>>;
+
+async fn follow(watched: Rc<Watched>, place: usize) {
+    let mut line = Line::to(&watched, place);
     let mut checked = false;
     let mut polls = 0u64;
     let mut rest_until = Duration::ZERO;
     let mut silent: u32 = 0;
     loop {
         let began = Instant::now();
-        if shared.now() < rest_until {
-            watched.silent(node);
+        line.turn_to(&watched);
+        let chain = &line.shared.config.chains[watched.chain.get()];
+        let (interval, family) = (chain.poll_interval, chain.family);
+        if line.shared.now() < rest_until {
+            watched.silent(place);
             tokio::time::sleep_until(began + interval).await;
             continue;
         }
-        let family = shared.config.chains[watched.chain].family;
         if !checked {
             checked = watched.check_id(&mut line, family).await;
         }
@@ -100,39 +128,130 @@ async fn follow(watched: Rc<Watched>, node: usize) {
                 watched.seen(&mut line, family, seen).await;
             }
             Err(Missed::Limited { retry_after }) => {
-                rest_until = watched.limited(node, retry_after);
+                rest_until = watched.limited(place, retry_after);
             }
             Err(Missed::Silent) => {
                 checked = false;
                 silent = silent.saturating_add(1);
-                watched.missed(node);
+                watched.missed(place);
             }
         }
         let quick = began + interval / DOUBTED_POLLS;
-        if (1..shared.config.health.failures_max).contains(&silent) {
+        if (1..line.shared.config.health.failures_max).contains(&silent) {
             tokio::time::sleep_until(quick).await;
             continue;
         }
+        let suspected = Arc::clone(&line.shared.nodes[line.node].suspected);
         tokio::select! {
             // In order, so that simulations repeat.
             biased;
             () = tokio::time::sleep_until(began + interval) => {}
             // A call has just failed there: it is looked at early, if not at once.
-            () = shared.nodes[node].suspected.notified() => tokio::time::sleep_until(quick).await,
+            () = suspected.notified() => tokio::time::sleep_until(quick).await,
         }
     }
 }
 
 impl Watched {
+    fn new(shared: &Arc<Shared>, index: usize) -> Rc<Watched> {
+        let chain = &shared.config.chains[index];
+        Rc::new(Watched {
+            shared: RefCell::new(Arc::clone(shared)),
+            chain: Cell::new(index),
+            state: Arc::clone(&shared.chains[index]),
+            tracker: RefCell::new(HeadTracker::new(head_settings(chain), 0)),
+            id: Cell::new(chain.id),
+            random: Cell::new(index as u64),
+            tasks: RefCell::default(),
+            gone: RefCell::default(),
+        })
+    }
+
+    /// Follows the chain's nodes as this configuration has them.
+    fn follow(self: &Rc<Watched>, shared: &Arc<Shared>, index: usize) {
+        let before = self.shared.replace(Arc::clone(shared));
+        let before = &before.config.chains[self.chain.replace(index)];
+        let chain = &shared.config.chains[index];
+        // Who sleeps for an hour would else hear of a shorter interval only then.
+        let same_interval = before.poll_interval == chain.poll_interval;
+        let mut nodes: Vec<Option<&NodeMark>> = Vec::new();
+        for node in &chain.nodes {
+            let node = &shared.nodes[*node];
+            nodes.resize(nodes.len().max(node.place + 1), None);
+            nodes[node.place] = Some(&node.health);
+        }
+        let seen = self.state.view.load();
+        let mut gone = Vec::new();
+        let mut tasks = self.tasks.borrow_mut();
+        let count = tasks.len().max(nodes.len());
+        nodes.resize(count, None);
+        tasks.resize_with(count, || None);
+        self.tracker.borrow_mut().settle_for(head_settings(chain), count);
+        for (place, (task, node)) in tasks.iter_mut().zip(nodes).enumerate() {
+            let is_same = match (&*task, node) {
+                (Some((mark, _)), Some(node)) => Arc::ptr_eq(mark, node),
+                (None, None) => true,
+                _ => false,
+            };
+            if is_same && same_interval {
+                continue;
+            }
+            if let Some((_, former)) = task.take() {
+                former.abort();
+                if !is_same {
+                    self.tracker.borrow_mut().forget(place);
+                    gone.push((place, seen.nodes.get(place).copied().unwrap_or_default()));
+                }
+            }
+            if let Some(node) = node {
+                let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
+                *task = Some((Arc::clone(node), started.abort_handle()));
+            }
+        }
+        let changed = !gone.is_empty() || !self.gone.borrow().is_empty();
+        self.gone.replace(gone);
+        if changed {
+            self.publish();
+        }
+    }
+
+    /// Follows no node any more.
+    fn end(&self) {
+        for (_, task) in self.tasks.borrow().iter().flatten() {
+            task.abort();
+        }
+    }
+
+    /// The configuration that holds now.
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared.borrow())
+    }
+
+    /// The index of the node at this place, in the configuration that holds now.
+    fn node(&self, shared: &Shared, place: usize) -> usize {
+        let mut nodes = shared.config.chains[self.chain.get()].nodes.iter();
+        let found = nodes.find(|node| shared.nodes[**node].place == place);
+        *found.expect("a node that is gone is not followed any more")
+    }
+
+    fn renew_candidates(&self) {
+        self.shared().renew_candidates(self.chain.get());
+    }
+
+    fn publish(&self) {
+        let mut view = self.tracker.borrow().view();
+        for (place, seen) in &*self.gone.borrow() {
+            view.nodes[*place] = *seen;
+        }
+        self.state.publish(view, self.shared().now());
+        self.renew_candidates();
+    }
+
     /// Spreads times out over nodes that failed together: a Weyl sequence (Knuth's 64-bit constant).
     fn random(&self) -> u64 {
         let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(next);
         next
-    }
-
-    fn place(&self, node: usize) -> usize {
-        self.shared.nodes[node].place
     }
 
     /// Whether the node serves this chain, as far as it says; a node of another chain is put out
@@ -150,42 +269,44 @@ impl Watched {
         let Some(id) = id else { return true };
         let expected = self.id.get().unwrap_or(id);
         self.id.set(Some(expected));
-        let state = &self.shared.nodes[line.node];
+        let shared = self.shared();
+        let state = &shared.nodes[self.node(&shared, line.place)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
             if foreign {
                 let name = &*state.config.name;
                 tracing::error!(node = name, id, expected, "node is on another chain; not used");
             }
-            self.shared.renew_candidates(self.chain);
+            self.renew_candidates();
         }
         !foreign
     }
 
     async fn seen(&self, line: &mut Line, family: FamilyName, seen: HeadSeen) {
-        let node = line.node;
-        let now = self.shared.now();
-        let needed = !self.shared.any_healthy(self.chain);
-        self.shared.health(node, |health, now| {
+        let (shared, place) = (self.shared(), line.place);
+        let node = self.node(&shared, place);
+        let now = shared.now();
+        let needed = !shared.any_healthy(self.chain.get());
+        shared.health(node, |health, now| {
             health.poll_ok();
             // A poll does as the probe of a node that was out.
             let probed = health.probe_due(now) || (needed && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
         // Rests end by themselves, so what may be used is looked at with each poll.
-        self.shared.renew_candidates(self.chain);
-        if self.shared.nodes[node].foreign.load(Ordering::Relaxed) {
+        self.renew_candidates();
+        if shared.nodes[node].foreign.load(Ordering::Relaxed) {
             return;
         }
-        let step = self.tracker.borrow_mut().observe(self.place(node), now, seen);
+        let step = self.tracker.borrow_mut().observe(place, now, seen);
         let asks = self.apply(step);
         self.link(line, family, asks).await;
-        self.tracker.borrow_mut().unanswered(self.place(node));
+        self.tracker.borrow_mut().unanswered(place);
     }
 
     /// Fetches the headers that link a node's new head to what is known of it.
     async fn link(&self, line: &mut Line, family: FamilyName, mut asks: Vec<Ask>) {
-        let place = self.place(line.node);
+        let place = line.place;
         let mut asked = 0;
         while let Some(Ask { number, .. }) = asks.pop() {
             asked += 1;
@@ -193,56 +314,40 @@ impl Watched {
                 return;
             }
             let Ok((hash, parent)) = line.header(family, number).await else { return };
-            let now = self.shared.now();
+            let now = self.shared().now();
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
             asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == place));
         }
     }
 
-    fn missed(&self, node: usize) {
+    fn missed(&self, place: usize) {
         let random = self.random();
-        self.shared.health(node, |health, now| {
+        let shared = self.shared();
+        shared.health(self.node(&shared, place), |health, now| {
             if health.probe_due(now) {
                 health.probe_failed(now, random)
             } else {
                 health.poll_failed(now, random)
             }
         });
-        self.silent(node);
+        self.silent(place);
     }
 
     /// A node that limits our rate is not ill, and its wish for rest holds for polls as well. Gives
     /// the end of the rest.
-    fn limited(&self, node: usize, retry_after: Option<Duration>) -> Duration {
-        self.shared.health(node, |health, now| health.rate_limited(now, retry_after));
-        self.silent(node);
-        let settings = &self.shared.config.health;
-        self.shared.now() + retry_after.unwrap_or(settings.pause).min(settings.pause_max)
+    fn limited(&self, place: usize, retry_after: Option<Duration>) -> Duration {
+        let shared = self.shared();
+        let node = self.node(&shared, place);
+        shared.health(node, |health, now| health.rate_limited(now, retry_after));
+        self.silent(place);
+        let settings = &shared.config.health;
+        shared.now() + retry_after.unwrap_or(settings.pause).min(settings.pause_max)
     }
 
     /// A node did not tell its head. What it was goes on being believed for a few polls only.
-    fn silent(&self, node: usize) {
-        let step = self.tracker.borrow_mut().missed(self.place(node), self.shared.now());
+    fn silent(&self, place: usize) {
+        let step = self.tracker.borrow_mut().missed(place, self.shared().now());
         self.apply(step);
-    }
-
-    fn new_tracker(chain: &config::Chain) -> HeadTracker {
-        let depth = chain.finality_depth;
-        let finality = match chain.family {
-            FamilyName::Ethereum => Finality::FromNodesOr(depth),
-            FamilyName::Harmony | FamilyName::Bitcoin => Finality::Depth(depth),
-        };
-        let settings = HeadSettings {
-            window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),
-            finality,
-            lag_max: chain.lag_max,
-            jump_max: chain.jump_max,
-            rollback_max: ROLLBACK_MAX,
-            rollback_polls: ROLLBACK_POLLS,
-            missed_max: MISSED_MAX,
-            block_time: chain.block_time,
-        };
-        HeadTracker::new(settings, chain.nodes.len())
     }
 
     /// Publishes what a step changed and gives what it asks for.
@@ -251,19 +356,15 @@ impl Watched {
             self.tell(event);
         }
         if step.changed {
-            self.shared.chains[self.chain].publish(self.tracker.borrow().view(), self.shared.now());
-            self.shared.renew_candidates(self.chain);
+            self.publish();
         }
         step.asks
     }
 
     fn tell(&self, event: &HeadEvent) {
-        let state = &self.shared.chains[self.chain];
+        let (shared, state) = (self.shared(), &self.state);
         let chain = &*state.name;
-        let name = |place: usize| {
-            let node = self.shared.config.chains[self.chain].nodes[place];
-            &*self.shared.nodes[node].config.name
-        };
+        let name = |place: usize| &*shared.nodes[self.node(&shared, place)].config.name;
         match *event {
             HeadEvent::Reorg { fork, depth } => {
                 state.reorgs.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +378,7 @@ impl Watched {
                 tracing::warn!(chain, node = name(node), lag, "node lags behind");
             }
             HeadEvent::FinalizedFell { from, to } => {
-                if let Some(cache) = &self.shared.cache {
+                if let Some(cache) = &shared.cache {
                     cache.clear();
                 }
                 tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
@@ -286,6 +387,24 @@ impl Watched {
                 tracing::warn!(chain, node = name(node), number, "node claims an implausible head");
             }
         }
+    }
+}
+
+fn head_settings(chain: &config::Chain) -> HeadSettings {
+    let depth = chain.finality_depth;
+    let finality = match chain.family {
+        FamilyName::Ethereum => Finality::FromNodesOr(depth),
+        FamilyName::Harmony | FamilyName::Bitcoin => Finality::Depth(depth),
+    };
+    HeadSettings {
+        window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),
+        finality,
+        lag_max: chain.lag_max,
+        jump_max: chain.jump_max,
+        rollback_max: ROLLBACK_MAX,
+        rollback_polls: ROLLBACK_POLLS,
+        missed_max: MISSED_MAX,
+        block_time: chain.block_time,
     }
 }
 
@@ -317,7 +436,10 @@ impl From<Refused> for Missed {
 /// The watcher's own connection to one node.
 struct Line {
     shared: Arc<Shared>,
+    /// Its index in that configuration.
     node: usize,
+    /// Its place among the chain's nodes, under every configuration.
+    place: usize,
     connection: Option<Connection>,
     next_id: u64,
     /// Whether it was told that the node cannot be reached; told once for each outage.
@@ -325,8 +447,16 @@ struct Line {
 }
 
 impl Line {
-    fn to(shared: &Arc<Shared>, node: usize) -> Line {
-        Line { shared: Arc::clone(shared), node, connection: None, next_id: 0, told: false }
+    fn to(watched: &Watched, place: usize) -> Line {
+        let shared = watched.shared();
+        let node = watched.node(&shared, place);
+        Line { shared, node, place, connection: None, next_id: 0, told: false }
+    }
+
+    /// Goes on as the configuration that holds now says.
+    fn turn_to(&mut self, watched: &Watched) {
+        self.shared = watched.shared();
+        self.node = watched.node(&self.shared, self.place);
     }
 
     /// Asks for the head and, where it is wanted and known, the finalized height.

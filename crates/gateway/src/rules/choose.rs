@@ -28,8 +28,8 @@ pub const EWMA_DECAY: Duration = Duration::from_secs(10);
 /// Latency assumed of a node that has not answered yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
-/// Latency assumed of a node that was taken back. What it showed before its outage is forgotten; it
-/// is asked at once, and a few calls in flight there make it as dear as any other.
+/// Latency assumed of a node that was taken back, or that joins others whose latency is known. What
+/// it showed before its outage is forgotten; it is asked at once, and a few calls in flight there make it as dear as any other.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.

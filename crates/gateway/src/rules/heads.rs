@@ -7,6 +7,7 @@
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
 //! [`HeadTracker::header`] per answered ask; after a step that says `changed`, [`HeadTracker::view`].
+//! When the nodes change: [`HeadTracker::settle_for`], then [`HeadTracker::forget`] per node that did.
 
 use std::time::Duration;
 
@@ -211,6 +212,21 @@ impl HeadTracker {
             rollback_polls: 0,
             finalized_low_polls: 0,
         }
+    }
+
+    /// Goes by other settings from now on, with room for `node_count` nodes at least. What is known
+    /// of the chain stays.
+    pub fn settle_for(&mut self, settings: HeadSettings, node_count: usize) {
+        self.settings = settings;
+        let count = node_count.max(self.nodes.len());
+        self.nodes.resize_with(count, NodeChain::default);
+        self.views.resize(count, NodeView::default());
+    }
+
+    /// Another node than before, or none, has this index from now on: nothing is known of it.
+    pub fn forget(&mut self, node: usize) {
+        self.nodes[node] = NodeChain::default();
+        self.views[node] = NodeView::default();
     }
 
     /// A poll of `node` was answered.

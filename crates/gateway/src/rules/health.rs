@@ -134,6 +134,11 @@ impl NodeHealth {
         }
     }
 
+    /// Goes by other settings from now on.
+    pub fn settle(&mut self, settings: HealthSettings) {
+        self.settings = settings;
+    }
+
     // Queries.
 
     /// Whether it may be called now.

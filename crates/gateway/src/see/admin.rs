@@ -56,13 +56,17 @@ pub(crate) struct Standing {
 
 /// What answers are made from.
 struct Admin {
-    shared: Arc<Shared>,
+    shared: watch::Receiver<Arc<Shared>>,
     standing: Standing,
     history: RefCell<History>,
 }
 
 /// Serves until dropped; needs a `tokio` local runtime.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, standing: Standing) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    shared: watch::Receiver<Arc<Shared>>,
+    standing: Standing,
+) {
     let admin = Rc::new(Admin { shared, standing, history: RefCell::default() });
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sample = tokio::time::interval(SAMPLE_INTERVAL);
@@ -118,9 +122,16 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
 }
 
 impl Admin {
+    /// What is looked at: the newest configuration with its state.
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared.borrow())
+    }
+
     fn sample(&self) {
-        let tally = Tally::of(&self.shared.counters);
-        self.history.borrow_mut().sample(self.shared.now(), &tally);
+        let shared = self.shared();
+        let tally = Tally::of(&shared.counters);
+        let generation = shared.lineage.reloads().generation;
+        self.history.borrow_mut().sample(shared.now(), generation, &tally);
     }
 
     fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -140,13 +151,13 @@ impl Admin {
             "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
             "/status" => self.status(),
-            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.shared)),
+            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.shared())),
             _ => self.page(),
         }
     }
 
     fn readiness(&self) -> Response<Full<Bytes>> {
-        let reasons = self.unready(&Status::of(&self.shared));
+        let reasons = self.unready(&Status::of(&self.shared()));
         if reasons.is_empty() {
             return plain(StatusCode::OK, "ready\n".to_owned());
         }
@@ -154,14 +165,14 @@ impl Admin {
     }
 
     fn status(&self) -> Response<Full<Bytes>> {
-        let mut json = serde_json::to_string_pretty(&Status::of(&self.shared))
+        let mut json = serde_json::to_string_pretty(&Status::of(&self.shared()))
             .expect("a status has only string keys and finite numbers");
         json.push('\n');
         with_type("application/json", json)
     }
 
     fn page(&self) -> Response<Full<Bytes>> {
-        let status = Status::of(&self.shared);
+        let status = Status::of(&self.shared());
         let nonce = nonce();
         let html = page::html(&status, &self.history.borrow(), &self.unready(&status), &nonce);
         let mut answer = with_type("text/html; charset=utf-8", html);
@@ -176,7 +187,9 @@ impl Admin {
         match *self.standing.phase.borrow() {
             Phase::Serving if self.standing.ready.load(Ordering::Acquire) => {}
             Phase::Serving => reasons.push("starting".to_owned()),
-            Phase::Draining | Phase::Stopped => reasons.push("stopping".to_owned()),
+            Phase::Leaving | Phase::Replaced | Phase::Draining | Phase::Stopped => {
+                reasons.push("stopping".to_owned())
+            }
         }
         reasons.extend(status.unready());
         reasons

@@ -3,6 +3,8 @@
 //! Each number has one writer, its thread, so that counting is a load and a store without a lock
 //! on the bus. Labels come from tables of fixed size: method tables, groups, nodes, statuses.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,6 +24,11 @@ pub(crate) struct Count(AtomicU64);
 impl Count {
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// For numbers that also fall; both calls have the same writer.
+    pub(crate) fn subtract_one(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, value: u64) {
@@ -79,12 +86,46 @@ pub(crate) struct NodeCounts {
 /// The statuses with which whole requests are refused; any other is counted with the last.
 pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
-/// One thread's numbers.
+/// One thread's numbers under one configuration. What a reload keeps, the next configuration's
+/// counters share, so that no number falls.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// By chain, then by [`wire::method::Family`] place; the last one is every unknown method.
-    pub(crate) methods: Vec<Vec<MethodCounts>>,
-    pub(crate) nodes: Vec<NodeCounts>,
+    pub(crate) methods: Vec<Arc<[MethodCounts]>>,
+    pub(crate) nodes: Vec<Arc<NodeCounts>>,
+    /// Those of chains and nodes that a reload has removed; see [`RETIRED_MAX`].
+    pub(crate) retired: Retired,
+    thread: Arc<ThreadCounts>,
+}
+
+/// What was counted for chains and nodes that are no longer configured, by their labels: one that
+/// comes back goes on counting where it stopped, and sums over all do not fall.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Retired {
+    pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
+    pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
+}
+
+/// Removed chains, and removed nodes, that are remembered; the first to go is the first forgotten.
+/// More would mean a configuration that is generated with new names over and over.
+const RETIRED_MAX: usize = 256;
+
+/// What the series of a chain are called, and how many methods they have.
+pub(crate) type ChainLabel = (Arc<str>, usize);
+
+/// What the series of a node are called: its chain and its name.
+pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
+
+/// The labels of everything that one configuration counts.
+#[derive(Debug)]
+pub(crate) struct Labels {
+    pub(crate) chains: Vec<ChainLabel>,
+    pub(crate) nodes: Vec<NodeLabel>,
+}
+
+/// The numbers that have no label of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCounts {
     pub(crate) connections_opened: Count,
     pub(crate) connections_closed: Count,
     /// Closed at once, because the most that are allowed were open.
@@ -102,31 +143,54 @@ pub(crate) struct Counters {
     pub(crate) flights: Count,
 }
 
+impl Deref for Counters {
+    type Target = ThreadCounts;
+
+    fn deref(&self) -> &ThreadCounts {
+        &self.thread
+    }
+}
+
 impl Counters {
-    /// Zeros for these chains (by number of methods) and this many nodes.
-    pub(crate) fn new(methods_of_chains: &[usize], nodes: usize) -> Counters {
-        let methods = methods_of_chains
-            .iter()
-            .map(|count| (0..=*count).map(|_| MethodCounts::default()).collect())
-            .collect();
-        Counters {
-            methods,
-            nodes: (0..nodes).map(|_| NodeCounts::default()).collect(),
-            connections_opened: Count::default(),
-            connections_closed: Count::default(),
-            connections_refused: Count::default(),
-            requests: Count::default(),
-            batches: Count::default(),
-            refused: Default::default(),
-            calls_refused: Count::default(),
-            notifications: Count::default(),
-            retries: Count::default(),
-            hedges: Count::default(),
-            hedges_won: Count::default(),
-            fills: Count::default(),
-            fills_refused: Count::default(),
-            flights: Count::default(),
-        }
+    /// Zeros for these labels.
+    pub(crate) fn new(labels: &Labels) -> Counters {
+        Counters::with(labels, Arc::default(), |_| None, |_| None, Retired::default())
+    }
+
+    /// Zeros for chains of so many methods and for so many nodes.
+    #[cfg(test)]
+    pub(crate) fn of_sizes(methods: &[usize], nodes: usize) -> Counters {
+        let name = |at: usize| -> Arc<str> { at.to_string().into() };
+        let chains = methods.iter().enumerate().map(|(at, count)| (name(at), *count)).collect();
+        let nodes = (0..nodes).map(|at| (name(0), name(at))).collect();
+        Counters::new(&Labels { chains, nodes })
+    }
+
+    /// The numbers for these labels after a reload: what has the same label goes on.
+    pub(crate) fn after(&self, before: &Labels, labels: &Labels) -> Counters {
+        let mut methods = self.retired.methods.clone();
+        methods.extend(before.chains.iter().cloned().zip(self.methods.iter().cloned()));
+        let mut nodes = self.retired.nodes.clone();
+        nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
+        let chain = |label: &ChainLabel| known(&methods, label);
+        let node = |label: &NodeLabel| known(&nodes, label);
+        let retired =
+            Retired { methods: gone(&methods, &labels.chains), nodes: gone(&nodes, &labels.nodes) };
+        Counters::with(labels, Arc::clone(&self.thread), chain, node, retired)
+    }
+
+    fn with(
+        labels: &Labels,
+        thread: Arc<ThreadCounts>,
+        chain: impl Fn(&ChainLabel) -> Option<Arc<[MethodCounts]>>,
+        node: impl Fn(&NodeLabel) -> Option<Arc<NodeCounts>>,
+        retired: Retired,
+    ) -> Counters {
+        let zeros = |label: &ChainLabel| (0..=label.1).map(|_| MethodCounts::default()).collect();
+        let methods =
+            labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
+        let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
+        Counters { methods: methods.collect(), nodes: nodes.collect(), retired, thread }
     }
 
     /// The counts of the method at this place of its family's table; none is an unknown one.
@@ -163,6 +227,18 @@ impl Counters {
     }
 }
 
+/// The numbers of a label, if there are any.
+fn known<L: PartialEq, C: ?Sized>(all: &[(L, Arc<C>)], label: &L) -> Option<Arc<C>> {
+    all.iter().find(|(own, _)| own == label).map(|(_, counts)| Arc::clone(counts))
+}
+
+/// The numbers whose label is not among those that are left.
+fn gone<L: PartialEq + Clone, C: ?Sized>(all: &[(L, Arc<C>)], left: &[L]) -> Vec<(L, Arc<C>)> {
+    let gone: Vec<(L, Arc<C>)> =
+        all.iter().filter(|(label, _)| !left.contains(label)).cloned().collect();
+    gone[gone.len().saturating_sub(RETIRED_MAX)..].to_vec()
+}
+
 impl MethodCounts {
     /// Counts one call that was answered.
     pub(crate) fn answered(&self, mark: Mark, took: Duration) {
@@ -173,7 +249,8 @@ impl MethodCounts {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: every latency falls into the bucket that its bounds name.
+    //! Goal: every latency falls into the bucket that its bounds name, and no number falls when the
+    //! configuration changes.
 
     use super::*;
 
@@ -189,5 +266,48 @@ mod tests {
         let latencies = Latencies::default();
         latencies.observe(Duration::ZERO);
         assert_eq!(latencies.buckets[0].get(), 1);
+    }
+
+    fn labels(chains: &[&str], nodes: &[(&str, &str)]) -> Labels {
+        Labels {
+            chains: chains.iter().map(|chain| ((*chain).into(), 2)).collect(),
+            nodes: nodes.iter().map(|(chain, node)| ((*chain).into(), (*node).into())).collect(),
+        }
+    }
+
+    #[test]
+    fn a_label_goes_on_counting_wherever_it_stands_and_whenever_it_comes_back() {
+        let first = labels(&["a", "b"], &[("a", "one"), ("b", "two")]);
+        let counters = Counters::new(&first);
+        counters.requests.add(5);
+        counters.methods[1][0].answered(Mark::Hit, Duration::ZERO);
+        counters.nodes[0].attempts.add(3);
+        counters.nodes[1].attempts.add(4);
+
+        let second = labels(&["b"], &[("b", "two"), ("b", "one")]);
+        let after = counters.after(&first, &second);
+        assert_eq!(after.requests.get(), 5);
+        assert_eq!(after.methods[0][0].answered[Mark::Hit.index()].get(), 1);
+        assert_eq!(after.nodes[0].attempts.get(), 4);
+        assert_eq!(after.nodes[1].attempts.get(), 0, "a node of another chain is another node");
+        // A call that began before the change ends after it.
+        counters.nodes[0].attempts.add(1);
+
+        let third = after.after(&second, &first);
+        assert_eq!((third.nodes[0].attempts.get(), third.nodes[1].attempts.get()), (4, 4));
+        assert!(third.retired.methods.is_empty());
+        assert_eq!(third.retired.nodes.len(), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_of_removed_nodes_is_bounded() {
+        let mut now = labels(&["a"], &[]);
+        let mut counters = Counters::new(&now);
+        for turn in 0..2 * RETIRED_MAX {
+            let next = labels(&["a"], &[("a", &turn.to_string())]);
+            counters = counters.after(&now, &next);
+            now = next;
+        }
+        assert_eq!(counters.retired.nodes.len(), RETIRED_MAX);
     }
 }

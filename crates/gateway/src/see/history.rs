@@ -24,6 +24,7 @@ pub(crate) type Line = Vec<Option<f64>>;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     samples: VecDeque<Sample>,
+    generation: u64,
 }
 
 #[derive(Debug)]
@@ -42,8 +43,12 @@ struct NodeSample {
 }
 
 impl History {
-    /// Takes what was counted until `now`.
-    pub(crate) fn sample(&mut self, now: Duration, tally: &Tally) {
+    /// Takes what was counted until `now`. With another `generation` of the configuration nodes may
+    /// stand elsewhere, so that their lines begin anew.
+    pub(crate) fn sample(&mut self, now: Duration, generation: u64, tally: &Tally) {
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.samples.iter_mut().for_each(|sample| sample.nodes.clear());
+        }
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }

@@ -127,7 +127,7 @@ const REFERENCE_END: &str = "
   may be), `join` (from a call to a node that another client had begun), `bypass` (from a node, may
   not be kept).
 - `outcome`: `ok`, `failed` (the node did not answer, or not with an answer), `rate_limited` (the
-  node refused because it is called too often).
+  node refused because it is called too often); of reloads `applied` or `refused`.
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
 - `status`: the HTTP status that the request was refused with.
 

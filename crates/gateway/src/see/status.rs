@@ -3,16 +3,16 @@
 //! It reads snapshots and counters and changes nothing. Of a node it knows name, host and port;
 //! the rest of its URL may hold a key and never comes here. All counts are since the start.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::tally::{MethodTally, NodeTally, Spread, Tally};
 use crate::config::{Balance, HashKey};
 use crate::front::answer::Mark;
 use crate::rules::heads::NodeView;
 use crate::rules::health;
-use crate::shared::{ChainShared, Shared};
+use crate::shared::{ChainShared, Outcome, Reloaded, Reloads, Shared};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,12 +30,55 @@ pub struct Status {
     pub version: &'static str,
     /// Time since the start.
     pub uptime_seconds: f64,
+    /// Which process serves.
+    pub process: ProcessStatus,
+    /// Which configuration is in use, and what came of the last reload.
+    pub config: ConfigStatus,
     /// In the order of the configuration.
     pub chains: Vec<ChainStatus>,
     /// The cache in memory.
     pub cache: CacheStatus,
     /// Sums over all chains.
     pub totals: Totals,
+}
+
+/// A process, apart from every other one that has or had its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its number, in its own namespace.
+    pub id: u32,
+    /// When it was started, in clock ticks since the machine was.
+    pub start_ticks: Option<u64>,
+}
+
+/// Which configuration is in use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// Counts configurations from 1, the one that the process was started with.
+    pub generation: u64,
+    /// Reloads that were applied.
+    pub reloads_applied: u64,
+    /// Reloads that were refused because the new configuration is faulty.
+    pub reloads_refused: u64,
+    /// The last reload; none before the first.
+    pub last_reload: Option<ReloadStatus>,
+    /// Attempts to hand over to another process that failed.
+    pub upgrades_failed: u64,
+    /// Why the last of them did.
+    pub upgrade_fault: Option<String>,
+}
+
+/// One reload.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReloadStatus {
+    /// When it ended, seconds since 1970.
+    pub unix_seconds: f64,
+    /// Whether the new configuration is in use.
+    pub applied: bool,
+    /// What it changed, key by key, secrets masked.
+    pub changes: Vec<String>,
+    /// Why it was refused; secrets masked.
+    pub why: Option<String>,
 }
 
 /// One chain.
@@ -285,6 +328,8 @@ impl Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: seconds(shared.now()),
+            process: process(),
+            config: config_status(shared.lineage.reloads()),
             chains,
             cache: cache_status(shared, tally),
             totals: totals(tally),
@@ -319,6 +364,30 @@ fn hex(hash: &[u8; 32]) -> String {
     let digits = hash.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let digits = digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]));
     "0x".chars().chain(digits).collect()
+}
+
+fn process() -> ProcessStatus {
+    let id = std::process::id();
+    ProcessStatus { id, start_ticks: super::process::start_ticks(id) }
+}
+
+fn config_status(reloads: Reloads) -> ConfigStatus {
+    let reload = |reloaded: Reloaded| {
+        let since = reloaded.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (applied, changes, why) = match reloaded.outcome {
+            Outcome::Applied { changes } => (true, changes, None),
+            Outcome::Refused { why } => (false, Vec::new(), Some(why)),
+        };
+        ReloadStatus { unix_seconds: seconds(since), applied, changes, why }
+    };
+    ConfigStatus {
+        generation: reloads.generation,
+        reloads_applied: reloads.applied,
+        reloads_refused: reloads.refused,
+        last_reload: reloads.last.map(reload),
+        upgrades_failed: reloads.upgrades_failed,
+        upgrade_fault: reloads.upgrade_fault,
+    }
 }
 
 /// Rounded to milliseconds: more digits would only make the JSON harder to read.
@@ -472,8 +541,8 @@ fn totals(tally: &Tally) -> Totals {
         calls_refused: tally.calls_refused,
         notifications: tally.notifications,
         refused: tally.refused.iter().map(refused).collect(),
-        errors: tally.methods.iter().flatten().map(|method| method.errors).sum(),
-        failed: tally.methods.iter().flatten().map(|method| method.failed).sum(),
+        errors: tally.all_methods().map(|method| method.errors).sum(),
+        failed: tally.all_methods().map(|method| method.failed).sum(),
         retries: tally.retries,
         hedges: tally.hedges,
         hedges_won: tally.hedges_won,

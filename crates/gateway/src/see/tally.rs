@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) methods: Vec<Vec<MethodTally>>,
     /// By node.
     pub(crate) nodes: Vec<NodeTally>,
+    /// All methods of chains that are no longer configured, for sums over all chains.
+    pub(crate) retired: MethodTally,
     pub(crate) connections_accepted: u64,
     pub(crate) connections_open: u64,
     pub(crate) connections_refused: u64,
@@ -78,19 +80,27 @@ impl Tally {
 
     /// Calls answered with this mark, over all chains and methods.
     pub(crate) fn answered(&self, mark: Mark) -> u64 {
-        self.methods.iter().flatten().map(|method| method.answered[mark.index()]).sum()
+        self.all_methods().map(|method| method.answered[mark.index()]).sum()
     }
 
     /// Calls answered, over all chains and methods.
     pub(crate) fn calls(&self) -> u64 {
-        self.methods.iter().flatten().map(MethodTally::calls).sum()
+        self.all_methods().map(MethodTally::calls).sum()
+    }
+
+    /// Every method, those of chains that are no longer configured as one.
+    pub(crate) fn all_methods(&self) -> impl Iterator<Item = &MethodTally> {
+        self.methods.iter().flatten().chain(std::iter::once(&self.retired))
     }
 
     fn add(&mut self, thread: &Counters) {
         self.methods.resize_with(thread.methods.len(), Vec::new);
         for (sums, counts) in self.methods.iter_mut().zip(&thread.methods) {
             sums.resize_with(counts.len(), MethodTally::default);
-            sums.iter_mut().zip(counts).for_each(|(sum, counts)| sum.add(counts));
+            sums.iter_mut().zip(&**counts).for_each(|(sum, counts)| sum.add(counts));
+        }
+        for (_, counts) in &thread.retired.methods {
+            counts.iter().for_each(|counts| self.retired.add(counts));
         }
         self.nodes.resize_with(thread.nodes.len(), NodeTally::default);
         self.nodes.iter_mut().zip(&thread.nodes).for_each(|(sum, counts)| sum.add(counts));

@@ -155,21 +155,38 @@ pub(crate) fn polled_often(more: &str) -> String {
 pub(crate) struct Served {
     gateway: Option<Gateway>,
     pub(crate) address: String,
-    admin: String,
+    pub(crate) admin: String,
 }
 
 impl Served {
     /// Starts it with this configuration, addresses and threads apart.
     pub(crate) fn start(text: &str) -> Served {
-        let text = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n\
-             drain_deadline = \"5s\"\n{text}"
-        );
-        let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
-        let config = config.unwrap_or_else(|faults| panic!("{faults}"));
-        let gateway = Gateway::start(config).unwrap();
+        Served::with_server("[server]\ndrain_deadline = \"5s\"\n", text)
+    }
+
+    /// The same with further lines under `[server]`.
+    pub(crate) fn with_server(server: &str, text: &str) -> Served {
+        let gateway = Gateway::start(Served::config(server, text)).unwrap();
         let (address, admin) = (gateway.listen.to_string(), gateway.admin.unwrap().to_string());
         Served { gateway: Some(gateway), address, admin }
+    }
+
+    fn config(server: &str, text: &str) -> Config {
+        let text = format!(
+            "{server}listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n{text}"
+        );
+        let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
+        config.unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    /// Brings another configuration into use; the keys that it changed.
+    pub(crate) fn reload(&self, text: &str) -> Vec<String> {
+        let changes = self
+            .gateway
+            .as_ref()
+            .unwrap()
+            .reload(Served::config("[server]\ndrain_deadline = \"5s\"\n", text));
+        changes.into_iter().map(|change| change.key).collect()
     }
 
     /// Starts it in front of these nodes and waits until each may be chosen, and those that are

@@ -49,6 +49,31 @@ impl Running {
         Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "off", path])
     }
 
+    /// `weir serve` of a file that a test goes on changing, with an admin address.
+    pub(crate) fn of_file(file: &Path) -> Running {
+        let path = file.to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
+    }
+
+    /// The same of a copy of the program.
+    pub(crate) fn of_program(program: &Path, file: &Path) -> Running {
+        let path = file.to_str().expect("its name is text");
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path];
+        Running::start_as(program, &arguments)
+    }
+
+    /// Sends it a signal, as `-TERM`.
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(sent.success(), "kill {signal} {id}");
+    }
+
+    /// Waits until it has ended by itself, and says how.
+    pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("it is our child")
+    }
+
     /// `weir node`, the simulated one.
     pub(crate) fn node(more: &[&str]) -> Running {
         Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())
@@ -66,8 +91,12 @@ impl Running {
 
     /// Starts `weir` and waits until it says where it listens.
     fn start(arguments: &[&str]) -> Running {
+        Running::start_as(Path::new(env!("CARGO_BIN_EXE_weir")), arguments)
+    }
+
+    fn start_as(program: &Path, arguments: &[&str]) -> Running {
         let log = NamedTempFile::new().expect("a file for its log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

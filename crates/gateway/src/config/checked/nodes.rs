@@ -11,7 +11,7 @@ use super::super::field::NODE;
 use super::super::file::{Entry, Written};
 use super::super::tls;
 use super::super::url::NodeUrl;
-use super::super::{Chain, Node, Tls};
+use super::super::{Chain, Node, Tls, Trust};
 use super::{is_near, not_found, refuse};
 
 /// All nodes; each chain learns which are its own.
@@ -155,11 +155,21 @@ fn tls_of(entry: &Entry, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) 
         tls::trusting_client()
     };
     match client {
-        Ok(client) => Some(Tls { client, server_name }),
+        Ok(client) => Some(Tls { client, trust: trust(ca.as_deref(), verify), server_name }),
         Err(message) => {
             refuse(report, entry, "tls_ca", &message, "a file of pem certificates");
             None
         }
+    }
+}
+
+/// What a client was just built from.
+fn trust(ca: Option<&Path>, verify: bool) -> Trust {
+    match ca {
+        _ if !verify => Trust::Anybody,
+        None => Trust::Roots,
+        // A file that is gone by now is told by the next look; until then it equals nothing else.
+        Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
     }
 }
 

@@ -23,7 +23,7 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (phase, seen) = watch::channel(Phase::Serving);
         let standing = Standing { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
-        tokio::task::spawn_local(serve(listener, shared, standing));
+        tokio::task::spawn_local(serve(listener, watch::channel(shared).1, standing));
         Served { address, phase }
     }
 

@@ -30,6 +30,48 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.gauge_real(&[], scrape.status.uptime_seconds),
     },
     Metric {
+        name: "weir_config_generation",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Counts configurations from 1, the one that the process was started with.",
+        samples: |scrape, series| series.gauge(&[], scrape.status.config.generation),
+    },
+    Metric {
+        name: "weir_reloads",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Reloads of the configuration; one that is refused leaves the old one in use.",
+        samples: |scrape, series| {
+            let config = &scrape.status.config;
+            series.count(&["applied"], config.reloads_applied)?;
+            series.count(&["refused"], config.reloads_refused)
+        },
+    },
+    Metric {
+        name: "weir_reload_last_applied",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "1 if the last reload was applied, 0 if it was refused; missing before the first.",
+        samples: |scrape, series| match &scrape.status.config.last_reload {
+            Some(reload) => series.gauge(&[], u64::from(reload.applied)),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_reload_last_timestamp_seconds",
+        kind: Gauge,
+        unit: "seconds",
+        labels: &[],
+        help: "When the last reload ended, in seconds since 1970; missing before the first.",
+        samples: |scrape, series| match &scrape.status.config.last_reload {
+            Some(reload) => series.gauge_real(&[], reload.unix_seconds),
+            None => Ok(()),
+        },
+    },
+    Metric {
         name: "weir_connections_open",
         kind: Gauge,
         unit: "",

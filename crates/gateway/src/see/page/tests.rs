@@ -15,8 +15,8 @@ fn page(change: impl FnOnce(&mut Status)) -> String {
     let mut status = Status::of(&shared);
     change(&mut status);
     let mut history = History::default();
-    history.sample(Duration::ZERO, &Tally::default());
-    history.sample(Duration::from_secs(1), &Tally::of(&shared.counters));
+    history.sample(Duration::ZERO, 1, &Tally::default());
+    history.sample(Duration::from_secs(1), 1, &Tally::of(&shared.counters));
     html(&status, &history, &status.unready(), "n0")
 }
 

@@ -9,7 +9,7 @@ use super::{NodeState, Status, method_names};
 use crate::config::Config;
 use crate::front::answer::Mark;
 use crate::rules::heads::{ChainView, Head, NodeView};
-use crate::shared::Shared;
+use crate::shared::{Outcome, Shared};
 
 const CONFIG: &str = r#"
 [server]
@@ -69,6 +69,7 @@ pub(crate) fn populated() -> Arc<Shared> {
         let now = shared.now();
         shared.nodes[1].health.lock().poll_failed(now, 0);
     }
+    shared.lineage.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
     shared.nodes[1].ejections.store(1, Ordering::Relaxed);
     shared.nodes[1].readmissions.store(5, Ordering::Relaxed);
     shared.nodes[2].foreign.store(true, Ordering::Relaxed);

@@ -9,7 +9,8 @@ use crate::see::counters::{Counters, Latencies};
 
 #[test]
 fn every_number_is_added_up_over_threads() {
-    let threads: Vec<Arc<Counters>> = (0..3).map(|_| Arc::new(Counters::new(&[2, 1], 2))).collect();
+    let threads: Vec<Arc<Counters>> =
+        (0..3).map(|_| Arc::new(Counters::of_sizes(&[2, 1], 2))).collect();
     for (index, thread) in threads.iter().enumerate() {
         let more = index as u64 + 1;
         for _ in 0..more {

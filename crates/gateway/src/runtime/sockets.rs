@@ -1,0 +1,117 @@
+//! Listening sockets: bound anew, or taken over from the process whose place this one takes.
+//!
+//! Each serving thread has its own socket on the one address. A connection waits in one of them
+//! before it is accepted, so a process that is replaced hands over the very sockets: with others on
+//! the same address, what waits in the old ones would be reset when they close.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// Connections that may wait to be accepted; Linux caps it at `net.core.somaxconn`, 4096 by
+/// default.
+const BACKLOG: i32 = 4096;
+
+/// Listening sockets that pass from one process to the next.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// Those for clients.
+    pub clients: Vec<Socket>,
+    /// The one for metrics and status.
+    pub admin: Option<Socket>,
+}
+
+/// What a gateway listens on.
+pub(super) struct Bound {
+    pub(super) listen: SocketAddr,
+    pub(super) admin_address: Option<SocketAddr>,
+    /// By serving thread.
+    pub(super) clients: Vec<Vec<Socket>>,
+    pub(super) admin: Option<Socket>,
+    /// Copies of all.
+    pub(super) kept: Sockets,
+}
+
+impl Sockets {
+    /// Further descriptors of the same sockets.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub fn try_clone(&self) -> io::Result<Sockets> {
+        Ok(Sockets {
+            clients: self.clients.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
+            admin: self.admin.as_ref().map(Socket::try_clone).transpose()?,
+        })
+    }
+}
+
+/// Takes over what fits the configuration and binds the rest.
+pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> {
+    let mut sockets = inherited.clients;
+    sockets.retain(|socket| fits(socket, config.listen));
+    if sockets.is_empty() {
+        sockets.push(listen(config.listen, true)?);
+    }
+    let address = local(&sockets[0], config.listen)?;
+    while sockets.len() < config.threads {
+        sockets.push(listen(address, false)?);
+    }
+    let admin = match config.admin {
+        None => None,
+        Some(asked) => match inherited.admin.filter(|socket| fits(socket, asked)) {
+            Some(socket) => Some((local(&socket, asked)?, socket)),
+            None => {
+                let socket = listen(asked, true)?;
+                Some((local(&socket, asked)?, socket))
+            }
+        },
+    };
+    let (admin_address, admin) = admin.unzip();
+    let sockets = Sockets { clients: sockets, admin };
+    let failed = |source| Error::Listen { address, source };
+    let kept = sockets.try_clone().map_err(failed)?;
+    let mut clients: Vec<Vec<Socket>> = (0..config.threads).map(|_| Vec::new()).collect();
+    for (index, socket) in sockets.clients.into_iter().enumerate() {
+        clients[index % config.threads].push(socket);
+    }
+    Ok(Bound { listen: address, admin_address, clients, admin: sockets.admin, kept })
+}
+
+/// Whether a socket listens where it is asked for; port 0 asks for any.
+fn fits(socket: &Socket, asked: SocketAddr) -> bool {
+    let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+    address.is_some_and(|address| {
+        address == asked || (asked.port() == 0 && address.ip() == asked.ip())
+    })
+}
+
+fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
+    let bound = || -> io::Result<Socket> {
+        if first && address.port() != 0 {
+            // With SO_REUSEPORT a second gateway would silently take half of the connections, so
+            // the address is tried without it first.
+            let probe =
+                Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+            probe.set_reuse_address(true)?;
+            probe.bind(&address.into())?;
+            probe.listen(1)?;
+        }
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket)
+    };
+    bound().map_err(|source| Error::Listen { address, source })
+}
+
+fn local(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, Error> {
+    let address = socket.local_addr().map_err(|source| Error::Listen { address: asked, source })?;
+    Ok(address.as_socket().unwrap_or(asked))
+}

@@ -1,0 +1,164 @@
+//! Goal: a reload keeps what need not be lost and nothing else, and never mixes up two nodes or two
+//! chains. Method: configurations in text, one after the other, without sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{NO_NODE, Shared};
+use crate::config::Config;
+use crate::rules::heads::{ChainView, Head, NodeView};
+use crate::worker::Worker;
+
+fn config(text: &str) -> Config {
+    let text = format!("[server]\nthreads = 1\n{text}");
+    Config::from_text("test", &text, Path::new("/"), &|_| None)
+        .unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn start(text: &str) -> Arc<Shared> {
+    Shared::new(config(text), Vec::new())
+}
+
+fn node(name: &str, more: &str) -> String {
+    format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+}
+
+/// Heads for so many nodes, all fit.
+fn view(nodes: usize) -> ChainView {
+    let mut view = ChainView::default();
+    view.head = Some(Head { number: 9, hash: [1; 32] });
+    let seen = NodeView { head: Some(9), lag: 0, live: true, consistent: true, at_head: true };
+    view.nodes = vec![seen; nodes];
+    view
+}
+
+#[test]
+fn health_follows_a_node_through_order_and_weight_and_not_to_another_url() {
+    let before = start(&(node("a", "") + &node("b", "") + &node("c", "")));
+    for _ in 0..8 {
+        before.health(1, |health, now| health.poll_failed(now, 0));
+    }
+    assert_eq!(before.nodes[1].ejections.load(Ordering::Relaxed), 1);
+    let c = node("c", "").replace("c.local", "d.local");
+    let after = before.succeed(config(&(node("b", "weight = 5") + &c + &node("a", ""))));
+    let [b, c, a] = &after.nodes[..] else { panic!("three nodes") };
+    assert!(b.is(&before.nodes[1]) && a.is(&before.nodes[0]) && !c.is(&before.nodes[2]));
+    assert_eq!((b.place, a.place), (1, 0), "calls under way look them up there");
+    assert_eq!(c.place, 3, "the place of the former c is still looked at");
+    assert_eq!(b.config.weight, 5);
+    assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
+    let again = after.succeed(config(&(node("a", "") + &node("e", ""))));
+    assert_eq!(again.nodes[1].place, 2, "a place is used again one reload later");
+}
+
+#[test]
+fn entries_name_their_node_whatever_its_index() {
+    let before = start(&(node("a", "") + &node("b", "")));
+    let (a, b) = (before.nodes[0].number, before.nodes[1].number);
+    let after = before.succeed(config(&(node("c", "") + &node("b", ""))));
+    assert_eq!(after.node_of_number(b), Some(1));
+    assert_eq!(after.node_of_number(a), None, "it is gone");
+    assert_eq!(after.node_of_number(NO_NODE), None);
+    let back = after.succeed(config(&node("a", "")));
+    assert_ne!(back.nodes[0].number, a, "another node may have come to that name meanwhile");
+    let mut shared = back;
+    for turn in 0..2 {
+        let number = shared.by_number.len();
+        shared = shared.succeed(config(&node(&format!("n{turn}"), "")));
+        assert_eq!(shared.by_number.len(), number + 1);
+    }
+}
+
+#[test]
+fn numbers_run_out_without_harm() {
+    let before = start(&node("a", ""));
+    let mut numbers = before.by_number.clone();
+    numbers.resize(usize::from(NO_NODE) - 1, None);
+    assert_eq!(super::succeed::free_number(&mut numbers), NO_NODE - 1);
+    assert_eq!(super::succeed::free_number(&mut numbers), NO_NODE);
+    assert_eq!(numbers.len(), usize::from(NO_NODE));
+}
+
+#[test]
+fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
+    let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", node("a", ""));
+    let before = start(&text(1));
+    let same = before.succeed(config(&text(1)));
+    assert!(Arc::ptr_eq(&before.chains[0], &same.chains[0]));
+    assert_eq!(&*same.chains[0].key, "x");
+    let other = same.succeed(config(&text(2)));
+    assert!(!Arc::ptr_eq(&same.chains[0], &other.chains[0]));
+    assert!(!other.nodes[0].is(&same.nodes[0]), "what was known of it was about another chain");
+    let back = other.succeed(config(&text(1)));
+    let keys = [&same.chains[0].key, &other.chains[0].key, &back.chains[0].key];
+    assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
+}
+
+#[test]
+fn addresses_and_threads_wait_for_a_restart() {
+    let before = start(&node("a", ""));
+    let mut wanted = config(&node("a", ""));
+    wanted.listen = "127.0.0.1:1".parse().unwrap();
+    wanted.threads = 7;
+    let after = before.succeed(wanted);
+    assert_eq!(after.config.listen, before.config.listen);
+    assert_eq!((after.config.threads, after.counters.len()), (1, 1));
+}
+
+#[test]
+fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
+    let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", node("a", "")));
+    let kept = crate::rules::cacheable::Kept {
+        binding: crate::rules::cacheable::Binding::Free,
+        generation: 0,
+        null: false,
+    };
+    let cache = before.cache.as_ref().unwrap();
+    assert!(cache.put(b"key", &bytes::Bytes::from_static(b"1"), false, 0, kept, Duration::ZERO));
+    let after =
+        before.succeed(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", node("b", ""))));
+    assert!(after.cache.as_ref().unwrap().get(b"key").is_some());
+    let off = after.succeed(config(&format!("[cache]\nenabled = false\n{}", node("b", ""))));
+    assert!(off.cache.is_none());
+}
+
+#[test]
+fn what_becomes_of_a_node_is_seen_under_every_configuration_in_use() {
+    let before = start(&(node("a", "") + &node("b", "")));
+    before.chains[0].publish(view(2), Duration::ZERO);
+    before.renew_candidates(0);
+    let after = before.succeed(config(&(node("b", "") + &node("a", ""))));
+    let candidates = |shared: &Shared| shared.groups[0].candidates.load().places.clone();
+    assert_eq!((candidates(&before), candidates(&after)), (vec![0, 1], vec![0, 1]));
+    for _ in 0..8 {
+        after.health(0, |health, now| health.poll_failed(now, 0));
+    }
+    assert_eq!((candidates(&before), candidates(&after)), (vec![0], vec![1]));
+    drop(after);
+    assert_eq!(before.lineage.in_use().len(), 1, "who is not used any more is not looked after");
+}
+
+#[test]
+fn a_new_node_is_not_used_before_it_was_seen_unless_there_is_no_other() {
+    let before = start(&node("a", ""));
+    before.chains[0].publish(view(1), Duration::ZERO);
+    let after = before.succeed(config(&(node("new", "") + &node("a", ""))));
+    assert_eq!(after.groups[0].candidates.load().places, [1]);
+    let only_new = after.succeed(config(&node("other", "")));
+    assert_eq!(only_new.groups[0].candidates.load().places, [0]);
+}
+
+#[test]
+fn a_worker_takes_over_connections_to_nodes_that_are_reached_as_before() {
+    let before = start(&(node("a", "") + &node("b", "") + &node("c", "")));
+    let worker = Worker::new(Arc::clone(&before), 0, 1);
+    let text = node("c", "connections_max = 3") + &node("b", "weight = 2");
+    let after = worker.succeed(before.succeed(config(&text)), 0);
+    assert!(std::rc::Rc::ptr_eq(&after.nodes[1], &worker.nodes[1]));
+    assert!(!std::rc::Rc::ptr_eq(&after.nodes[0], &worker.nodes[2]), "another number of them");
+    let closed = |index: usize| worker.nodes[index].pool.is_closed();
+    assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
+    assert!(after.next_id() < worker.next_id(), "ids go on, so that none is used twice");
+}

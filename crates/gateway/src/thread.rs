@@ -1,0 +1,127 @@
+//! One serving thread: its client connections, and the worker that its next request gets.
+//!
+//! A reload replaces the worker (`worker.rs`); a request that has begun keeps the one it began with.
+//! Connections stay open through reloads. Threads are started and stopped in `runtime.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+
+use crate::front::http1::{self, Standing};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// A serving thread.
+pub(crate) struct Thread {
+    index: usize,
+    worker: RefCell<Rc<Worker>>,
+    draining: Cell<bool>,
+    drain: Notify,
+    connections: RefCell<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    open: Vec<Option<Rc<Standing>>>,
+    free: Vec<usize>,
+}
+
+impl Thread {
+    /// The thread with this index of `config.threads`.
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, seed: u64) -> Rc<Thread> {
+        Rc::new(Thread {
+            index,
+            worker: RefCell::new(Worker::new(shared, index, seed)),
+            draining: Cell::new(false),
+            drain: Notify::new(),
+            connections: RefCell::default(),
+        })
+    }
+
+    /// The worker of a request that begins now.
+    pub(crate) fn worker(&self) -> Rc<Worker> {
+        Rc::clone(&self.worker.borrow())
+    }
+
+    /// From here on requests begin with this configuration.
+    pub(crate) fn reload(&self, shared: Arc<Shared>) {
+        let worker = self.worker().succeed(shared, self.index);
+        self.worker.replace(worker);
+    }
+
+    /// Serves a client in a task of its own.
+    pub(crate) fn accept<S>(self: &Rc<Thread>, stream: S, client: IpAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let standing = Rc::new(Standing::default());
+        let slot = self.connections.borrow_mut().reserve();
+        let thread = Rc::clone(self);
+        let served = http1::serve(Rc::clone(self), stream, client, Rc::clone(&standing));
+        self.worker.borrow().counters.connection_opened();
+        self.connections.borrow_mut().open[slot] = Some(standing);
+        tokio::task::spawn_local(async move {
+            let _closed = Closed { thread, slot };
+            served.await;
+        });
+    }
+
+    /// Open client connections.
+    pub(crate) fn connection_count(&self) -> usize {
+        let connections = self.connections.borrow();
+        connections.open.len() - connections.free.len()
+    }
+
+    /// Whether a graceful stop has begun.
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Waits for a graceful stop to begin.
+    pub(crate) async fn drain_begun(&self) {
+        let begun = self.drain.notified();
+        if !self.draining.get() {
+            begun.await;
+        }
+    }
+
+    /// Begins a graceful stop: connections close after the answer to their next request.
+    pub(crate) fn begin_drain(&self) {
+        self.draining.set(true);
+        self.drain.notify_waiters();
+    }
+
+    /// Closes the connections that wait for a request, unless one has just come.
+    pub(crate) fn close_idle(&self) {
+        for open in self.connections.borrow().open.iter().flatten() {
+            open.leave_if_idle();
+        }
+    }
+}
+
+impl Connections {
+    fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.open.push(None);
+            self.open.len() - 1
+        })
+    }
+}
+
+struct Closed {
+    thread: Rc<Thread>,
+    slot: usize,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut connections = self.thread.connections.borrow_mut();
+        connections.open[self.slot] = None;
+        connections.free.push(self.slot);
+        self.thread.worker.borrow().counters.connection_closed();
+    }
+}

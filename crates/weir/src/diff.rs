@@ -1,0 +1,62 @@
+//! `weir diff`: says what a new configuration would change.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use gateway::config::diff::{Change, diff};
+
+use crate::{FAULTY, source};
+
+/// Exit code for two configurations that differ.
+const DIFFERENT: u8 = 1;
+
+/// Say what a new configuration would change
+///
+/// Compares two files key by key, with defaults in place of what is not set: neither order nor
+/// comments matter, and a key that is set to its default is no change. Secrets are masked; one that
+/// changes is told and not shown. Keys that a reload leaves as they are, such as addresses, are
+/// marked.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir diff gateway.toml new.toml
+  git show HEAD:gateway.toml > old.toml; weir diff old.toml gateway.toml
+
+What is printed:
+  ~ key = before -> after
+  + key = value    of a node, chain or group that is new, or of a key without a default
+  - key = value    of one that is gone
+
+Exit codes: 0 no difference; 1 they differ; 2 one is faulty or not readable.")]
+pub(crate) struct Diff {
+    /// The configuration in use
+    #[arg(value_name = "OLD.TOML")]
+    old: PathBuf,
+
+    /// The new one
+    #[arg(value_name = "NEW.TOML")]
+    new: PathBuf,
+}
+
+impl Diff {
+    pub(crate) fn run(self) -> ExitCode {
+        let read = [&self.old, &self.new].map(|file| source::read_file(file));
+        for faults in read.iter().filter_map(|read| read.as_ref().err()) {
+            eprint!("{faults}");
+        }
+        let [Ok(old), Ok(new)] = read else { return ExitCode::from(FAULTY) };
+        let changes = diff(&old, &new);
+        print(&changes);
+        if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+    }
+}
+
+fn print(changes: &[Change]) {
+    if changes.is_empty() {
+        println!("no difference");
+    }
+    for change in changes {
+        println!("{change}");
+    }
+}
