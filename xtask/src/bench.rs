@@ -5,7 +5,7 @@
 //! is CPU time of the server's processes per answered request. A generator under measure runs alone
 //! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs` and
 //! `bench/memory.rs` measure servers, `bench/lab.rs` generators, `bench/search.rs` what
-//! the lab concludes, `bench/server.rs` and
+//! the lab concludes, `bench/tls.rs` what TLS costs, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
@@ -21,6 +21,7 @@ mod memory;
 mod row;
 mod search;
 mod server;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -56,6 +57,11 @@ pub(crate) enum What {
         /// Minutes of the memory case.
         #[arg(long, default_value_t = 10)]
         minutes: u64,
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// The gateway's TLS against nginx with the same files; writes target/bench/tls.json.
+    Tls {
         #[command(flatten)]
         effort: Effort,
     },
@@ -162,6 +168,9 @@ const LOAD_CASES: &[Case] = &[
     Case { name: "memory", measure: lab::memory },
 ];
 
+/// All modes, which share certificates.
+const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
+
 /// Runs what was asked for.
 ///
 /// # Errors
@@ -178,6 +187,7 @@ pub(crate) fn run(what: &What) -> Result<()> {
             bench.say(&fetched);
             table(&bench, "load", LOAD_CASES, case.as_deref())
         }
+        What::Tls { effort } => table(&Bench::prepare(effort)?, "tls", TLS_CASES, None),
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }

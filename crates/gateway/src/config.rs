@@ -34,14 +34,19 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
+use crate::rules::client::{AddressSource, Trusted};
+use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use fault::{Faults, Report};
 use url::NodeUrl;
 
 /// The whole configuration of one gateway. A reload replaces it as one value.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect.
-    pub listen: SocketAddr,
+    /// Where clients connect in clear text; `None` where they cannot, and then
+    /// [`Config::listen_tls`] says where they can.
+    pub listen: Option<SocketAddr>,
+    /// Where and how clients are served over TLS.
+    pub listen_tls: Option<Arc<ListenTls>>,
     /// Where metrics, health and the status page are served; `None` when turned off.
     pub admin: Option<SocketAddr>,
     /// Number of serving threads, one single-threaded runtime each; at least 1.
@@ -76,6 +81,57 @@ pub struct Config {
     keys: Arc<diff::Keys>,
 }
 
+/// Where and how clients are served over TLS.
+#[derive(Clone)]
+pub struct ListenTls {
+    /// Where they connect.
+    pub address: SocketAddr,
+    /// Certificates, versions, ciphers and sessions; shared by all threads.
+    pub server: Arc<rustls::ServerConfig>,
+    /// Time for a handshake.
+    pub handshake_timeout: Duration,
+    /// Whether clients show certificates.
+    pub client_auth: ClientAuth,
+    /// The names that each certificate is shown for, in the order of the file.
+    pub names: Vec<Vec<String>>,
+    /// What must be equal for sessions to be carried over.
+    pub(crate) terms: SessionTerms,
+}
+
+impl ListenTls {
+    /// The same, with the sessions and the ticket keys in memory of a configuration that it
+    /// replaces: a reload costs clients no full handshake. They are carried only where both
+    /// verify clients alike and keep sessions alike.
+    #[must_use]
+    pub fn carrying(self, former: &ListenTls) -> ListenTls {
+        if self.terms != former.terms {
+            return self;
+        }
+        let mut server = (*self.server).clone();
+        server.session_storage = Arc::clone(&former.server.session_storage);
+        if self.terms.tickets == TicketKeys::OfProcess {
+            server.ticketer = Arc::clone(&former.server.ticketer);
+        }
+        ListenTls { server: Arc::new(server), ..self }
+    }
+}
+
+impl fmt::Debug for ListenTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suites = &self.server.crypto_provider().cipher_suites;
+        let suites: Vec<_> = suites.iter().map(rustls::SupportedCipherSuite::suite).collect();
+        formatter
+            .debug_struct("ListenTls")
+            .field("address", &self.address)
+            .field("handshake_timeout", &self.handshake_timeout)
+            .field("client_auth", &self.client_auth)
+            .field("names", &self.names)
+            .field("suites", &suites)
+            .field("tickets", &self.server.ticketer)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What is accepted from clients, and how they are answered.
 #[derive(Clone, Debug)]
 pub struct Front {
@@ -103,6 +159,12 @@ pub struct Front {
     pub content_type: ContentType,
     /// Whether answers carry `x-weir-cache` and `x-weir-node`.
     pub answer_headers: bool,
+    /// HTTP/1.1 requests that one connection may carry; at least 1.
+    pub keep_alive_requests_max: u64,
+    /// Where a client's address is taken from.
+    pub client_address: AddressSource,
+    /// Who may say it.
+    pub trusted_proxies: Trusted,
 }
 
 /// Which web pages may call.
@@ -243,6 +305,8 @@ pub struct Node {
     pub connections_max: usize,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
+    /// Whether a connection carries one call after the other.
+    pub keep_alive: bool,
     /// Time for a connection (with TLS where the URL says so) to be made.
     pub connect_timeout: Duration,
     /// Added to every request to this node. The values are marked sensitive, so that printing
@@ -269,6 +333,7 @@ impl Node {
         self.connections_max == other.connections_max
             && self.idle_timeout == other.idle_timeout
             && self.connect_timeout == other.connect_timeout
+            && self.keep_alive == other.keep_alive
     }
 }
 
@@ -443,7 +508,7 @@ impl Config {
     #[must_use]
     pub fn overridden(mut self, overrides: &Overrides) -> Config {
         if let Some(listen) = overrides.listen {
-            self.listen = listen;
+            self.listen = Some(listen);
         }
         if let Some(admin) = overrides.admin {
             self.admin = admin;

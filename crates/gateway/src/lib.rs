@@ -3,7 +3,9 @@
 //! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
 //! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
 //! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `cache` and `coalesce` (what
-//! saves asking), `recall` (what saves reading heads), `shared`, `worker` and `thread` (state), `runtime` (threads), `see` (what can be watched).
+//! saves asking), `recall` (what saves reading heads), `shared`, `worker` and
+//! `thread` (state), `runtime` (threads), `tls` (what handshakes with clients need), `see` (what can
+//! be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
@@ -19,6 +21,7 @@ pub mod runtime;
 pub mod see;
 mod shared;
 mod thread;
+pub mod tls;
 mod wait;
 mod worker;
 

@@ -6,14 +6,17 @@
 //!
 //! Read in this order: `route` (which group), `cacheable` (bound to what), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
+//! `client` and `proxy` (whose address it is);
 //! `heads` and `health` keep what is known of the chain and of the nodes.
 
 pub mod cacheable;
 pub mod choose;
 pub mod classify;
+pub mod client;
 pub mod heads;
 pub mod health;
 pub mod hedge;
 pub mod logs;
+pub mod proxy;
 pub mod retry;
 pub mod route;

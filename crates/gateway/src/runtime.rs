@@ -27,7 +27,7 @@ use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
 use crate::see::admin;
 use crate::shared::{Outcome, Shared};
-use crate::thread::Thread;
+use crate::thread::{Door, Thread};
 
 mod sockets;
 
@@ -47,8 +47,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A gateway that serves. Dropping it without [`Gateway::stop`] leaves its threads running.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Where clients connect; the port is the real one where 0 was asked for.
+    /// Where clients connect; the port is the real one where 0 was asked for. It is
+    /// [`Gateway::listen_tls`] where clients are served over TLS only.
     pub listen: SocketAddr,
+    /// Where clients connect over TLS.
+    pub listen_tls: Option<SocketAddr>,
     /// Where metrics and status are served.
     pub admin: Option<SocketAddr>,
     /// The listening sockets once more, to hand them over to the process that takes its place.
@@ -113,7 +116,7 @@ impl Gateway {
     /// As [`Gateway::start`].
     pub fn start_on(config: Config, inherited: Sockets) -> Result<Gateway, Error> {
         let bound = sockets::bind(&config, inherited)?;
-        let (listen, admin) = (bound.listen, bound.admin_address);
+        let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
         let shared = Shared::new(config, Vec::new());
         let (phase, _) = watch::channel(Phase::Serving);
         let snapshot = Snapshot { number: 0, shared: Arc::clone(&shared) };
@@ -132,7 +135,7 @@ impl Gateway {
             thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&shared);
-        let start = |(index, sockets): (usize, Vec<Socket>)| {
+        let start = |(index, sockets): (usize, Vec<(Door, Socket)>)| {
             let task = ServeTask {
                 snapshots: served.subscribe(),
                 taken: Arc::clone(&taken),
@@ -146,7 +149,18 @@ impl Gateway {
         let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
         let sockets = bound.kept;
-        Ok(Gateway { listen, admin, sockets, phase, followed, served, taken, threads, watcher })
+        Ok(Gateway {
+            listen,
+            listen_tls,
+            admin,
+            sockets,
+            phase,
+            followed,
+            served,
+            taken,
+            threads,
+            watcher,
+        })
     }
 
     /// Brings a new configuration into use, whole, for all requests that begin from now on, and says
@@ -327,14 +341,16 @@ struct ServeTask {
     phase: watch::Receiver<Phase>,
     index: usize,
     seed: u64,
-    /// One, but for a process that took over more sockets than it has threads.
-    sockets: Vec<Socket>,
+    /// One for each address, but for a process that took over more sockets than it has threads.
+    sockets: Vec<(Door, Socket)>,
 }
 
 impl ServeTask {
     async fn run(mut self) {
-        let listeners = self.sockets.drain(..).map(|socket| TcpListener::from_std(socket.into()));
-        let listeners: Vec<TcpListener> = match listeners.collect() {
+        let listeners = self.sockets.drain(..).map(|(door, socket)| {
+            TcpListener::from_std(socket.into()).map(|listener| (door, listener))
+        });
+        let listeners: Vec<(Door, TcpListener)> = match listeners.collect() {
             Ok(listeners) => listeners,
             Err(error) => {
                 tracing::error!(%error, "cannot serve clients");
@@ -346,7 +362,7 @@ impl ServeTask {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tokio::select! {
-                accepted = next_connection(&listeners) => accept(&thread, accepted).await,
+                (door, accepted) = next_connection(&listeners) => accept(&thread, accepted, door).await,
                 _ = sweep.tick() => thread.worker().sweep(),
                 Ok(()) = self.snapshots.changed() => {}
                 _ = self.phase.changed() => {}
@@ -400,9 +416,11 @@ async fn drain(thread: &Thread) {
 
 type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
-async fn next_connection(listeners: &[TcpListener]) -> Accepted {
+async fn next_connection(listeners: &[(Door, TcpListener)]) -> (Door, Accepted) {
     std::future::poll_fn(|cx| {
-        let mut ready = listeners.iter().map(|listener| listener.poll_accept(cx));
+        let mut ready = listeners
+            .iter()
+            .map(|(door, listener)| listener.poll_accept(cx).map(|accepted| (*door, accepted)));
         ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
     .await
@@ -410,15 +428,15 @@ async fn next_connection(listeners: &[TcpListener]) -> Accepted {
 
 /// Takes the connections that the system has accepted for us already: closing their socket would
 /// reset them.
-async fn accept_rest(thread: &Rc<Thread>, listeners: &[TcpListener]) {
-    for listener in listeners {
+async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
+    for (door, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
-            accept(thread, accepted).await;
+            accept(thread, accepted, *door).await;
         }
     }
 }
 
-async fn accept(thread: &Rc<Thread>, accepted: Accepted) {
+async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
     match accepted {
         Ok((stream, peer)) => {
             let worker = thread.worker();
@@ -433,7 +451,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted) {
                 tracing::debug!(%error, "client left before it was served");
                 return;
             }
-            thread.accept(stream, peer.ip().to_canonical());
+            thread.accept_tcp(stream, peer.ip().to_canonical(), door);
         }
         Err(error) => {
             // Out of descriptors or a client that left already; neither may spin.

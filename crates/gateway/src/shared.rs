@@ -357,6 +357,9 @@ fn request_head(node: &config::Node) -> Vec<u8> {
     line(&[b"Host: ", url.authority().as_bytes()]);
     line(&[b"Content-Type: application/json"]);
     line(&[b"Accept: application/json"]);
+    if !node.keep_alive {
+        line(&[b"Connection: close"]);
+    }
     if let Some(authorization) = url.authorization() {
         line(&[b"Authorization: ", authorization.as_bytes()]);
     }

@@ -9,11 +9,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use crate::front::arrive;
 use crate::front::http1::{self, Standing};
+use crate::front::peer::Peer;
+use crate::rules::client::AddressSource;
 use crate::shared::Shared;
 use crate::worker::Worker;
+
+/// Which of the addresses a client has connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// `server.listen`.
+    Clear,
+    /// `server.listen_tls`.
+    Tls,
+}
 
 /// A serving thread.
 pub(crate) struct Thread {
@@ -58,10 +71,41 @@ impl Thread {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
+        let peer = Peer::new(client);
+        self.begin(|standing| http1::serve(Rc::clone(self), stream, peer, standing));
+    }
+
+    /// Serves a client that has connected to one of the addresses.
+    pub(crate) fn accept_tcp(self: &Rc<Thread>, tcp: TcpStream, client: IpAddr, door: Door) {
+        let worker = self.worker();
+        let config = &worker.shared.config;
+        match (door, &config.listen_tls) {
+            (Door::Clear, _) if config.front.client_address == AddressSource::ProxyProtocol => {
+                self.begin(|standing| {
+                    arrive::serve_proxied(Rc::clone(self), tcp, client, standing)
+                });
+            }
+            (Door::Clear, _) => self.accept(tcp, client),
+            (Door::Tls, Some(listen)) => {
+                let listen = Arc::clone(listen);
+                self.begin(|standing| {
+                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, standing)
+                });
+            }
+            // There is no such address without its settings: a reload leaves both or neither.
+            (Door::Tls, None) => {}
+        }
+    }
+
+    /// Runs what serves one connection in a task of its own.
+    fn begin<F>(self: &Rc<Thread>, serve: impl FnOnce(Rc<Standing>) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
         let standing = Rc::new(Standing::default());
         let slot = self.connections.borrow_mut().reserve();
         let thread = Rc::clone(self);
-        let served = http1::serve(Rc::clone(self), stream, client, Rc::clone(&standing));
+        let served = serve(Rc::clone(&standing));
         self.worker.borrow().counters.connection_opened();
         self.connections.borrow_mut().open[slot] = Some(standing);
         tokio::task::spawn_local(async move {

@@ -116,18 +116,27 @@ where
                     deadline = None;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + patience);
-                    return match watchdog.poll_passed(cx, deadline) {
-                        Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                        Poll::Pending => Poll::Pending,
-                    };
-                }
+                Poll::Pending => return poll_patience(watchdog, cx, &mut deadline, patience),
             }
         }
-        Pin::new(&mut *stream).poll_flush(cx)
+        // A stream that encrypts has taken the bytes, and may still hold them.
+        match Pin::new(&mut *stream).poll_flush(cx) {
+            Poll::Pending => poll_patience(watchdog, cx, &mut deadline, patience),
+            done => done,
+        }
     })
     .await
+}
+
+/// Waits on, until the other side has taken nothing for `patience`.
+fn poll_patience(
+    watchdog: &mut Watchdog,
+    cx: &mut Context<'_>,
+    deadline: &mut Option<Instant>,
+    patience: Duration,
+) -> Poll<io::Result<()>> {
+    let deadline = *deadline.get_or_insert_with(|| Instant::now() + patience);
+    watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Writes what it can of `parts` behind their first `written` bytes.

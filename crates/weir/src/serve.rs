@@ -243,8 +243,14 @@ fn admin_address(text: &str) -> Result<Admin, String> {
 
 fn announce(gateway: &Gateway, threads: usize, summary: &str) {
     let plural = if threads == 1 { "" } else { "s" };
-    let mut text =
-        format!("weir listens on http://{} ({threads} thread{plural})\n", gateway.listen);
+    let mut text = String::new();
+    if gateway.listen_tls != Some(gateway.listen) {
+        let _ =
+            writeln!(text, "weir listens on http://{} ({threads} thread{plural})", gateway.listen);
+    }
+    if let Some(listen) = gateway.listen_tls {
+        let _ = writeln!(text, "weir listens on https://{listen} ({threads} thread{plural})");
+    }
     if let Some(admin) = gateway.admin {
         let _ = writeln!(text, "status page and metrics on http://{admin}");
     }

@@ -243,6 +243,16 @@ fn undisturbed(take: impl Fn() -> Result<Taken>) -> Result<Taken> {
 
 /// The first figure against each of the others; `bars` in their order.
 pub(crate) fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
+    rows_in(case, UNIT, figures, bars)
+}
+
+/// The same for costs of something else than a request.
+pub(crate) fn rows_in(
+    case: &str,
+    unit: &str,
+    figures: &[Figures],
+    bars: &[Option<f64>],
+) -> Vec<Row> {
     let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
     let with_bars = peers.iter().zip(bars);
     with_bars
@@ -252,7 +262,7 @@ pub(crate) fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec
                 .flat_map(|figure| figure.doubts.iter().map(|doubt| (figure.name, doubt)))
                 .map(|(name, doubt)| format!("{name}: {doubt}"))
                 .collect();
-            let subject = Subject { case, unit: UNIT, peer: theirs.name, bar: *bar };
+            let subject = Subject { case, unit, peer: theirs.name, bar: *bar };
             Row::of(&subject, &ours.costs, &theirs.costs, doubts)
         })
         .collect()

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http;
+use super::tls::Sealed;
 use crate::shell;
 
 /// The core of the server under measure.
@@ -48,6 +49,10 @@ pub(crate) enum Contender {
     NginxProxy { node: SocketAddr },
     /// HAProxy over kept-alive connections.
     Haproxy { node: SocketAddr },
+    /// Ours over TLS, with its cache.
+    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, sealed: Sealed },
+    /// nginx returning these bytes over TLS.
+    NginxTls { answer: String, sealed: Sealed },
 }
 
 impl Contender {
@@ -59,6 +64,8 @@ impl Contender {
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
             Self::Haproxy { .. } => "haproxy",
+            Self::WeirTls { .. } => "weir tls",
+            Self::NginxTls { .. } => "nginx tls",
         }
     }
 
@@ -67,6 +74,14 @@ impl Contender {
         match self {
             Self::Weir { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
+            _ => None,
+        }
+    }
+
+    /// How it speaks TLS, if it does.
+    pub(crate) fn sealed(&self) -> Option<&Sealed> {
+        match self {
+            Self::WeirTls { sealed, .. } | Self::NginxTls { sealed, .. } => Some(sealed),
             _ => None,
         }
     }
@@ -97,11 +112,7 @@ impl Contender {
                 command.arg(program).arg("serve");
                 let listen = format!("127.0.0.1:{port}");
                 if let Cache::Bytes(bytes) = cache {
-                    let urls = nodes.iter().enumerate().map(|(index, node)| {
-                        format!("[[node]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
-                    });
-                    let values =
-                        [("@NODES@", urls.collect::<String>()), ("@BYTES@", bytes.to_string())];
+                    let values = [("@NODES@", entries(nodes)), ("@BYTES@", bytes.to_string())];
                     command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
                 } else {
                     for node in nodes {
@@ -134,9 +145,29 @@ impl Contender {
                 let configuration = place(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
+            Self::WeirTls { program, nodes, sealed } => {
+                let mut values = sealed.values();
+                values.push(("@NODES@", entries(nodes)));
+                let template = include_str!("weir_tls.toml");
+                command.arg(program).arg("serve").arg(place(template, "weir.toml", &values)?);
+            }
+            Self::NginxTls { answer, sealed } => {
+                let mut values = sealed.values();
+                values.push(("@ANSWER@", answer.clone()));
+                let template = include_str!("nginx_tls.conf");
+                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+            }
         }
         Ok(command)
     }
+}
+
+/// The nodes' lines in a configuration.
+fn entries(nodes: &[SocketAddr]) -> String {
+    let entry = |(index, node): (usize, &SocketAddr)| {
+        format!("[[node]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
+    };
+    nodes.iter().enumerate().map(entry).collect()
 }
 
 /// A command that runs on one core only; the program is its first argument.
@@ -286,7 +317,7 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
 
 /// Addresses that nobody listens on now. The kernel does not hand a port out twice in a row, so
 /// the gap until the server binds it is safe on a machine that runs only the bench.
-fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
+pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "0 ports asked for, at least 1 is needed");
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;

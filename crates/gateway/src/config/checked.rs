@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wire::call::Limits;
@@ -19,8 +20,10 @@ use super::kind::{ShownBytes, ShownDuration};
 use super::{Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, RetryBudget};
 
 mod chains;
+mod clients;
 mod groups;
 mod nodes;
+mod tls;
 
 /// The configuration, or every fault of it.
 pub(super) fn check(
@@ -31,18 +34,20 @@ pub(super) fn check(
     let mut chains = chains::check(written, &mut report);
     let nodes = nodes::check(written, folder, &mut chains, &mut report);
     let groups = groups::check(written, &mut chains, &nodes, &mut report);
-    let (listen, admin) = addresses(&written.once(&SERVER), &mut report);
     let server = written.once(&SERVER);
+    let (listen, listen_tls, admin) = addresses(&server, &mut report);
+    let listen_tls = tls::check(written, folder, listen_tls, &server, &mut report).map(Arc::new);
     let call = written.once(&CALL);
     let config = Config {
         listen,
+        listen_tls,
         admin,
         threads: threads(&server, &mut report),
         drain_delay: server.value("drain_delay").duration(),
         drain_linger: server.value("drain_linger").duration(),
         drain_deadline: server.value("drain_deadline").duration(),
         reload_on_change: server.value("reload_on_change").switch(),
-        front: front(&written.once(&FRONT)),
+        front: front(&written.once(&FRONT), &mut report),
         cache: cache(&written.once(&CACHE), &mut report),
         health: health(&written.once(&HEALTH), &mut report),
         retry: RetryBudget {
@@ -66,12 +71,25 @@ pub(super) fn check(
     Ok(Config { warnings: found, ..config })
 }
 
-fn addresses(server: &Entry, report: &mut Report<'_>) -> (SocketAddr, Option<SocketAddr>) {
+type Address = Option<SocketAddr>;
+
+/// Where clients connect in clear text and over TLS, and the admin address.
+fn addresses(server: &Entry, report: &mut Report<'_>) -> (Address, Address, Address) {
     let listen = server.value("listen").address();
-    let listen = listen.expect("only the admin address can be off");
+    let listen_tls = server.value("listen_tls").address();
     let admin = server.value("admin").address();
+    if listen.is_none() && listen_tls.is_none() {
+        let allowed = "an address here or in listen_tls";
+        refuse(report, server, "listen", "clients cannot connect anywhere", allowed);
+    }
+    let same =
+        |one: Address, other: Address| one.is_some_and(|one| one.port() != 0 && other == Some(one));
+    if same(listen, listen_tls) {
+        let message = "clear text and tls cannot share an address";
+        refuse(report, server, "listen_tls", message, "two different ports");
+    }
     if let Some(admin) = admin {
-        if admin == listen && admin.port() != 0 {
+        if same(Some(admin), listen) || same(Some(admin), listen_tls) {
             let message = "clients and admin cannot share an address";
             let key = if server.set("admin").is_some() { "admin" } else { "listen" };
             refuse(report, server, key, message, "two different ports");
@@ -82,7 +100,7 @@ fn addresses(server: &Entry, report: &mut Report<'_>) -> (SocketAddr, Option<Soc
             report.warn(span.as_ref(), server.key("admin"), message, advice);
         }
     }
-    (listen, admin)
+    (listen, listen_tls, admin)
 }
 
 fn threads(server: &Entry, report: &mut Report<'_>) -> usize {
@@ -96,7 +114,8 @@ fn threads(server: &Entry, report: &mut Report<'_>) -> usize {
     threads
 }
 
-fn front(front: &Entry) -> Front {
+fn front(front: &Entry, report: &mut Report<'_>) -> Front {
+    let (client_address, trusted_proxies) = clients::check(front, report);
     let origins = front.value("cors_origins").texts();
     let cors = if origins.iter().any(|origin| origin == "*") {
         Cors::Any
@@ -125,6 +144,11 @@ fn front(front: &Entry) -> Front {
             _ => ContentType::Lenient,
         },
         answer_headers: front.value("answer_headers").switch(),
+        keep_alive_requests_max: front
+            .chosen("keep_alive_requests_max")
+            .map_or(u64::MAX, |requests| requests.count()),
+        client_address,
+        trusted_proxies,
     }
 }
 

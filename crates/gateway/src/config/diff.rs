@@ -16,8 +16,14 @@ mod tests;
 
 /// Keys that only a restart, or an upgrade in place, brings into effect: sockets and threads are
 /// made once, and the log is opened before anything else.
-const AT_START_ONLY: [&str; 5] =
-    ["server.listen", "server.admin", "server.threads", "log.format", "log.level"];
+const AT_START_ONLY: [&str; 6] = [
+    "server.listen",
+    "server.listen_tls",
+    "server.admin",
+    "server.threads",
+    "log.format",
+    "log.level",
+];
 
 /// One key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,10 +124,11 @@ fn entry_name(entry: &Entry) -> String {
             _ => None,
         }
     };
+    let file = || text("chain_file");
     let mut name = section.name.to_owned();
     // Two chains may have groups of one name; the names of nodes differ over all chains.
     let scope = if section.name == "group" { text("chain") } else { None };
-    for part in scope.into_iter().chain(text("name").or_else(|| text("url"))) {
+    for part in scope.into_iter().chain(text("name").or_else(|| text("url")).or_else(file)) {
         name.push('.');
         name.push_str(&part);
     }

@@ -86,8 +86,8 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 9] =
-    [&SERVER, &CHAIN, &NODE, &GROUP, &CALL, &CACHE, &HEALTH, &FRONT, &LOG];
+pub static SECTIONS: [&Section; 11] =
+    [&SERVER, &CHAIN, &NODE, &GROUP, &CALL, &CACHE, &HEALTH, &FRONT, &TLS, &CERTIFICATE, &LOG];
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -103,9 +103,17 @@ pub(super) static SERVER: Section = Section {
     fields: &[
         Field {
             key: "listen",
-            kind: Kind::Address,
+            kind: Kind::AddressOrOff,
             default: Default::Is("127.0.0.1:8645"),
-            doc: "Where clients connect. Port 0 takes a free one.",
+            doc: "Where clients connect in clear text. Port 0 takes a free one. It may be off where \
+                  `listen_tls` is set.",
+        },
+        Field {
+            key: "listen_tls",
+            kind: Kind::AddressOrOff,
+            default: Default::Is("off"),
+            doc: "Where clients connect over TLS, beside `listen`. Needs at least one \
+                  `[[certificate]]`.",
         },
         Field {
             key: "admin",
@@ -259,6 +267,13 @@ pub(super) static NODE: Section = Section {
             kind: Kind::Duration { min: MS, max: DAY },
             default: Default::Is("10s"),
             doc: "How long an unused connection is kept. Keep it below the node's own.",
+        },
+        Field {
+            key: "keep_alive",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether a connection carries one call after the other. Without it each call makes \
+                  its own, and says `connection: close`.",
         },
         Field {
             key: "connect_timeout",
@@ -666,6 +681,30 @@ pub(super) static FRONT: Section = Section {
             doc: "How long a connection may stay open between two requests (nginx: 75 s).",
         },
         Field {
+            key: "keep_alive_requests_max",
+            kind: Kind::Count { min: 1, max: u64::MAX },
+            default: Default::Follows("no limit"),
+            doc: "HTTP/1.1 requests that one connection may carry; then it is told to close. 1 makes \
+                  every connection a short one.",
+        },
+        Field {
+            key: "trusted_proxies",
+            kind: Kind::Networks,
+            default: Default::Empty,
+            doc: "Peers that may say in whose name they call: proxies and balancers before the \
+                  gateway.",
+        },
+        Field {
+            key: "client_address",
+            kind: Kind::Choice(&["peer", "x-forwarded-for", "forwarded", "proxy-protocol"]),
+            default: Default::Is("peer"),
+            doc: "Where a client's address is taken from: the connection; the header \
+                  `X-Forwarded-For` or `Forwarded` (RFC 7239) of a trusted proxy, read from the \
+                  right up to the first address that is not trusted; or the PROXY protocol, \
+                  version 1 or 2, which every connection must then begin with and only trusted \
+                  proxies may speak.",
+        },
+        Field {
             key: "cors_origins",
             kind: Kind::Origins,
             default: Default::Is("*"),
@@ -695,6 +734,104 @@ pub(super) static FRONT: Section = Section {
             kind: Kind::Switch,
             default: Default::Is("true"),
             doc: "Whether answers carry `x-weir-cache` and `x-weir-node`.",
+        },
+    ],
+};
+
+pub(super) static TLS: Section = Section {
+    name: "tls",
+    form: Form::Once,
+    doc: "How TLS is spoken with clients, where `server.listen_tls` is set.",
+    fields: &[
+        Field {
+            key: "versions",
+            kind: Kind::Words(&["1.2", "1.3"]),
+            default: Default::Follows("`[\"1.2\", \"1.3\"]`"),
+            doc: "Versions of TLS that are spoken.",
+        },
+        Field {
+            key: "ciphers",
+            kind: Kind::Ciphers,
+            default: Default::Follows("all of them, in the client's order"),
+            doc: "Cipher suites, the best first; those of 1.3 begin with `TLS_`. Each version that \
+                  is spoken needs one.",
+        },
+        Field {
+            key: "tickets",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether clients may resume a session by a ticket. In TLS 1.3 there is no other \
+                  way that needs no memory here.",
+        },
+        Field {
+            key: "ticket_key_files",
+            kind: Kind::Files,
+            default: Default::Empty,
+            doc: "Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. Tickets are \
+                  made with the first and taken with all, so that replicas with the same files \
+                  resume each other's sessions, and keys can be changed one after the other. \
+                  Without it each process makes its own keys and changes them every 6 hours.",
+        },
+        Field {
+            key: "sessions_max",
+            kind: Kind::Count { min: 0, max: 10_000_000 },
+            default: Default::Is("20000"),
+            doc: "Sessions kept in memory for clients that resume by session id, about 300 bytes \
+                  each; 0 keeps none.",
+        },
+        Field {
+            key: "session_age_max",
+            kind: Kind::Duration { min: SECOND, max: Duration::from_secs(7 * 86400) },
+            default: Default::Is("1h"),
+            doc: "How long a session can be resumed, by ticket of `ticket_key_files` or by id.",
+        },
+        Field {
+            key: "handshake_timeout",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("10s"),
+            doc: "Time for a handshake.",
+        },
+        Field {
+            key: "client_ca",
+            kind: Kind::File,
+            default: Default::Follows("none"),
+            doc: "File of PEM certificates that clients' certificates must come from.",
+        },
+        Field {
+            key: "client_auth",
+            kind: Kind::Choice(&["off", "optional", "required"]),
+            default: Default::Follows("`required` where `client_ca` is set, else `off`"),
+            doc: "Whether clients are asked for a certificate, and served without one. One that is \
+                  shown is always verified.",
+        },
+    ],
+};
+
+pub(super) static CERTIFICATE: Section = Section {
+    name: "certificate",
+    form: Form::Listed,
+    doc: "A certificate that the gateway shows to clients. The first one is shown to those that ask \
+          for no name or for an unknown one. Several may be for one name: the first whose kind of \
+          key the client can verify is shown.",
+    fields: &[
+        Field {
+            key: "chain_file",
+            kind: Kind::File,
+            default: Default::Required,
+            doc: "File of PEM certificates: the gateway's own first, then those that lead to the \
+                  authority.",
+        },
+        Field {
+            key: "key_file",
+            kind: Kind::File,
+            default: Default::Required,
+            doc: "File of its private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a password.",
+        },
+        Field {
+            key: "names",
+            kind: Kind::Hosts,
+            default: Default::Follows("the names in the certificate"),
+            doc: "Host names for which it is shown.",
         },
     ],
 };

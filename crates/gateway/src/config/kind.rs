@@ -4,11 +4,14 @@
 //! nothing about TOML; that is `config/file.rs`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use super::HashKey;
 use super::url::NodeUrl;
+use crate::tls::ciphers;
 
 #[cfg(test)]
 mod tests;
@@ -28,8 +31,6 @@ pub(super) enum Kind {
     Bytes { min: u64, max: u64 },
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// IP address and port.
-    Address,
     /// IP address and port, or `"off"`.
     AddressOrOff,
     /// A name for a chain, node or group.
@@ -44,6 +45,16 @@ pub(super) enum Kind {
     Host,
     /// List of names.
     Names,
+    /// List of some of these words.
+    Words(&'static [&'static str]),
+    /// List of cipher suites, in either spelling.
+    Ciphers,
+    /// List of files' names.
+    Files,
+    /// List of host names, or `*.` before one.
+    Hosts,
+    /// List of IP addresses and networks.
+    Networks,
     /// List of URL paths.
     Paths,
     /// List of method names and prefixes.
@@ -103,7 +114,18 @@ impl Kind {
 
     /// Whether it is a list, each element of which is read by itself.
     pub(super) fn is_list(self) -> bool {
-        matches!(self, Kind::Names | Kind::Paths | Kind::Methods | Kind::Origins)
+        matches!(
+            self,
+            Kind::Names
+                | Kind::Words(_)
+                | Kind::Ciphers
+                | Kind::Files
+                | Kind::Hosts
+                | Kind::Networks
+                | Kind::Paths
+                | Kind::Methods
+                | Kind::Origins
+        )
     }
 
     /// What it is, for a value of another type: "a list of paths".
@@ -115,13 +137,18 @@ impl Kind {
             Kind::Duration { .. } => "a duration",
             Kind::Bytes { .. } => "a number of bytes",
             Kind::Choice(_) => "one of the words",
-            Kind::Address | Kind::AddressOrOff => "an address",
+            Kind::AddressOrOff => "an address",
             Kind::Name => "a name",
             Kind::Url => "a url",
             Kind::HashKey => "a hash key",
             Kind::File => "a file name",
             Kind::Host => "a host name",
             Kind::Names => "a list of names",
+            Kind::Words(_) => "a list of words",
+            Kind::Ciphers => "a list of ciphers",
+            Kind::Files => "a list of file names",
+            Kind::Hosts => "a list of host names",
+            Kind::Networks => "a list of networks",
             Kind::Paths => "a list of paths",
             Kind::Methods => "a list of methods",
             Kind::Origins => "a list of origins",
@@ -175,13 +202,22 @@ impl Kind {
                 let word = words.iter().find(|word| **word == text);
                 word.map(|word| Value::Choice(word)).ok_or("no such choice")
             }
-            Kind::Address => address(text).map(|address| Value::Address(Some(address))),
             Kind::AddressOrOff if text == "off" => Ok(Value::Address(None)),
             Kind::AddressOrOff => address(text).map(|address| Value::Address(Some(address))),
             Kind::Url => NodeUrl::parse(text).map(Value::Url),
             Kind::HashKey => hash_key(text).map(Value::HashKey),
             Kind::Name | Kind::Names => plain(check_name(text)),
-            Kind::File | Kind::Host => plain(check_not_empty(text)),
+            Kind::File | Kind::Files | Kind::Host => plain(check_not_empty(text)),
+            Kind::Words(words) => {
+                let known = words.contains(&text);
+                plain(if known { Ok(()) } else { Err("no such choice") })
+            }
+            Kind::Ciphers => {
+                let known = ciphers::find(text).is_some();
+                plain(if known { Ok(()) } else { Err("no such cipher") })
+            }
+            Kind::Hosts => host_pattern(text).map(Value::Text),
+            Kind::Networks => plain(network(text).map(drop)),
             Kind::Paths => plain(check_path(text)),
             Kind::Methods => plain(check_method(text)),
             Kind::Origins => origin(text).map(Value::Text),
@@ -238,7 +274,6 @@ impl fmt::Display for Kind {
                 let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 formatter.write_str(&words.join(", "))
             }
-            Kind::Address => write!(formatter, "ip address and port, such as \"127.0.0.1:8645\""),
             Kind::AddressOrOff => {
                 write!(formatter, "ip address and port, such as \"127.0.0.1:8646\", or \"off\"")
             }
@@ -250,6 +285,24 @@ impl fmt::Display for Kind {
             Kind::File => write!(formatter, "name of a file, from the folder of this one"),
             Kind::Host => write!(formatter, "host name or ip address"),
             Kind::Names => write!(formatter, "list of names that stand elsewhere in the file"),
+            Kind::Words(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                write!(formatter, "list of {}", words.join(", "))
+            }
+            Kind::Ciphers => {
+                let names: Vec<_> = ciphers::names().collect();
+                write!(formatter, "list of {}; iana's names too", names.join(", "))
+            }
+            Kind::Files => {
+                write!(formatter, "list of names of files, from the folder of this one")
+            }
+            Kind::Hosts => {
+                write!(formatter, "list of host names such as \"rpc.example\" or \"*.rpc.example\"")
+            }
+            Kind::Networks => write!(
+                formatter,
+                "list of ip addresses and networks such as \"10.0.0.0/8\" or \"::1\""
+            ),
             Kind::Paths => {
                 write!(formatter, "list of paths such as \"/\" or \"/eth\", without / at the end")
             }
@@ -325,6 +378,26 @@ fn hash_key(text: &str) -> Result<HashKey, &'static str> {
             Ok(HashKey::Header(name))
         }
         _ => Err("no such hash key"),
+    }
+}
+
+/// Reads an address or a network; the bits behind the prefix do not count.
+pub(super) fn network(text: &str) -> Result<IpNet, &'static str> {
+    const WHAT: &str = "neither an ip address nor a network";
+    let network = match text.parse::<IpNet>() {
+        Ok(network) => network,
+        Err(_) => IpNet::from(text.parse::<IpAddr>().map_err(|_| WHAT)?),
+    };
+    Ok(network.trunc())
+}
+
+/// Reads a host name that a certificate is for, in lower case.
+fn host_pattern(text: &str) -> Result<String, &'static str> {
+    const WHAT: &str = "not a host name; * stands only for its whole first part";
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    match rustls::pki_types::DnsName::try_from(name) {
+        Ok(_) => Ok(text.to_ascii_lowercase()),
+        Err(_) => Err(WHAT),
     }
 }
 

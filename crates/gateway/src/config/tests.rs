@@ -132,7 +132,7 @@ fn upstreams_make_a_configuration() {
     let upstreams = upstreams.map(str::to_owned);
     let listen = "127.0.0.1:0".parse().unwrap();
     let config = Config::from_upstreams(&upstreams, Some(listen), Some(2), true).unwrap();
-    assert_eq!((config.listen, config.threads), (listen, 2));
+    assert_eq!((config.listen, config.threads), (Some(listen), 2));
     assert!(!config.cache.enabled && !config.cache.coalesce);
     let names: Vec<_> = config.nodes.iter().map(|node| &*node.name).collect();
     assert_eq!(names, ["127.0.0.1:8545", "h:443", "127.0.0.1:8545:2"]);

@@ -5,7 +5,10 @@
 //! feeds), so that no request can hide in another one's body. Bodies are `body.rs`; the connection
 //! loop is `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at here.
 
+use std::net::IpAddr;
 use std::str::FromStr;
+
+use crate::front::peer::Said;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
@@ -73,6 +76,8 @@ pub(crate) struct Head {
     pub(crate) origin: Option<Box<str>>,
     /// Value of the header that the configuration hashes for balancing, if it does.
     pub(crate) hash_header: Option<Box<[u8]>>,
+    /// The client's address by what proxies say; it counts only where the peer is trusted.
+    pub(crate) forwarded: Option<IpAddr>,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
 }
@@ -122,7 +127,8 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `hash_header` is the lower-case name of a header whose value is kept.
+/// `hash_header` is the lower-case name of a header whose value is kept, `said` which one says whose
+/// request it is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
@@ -130,6 +136,7 @@ pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
     hash_header: Option<&str>,
+    said: Option<Said<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
@@ -152,7 +159,12 @@ pub(crate) fn read_head(
         facts.note(header, hash_header)?;
     }
     let target = parsed.path.unwrap_or("/");
-    facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes).map(Some)
+    let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
+    if let Some(said) = said {
+        let own = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(said.header());
+        head.forwarded = said.client(parsed.headers.iter().filter(own).map(|header| header.value));
+    }
+    Ok(Some(head))
 }
 
 /// What the header lines have said so far.
@@ -261,6 +273,7 @@ impl Facts {
             coding: self.coding,
             origin: self.origin,
             hash_header: self.hash_header,
+            forwarded: None,
             bytes,
         })
     }

@@ -19,6 +19,7 @@ use crate::config::{ContentType, Front};
 use crate::front::answer::{self, Message, Shape};
 use crate::front::body::Chunked;
 use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
+use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http2};
 use crate::path::{self, Request};
 use crate::thread::Thread;
@@ -72,15 +73,17 @@ impl Standing {
 }
 
 /// Serves one client until it leaves, misbehaves, or the thread drains.
-pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, client: IpAddr, standing: Rc<Standing>)
+pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing: Rc<Standing>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let watchdog = Watchdog::default();
-    let connection = Connection { stream, watchdog, buf: Vec::new(), client, standing, thread };
+    let from = peer.clone();
+    let connection = Connection { stream, watchdog, buf: Vec::new(), peer, standing, thread };
     // A client that goes away is no event for anyone.
     if let Err(error) = connection.run().await {
-        tracing::trace!(%client, %error, "client connection ended");
+        let client = from.address;
+        tracing::trace!(%client, subject = from.subject(), %error, "client connection ended");
     }
 }
 
@@ -88,7 +91,7 @@ struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
     buf: Vec<u8>,
-    client: IpAddr,
+    peer: Peer,
     standing: Rc<Standing>,
     thread: Rc<Thread>,
 }
@@ -116,6 +119,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     async fn run(mut self) -> io::Result<()> {
+        let mut requests = 0u64;
         let mut first = true;
         loop {
             if self.buf.is_empty() && !self.wait_for_request(first).await? {
@@ -130,7 +134,7 @@ where
                     // It ends its streams by itself when a stop begins.
                     drop(worker);
                     let rest = std::mem::take(&mut self.buf);
-                    let served = http2::serve(self.thread, self.stream, rest, self.client);
+                    let served = http2::serve(self.thread, self.stream, rest, self.peer);
                     return Box::pin(served).await;
                 }
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
@@ -140,13 +144,16 @@ where
                 Ok(body) => body,
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
-            let mut message = respond(&worker, &head, body.bytes(&self.buf), self.client).await;
             let front = &worker.shared.config.front;
+            let client = self.peer.client(&head, front);
+            let mut message = respond(&worker, &head, body.bytes(&self.buf), client).await;
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
             }
             // A stop may have begun meanwhile.
-            let keep_alive = head.keep_alive && !self.thread.draining();
+            requests += 1;
+            let more = requests < front.keep_alive_requests_max && !self.thread.draining();
+            let keep_alive = head.keep_alive && more;
             self.write(&worker, &head, &message, keep_alive).await?;
             if !keep_alive {
                 return self.stream.shutdown().await;
@@ -401,7 +408,8 @@ fn read_head(worker: &Worker, buf: &[u8]) -> Result<Option<Rc<Head>>, HeadFault>
     }
     let shared = &worker.shared;
     let bytes_max = shared.config.front.header_bytes_max;
-    let Some(head) = head::read_head(buf, bytes_max, shared.hash_header.as_deref())? else {
+    let said = Said::by(&shared.config.front);
+    let Some(head) = head::read_head(buf, bytes_max, shared.hash_header.as_deref(), said)? else {
         return Ok(None);
     };
     let head = Rc::new(head);

@@ -1,11 +1,11 @@
-//! One HTTP/2 client connection in clear text, with prior knowledge (RFC 9113, section 3.3).
+//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113, sections
+//! 3.2 and 3.3).
 //!
 //! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
 //! and answered by the same function.
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http1};
 use crate::thread::Thread;
 use crate::worker::Worker;
@@ -34,15 +35,15 @@ pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
     read: Vec<u8>,
-    client: IpAddr,
+    peer: Peer,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let rewound = Rewound { read, at: 0, stream };
     let service = hyper::service::service_fn(|request| {
-        let worker = thread.worker();
-        async move { Ok::<_, Infallible>(respond(&worker, request, client).await) }
+        let (worker, peer) = (thread.worker(), peer.clone());
+        async move { Ok::<_, Infallible>(respond(&worker, request, &peer).await) }
     });
     let connection = builder(&thread.worker().shared.config.front)
         .serve_connection(TokioIo::new(rewound), service);
@@ -68,11 +69,12 @@ fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> 
 async fn respond(
     worker: &Rc<Worker>,
     request: http::Request<Incoming>,
-    client: IpAddr,
+    peer: &Peer,
 ) -> http::Response<Full<Bytes>> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, worker.shared.hash_header.as_deref());
+    let head = head_of(&parts, worker.shared.hash_header.as_deref(), Said::by(front));
+    let client = peer.client(&head, front);
     let body_bytes_max = front.limits.body_bytes_max;
     let read =
         tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
@@ -126,7 +128,11 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
     response
 }
 
-fn head_of(parts: &http::request::Parts, hash_header: Option<&str>) -> Head {
+fn head_of(
+    parts: &http::request::Parts,
+    hash_header: Option<&str>,
+    said: Option<Said<'_>>,
+) -> Head {
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
         verb: match parts.method {
@@ -146,6 +152,10 @@ fn head_of(parts: &http::request::Parts, hash_header: Option<&str>) -> Head {
         coding: value("content-encoding").map_or(Coding::Identity, head::coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
         hash_header: hash_header.and_then(value).map(Box::from),
+        forwarded: said.and_then(|said| {
+            let values = parts.headers.get_all(said.header());
+            said.client(values.iter().map(http::HeaderValue::as_bytes))
+        }),
         bytes: 0,
     }
 }

@@ -136,7 +136,7 @@ async fn exchange(
     worker.spare.give(request);
     match exchanged {
         Ok(answer) => {
-            if answer.reusable {
+            if answer.reusable && state.config.keep_alive {
                 pool.keep(connection, worker.recent());
             }
             Ok((id, answer))

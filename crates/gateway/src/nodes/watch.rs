@@ -562,7 +562,7 @@ impl Line {
             .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX)
             .await
             .map_err(|_| Refused::Missed(Missed::Silent))?;
-        if answer.reusable {
+        if answer.reusable && node.config.keep_alive {
             self.connection = Some(connection);
         }
         let (status, retry_after) = (answer.status, answer.retry_after);

@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::thread::Door;
 
 /// Connections that may wait to be accepted; Linux caps it at `net.core.somaxconn`, 4096 by
 /// default.
@@ -19,18 +20,22 @@ const BACKLOG: i32 = 4096;
 /// Listening sockets that pass from one process to the next.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Those for clients.
+    /// Those for clients in clear text.
     pub clients: Vec<Socket>,
+    /// Those for clients over TLS.
+    pub tls: Vec<Socket>,
     /// The one for metrics and status.
     pub admin: Option<Socket>,
 }
 
 /// What a gateway listens on.
 pub(super) struct Bound {
+    /// For clients in clear text, or over TLS where only that is served.
     pub(super) listen: SocketAddr,
+    pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
     /// By serving thread.
-    pub(super) clients: Vec<Vec<Socket>>,
+    pub(super) clients: Vec<Vec<(Door, Socket)>>,
     pub(super) admin: Option<Socket>,
     /// Copies of all.
     pub(super) kept: Sockets,
@@ -44,6 +49,7 @@ impl Sockets {
     pub fn try_clone(&self) -> io::Result<Sockets> {
         Ok(Sockets {
             clients: self.clients.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
+            tls: self.tls.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
             admin: self.admin.as_ref().map(Socket::try_clone).transpose()?,
         })
     }
@@ -51,15 +57,14 @@ impl Sockets {
 
 /// Takes over what fits the configuration and binds the rest.
 pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> {
-    let mut sockets = inherited.clients;
-    sockets.retain(|socket| fits(socket, config.listen));
-    if sockets.is_empty() {
-        sockets.push(listen(config.listen, true)?);
-    }
-    let address = local(&sockets[0], config.listen)?;
-    while sockets.len() < config.threads {
-        sockets.push(listen(address, false)?);
-    }
+    let all = |asked, inherited| listen_all(asked, inherited, config.threads);
+    let clear = config.listen.map(|asked| all(asked, inherited.clients)).transpose()?;
+    let asked = config.listen_tls.as_ref().map(|tls| tls.address);
+    let tls = asked.map(|asked| all(asked, inherited.tls)).transpose()?;
+    let (address, clear) = clear.unzip();
+    let (listen_tls, tls) = tls.unzip();
+    let address = address.or(listen_tls);
+    let address = address.expect("a checked configuration has an address for clients");
     let admin = match config.admin {
         None => None,
         Some(asked) => match inherited.admin.filter(|socket| fits(socket, asked)) {
@@ -71,14 +76,35 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> 
         },
     };
     let (admin_address, admin) = admin.unzip();
-    let sockets = Sockets { clients: sockets, admin };
+    let sockets =
+        Sockets { clients: clear.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
     let failed = |source| Error::Listen { address, source };
     let kept = sockets.try_clone().map_err(failed)?;
-    let mut clients: Vec<Vec<Socket>> = (0..config.threads).map(|_| Vec::new()).collect();
-    for (index, socket) in sockets.clients.into_iter().enumerate() {
-        clients[index % config.threads].push(socket);
+    let mut clients: Vec<Vec<(Door, Socket)>> = (0..config.threads).map(|_| Vec::new()).collect();
+    for (door, sockets) in [(Door::Clear, sockets.clients), (Door::Tls, sockets.tls)] {
+        for (index, socket) in sockets.into_iter().enumerate() {
+            clients[index % config.threads].push((door, socket));
+        }
     }
-    Ok(Bound { listen: address, admin_address, clients, admin: sockets.admin, kept })
+    Ok(Bound { listen: address, listen_tls, admin_address, clients, admin: sockets.admin, kept })
+}
+
+/// Sockets on one address for so many threads at least, as far as possible those that are there
+/// already.
+fn listen_all(
+    asked: SocketAddr,
+    mut sockets: Vec<Socket>,
+    threads: usize,
+) -> Result<(SocketAddr, Vec<Socket>), Error> {
+    sockets.retain(|socket| fits(socket, asked));
+    if sockets.is_empty() {
+        sockets.push(listen(asked, true)?);
+    }
+    let address = local(&sockets[0], asked)?;
+    while sockets.len() < threads {
+        sockets.push(listen(address, false)?);
+    }
+    Ok((address, sockets))
 }
 
 /// Whether a socket listens where it is asked for; port 0 asks for any.

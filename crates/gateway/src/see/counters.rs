@@ -8,7 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustls::{HandshakeKind, ProtocolVersion};
+
 use crate::front::answer::Mark;
+use crate::front::arrive::ProxyRefusal;
+use crate::front::tls::HandshakeFault;
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
 /// slow node's answer both have several buckets around them.
@@ -83,6 +87,32 @@ pub(crate) struct NodeCounts {
     pub(crate) latency: Latencies,
 }
 
+/// What happened to TLS handshakes with clients.
+#[derive(Debug, Default)]
+pub(crate) struct TlsCounts {
+    /// By version ([`TLS_VERSIONS`]), those that took all steps and those that resumed a session.
+    pub(crate) done: [[Count; 2]; TLS_VERSIONS.len()],
+    /// By class ([`HandshakeFault::CLASSES`]).
+    pub(crate) failed: [Count; HandshakeFault::CLASSES.len()],
+}
+
+/// The versions of TLS as metrics call them.
+pub(crate) const TLS_VERSIONS: [&str; 2] = ["1.2", "1.3"];
+
+impl TlsCounts {
+    /// Counts a handshake that is done.
+    pub(crate) fn shaken(&self, version: Option<ProtocolVersion>, kind: Option<HandshakeKind>) {
+        let version = usize::from(version == Some(ProtocolVersion::TLSv1_3));
+        let resumed = usize::from(kind == Some(HandshakeKind::Resumed));
+        self.done[version][resumed].add(1);
+    }
+
+    /// Counts one that failed.
+    pub(crate) fn failed(&self, fault: &HandshakeFault) {
+        self.failed[fault.class()].add(1);
+    }
+}
+
 /// The statuses with which whole requests are refused; any other is counted with the last.
 pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
@@ -130,6 +160,9 @@ pub(crate) struct ThreadCounts {
     pub(crate) connections_closed: Count,
     /// Closed at once, because the most that are allowed were open.
     pub(crate) connections_refused: Count,
+    pub(crate) tls: TlsCounts,
+    /// Closed for their PROXY header, by [`ProxyRefusal`].
+    pub(crate) proxy_refused: [Count; ProxyRefusal::ALL.len()],
     pub(crate) requests: Count,
     pub(crate) batches: Count,
     refused: [Count; REFUSALS.len()],

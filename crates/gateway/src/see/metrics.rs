@@ -130,6 +130,11 @@ const REFERENCE_END: &str = "
   node refused because it is called too often); of reloads `applied` or `refused`.
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
 - `status`: the HTTP status that the request was refused with.
+- `version`, `handshake`: `1.2` or `1.3`; `full` or `resumed`.
+- `reason` of a TLS handshake: `timeout`, `closed` (the client has gone), `not_tls`,
+  `nothing_in_common` (no version, cipher or the like that both speak), `certificate_missing` and
+  `certificate_refused` (of the client), `alert` (the client has refused), `other`.
+- `reason` of a PROXY header: `untrusted`, `malformed`, `timeout`.
 
 ## Questions and their queries
 

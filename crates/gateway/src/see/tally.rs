@@ -6,8 +6,12 @@
 
 use std::sync::Arc;
 
-use super::counters::{Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts};
+use super::counters::{
+    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, TLS_VERSIONS,
+};
 use crate::front::answer::Mark;
+use crate::front::arrive::ProxyRefusal;
+use crate::front::tls::HandshakeFault;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +28,12 @@ pub(crate) struct Tally {
     pub(crate) connections_accepted: u64,
     pub(crate) connections_open: u64,
     pub(crate) connections_refused: u64,
+    /// By version, full and resumed.
+    pub(crate) tls_done: [[u64; 2]; TLS_VERSIONS.len()],
+    /// By class.
+    pub(crate) tls_failed: [u64; HandshakeFault::CLASSES.len()],
+    /// By refusal.
+    pub(crate) proxy_refused: [u64; ProxyRefusal::ALL.len()],
     pub(crate) requests: u64,
     pub(crate) batches: u64,
     /// By HTTP status.
@@ -108,6 +118,10 @@ impl Tally {
         for (sum, (status, count)) in self.refused.iter_mut().zip(thread.refusals()) {
             *sum = (status, sum.1 + count);
         }
+        let done = self.tls_done.iter_mut().flatten().zip(thread.tls.done.iter().flatten());
+        let failed = self.tls_failed.iter_mut().zip(&thread.tls.failed);
+        let refused = self.proxy_refused.iter_mut().zip(&thread.proxy_refused);
+        done.chain(failed).chain(refused).for_each(|(sum, count)| *sum += count.get());
         let sums: [(&mut u64, &Count); 12] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::{ChainShared, NO_NODE, NodeShared, Shared, health_settings, labels};
 use crate::cache::Cache;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ListenTls};
 use crate::nodes::dial::Dial;
 
 impl Shared {
@@ -20,6 +20,13 @@ impl Shared {
     /// until a restart.
     pub(crate) fn succeed(&self, mut config: Config) -> Arc<Shared> {
         config.listen = self.config.listen;
+        config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
+            (Some(before), Some(own)) => {
+                let own = Arc::unwrap_or_clone(own).carrying(before);
+                Some(Arc::new(ListenTls { address: before.address, ..own }))
+            }
+            (before, _) => before.clone(),
+        };
         config.admin = self.config.admin;
         config.threads = self.config.threads;
         let chains: Vec<_> = config.chains.iter().map(|chain| self.chain_for(chain)).collect();

@@ -26,10 +26,11 @@ use socket2::Socket;
 const VARIABLE: &str = "WEIR_TAKES_OVER";
 /// What comes with each socket, and what ends them.
 const CLIENTS: u8 = b'c';
+const TLS: u8 = b't';
 const ADMIN: u8 = b'a';
 const END: u8 = b'.';
-/// Sockets of one hand-over: one per thread and the admin one. More are not ours.
-const SOCKETS_MAX: usize = 1 << 11;
+/// Sockets of one hand-over: two per thread and the admin one. More are not ours.
+const SOCKETS_MAX: usize = 1 << 12;
 /// How long a new process may take until it serves. It waits two seconds for heads at most.
 const READY_WAIT: Duration = Duration::from_secs(60);
 /// And how long one that said that it cannot may take to end.
@@ -101,7 +102,10 @@ fn end(child: &mut Child) -> String {
 fn give(to: &UnixStream, sockets: &Sockets) -> io::Result<()> {
     to.set_write_timeout(Some(READY_WAIT))?;
     let clients = sockets.clients.iter().map(|socket| (CLIENTS, socket));
-    for (role, socket) in clients.chain(sockets.admin.iter().map(|socket| (ADMIN, socket))) {
+    let tls = sockets.tls.iter().map(|socket| (TLS, socket));
+    for (role, socket) in
+        clients.chain(tls).chain(sockets.admin.iter().map(|socket| (ADMIN, socket)))
+    {
         let fds = [socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -164,6 +168,7 @@ impl Former {
             });
             match (role[0], given.next().map(Socket::from)) {
                 (CLIENTS, Some(socket)) => sockets.clients.push(socket),
+                (TLS, Some(socket)) => sockets.tls.push(socket),
                 (ADMIN, Some(socket)) => sockets.admin = Some(socket),
                 (END, None) => return Ok(sockets),
                 _ => break,
@@ -212,11 +217,14 @@ mod tests {
     fn sockets_arrive_with_their_roles() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ((one, first), (two, second), (admin, third)) = (listening(), listening(), listening());
-        give(&ours, &Sockets { clients: vec![one, two], admin: Some(admin) }).unwrap();
+        let (tls, fourth) = listening();
+        let sockets = Sockets { clients: vec![one, two], tls: vec![tls], admin: Some(admin) };
+        give(&ours, &sockets).unwrap();
         let former = Former { stream: theirs };
         let sockets = former.sockets().unwrap();
         assert_eq!(sockets.clients.iter().map(address).collect::<Vec<_>>(), [first, second]);
         assert_eq!(address(sockets.admin.as_ref().unwrap()), third);
+        assert_eq!(sockets.tls.iter().map(address).collect::<Vec<_>>(), [fourth]);
         former.ready();
         assert_eq!(hear(&ours).unwrap(), READY);
     }

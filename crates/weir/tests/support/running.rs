@@ -62,6 +62,14 @@ impl Running {
         Running::start_as(program, &arguments)
     }
 
+    /// The same for a text that says itself where to listen: clients are served over TLS only.
+    pub(crate) fn sealed(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--admin", "off", path])
+    }
+
     /// Sends it a signal, as `-TERM`.
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.id().to_string();
@@ -110,7 +118,9 @@ impl Running {
             |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
         for line in BufReader::new(out).lines() {
             let line = line.expect("it prints text");
-            if let Some((_, rest)) = line.split_once("listens on http://") {
+            let clear = line.split_once("listens on http://");
+            let told = clear.or_else(|| line.split_once("listens on https://"));
+            if let Some((_, rest)) = told {
                 running.address = place(rest);
             } else if let Some((_, rest)) = line.split_once(" on http://") {
                 running.admin = Some(place(rest));

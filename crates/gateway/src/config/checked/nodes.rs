@@ -122,6 +122,7 @@ fn node(
         backup: entry.value("backup").switch(),
         connections_max: entry.value("connections_max").size(),
         idle_timeout: entry.value("idle_timeout").duration(),
+        keep_alive: entry.value("keep_alive").switch(),
         connect_timeout: entry.value("connect_timeout").duration(),
         headers,
         tls: tls_of(entry, folder, &url, report),

@@ -46,7 +46,7 @@ fn bounds_are_inclusive() {
 
 #[test]
 fn texts_of_each_kind() {
-    let cases: [(Kind, &[&str], &[&str]); 8] = [
+    let cases: [(Kind, &[&str], &[&str]); 12] = [
         (Kind::Name, &["a", "node-1", "127.0.0.1:8545"], &["", "a b", "é", "a/b"]),
         (
             Kind::Paths,
@@ -64,7 +64,23 @@ fn texts_of_each_kind() {
             &["call", "client", "header:x-user"],
             &["", "method", "header:", "header:a b"],
         ),
-        (Kind::Address, &["127.0.0.1:1", "[::1]:80"], &["off", "localhost:80", "127.0.0.1"]),
+        (Kind::AddressOrOff, &["127.0.0.1:1", "[::1]:80"], &["on", "localhost:80", "127.0.0.1"]),
+        (Kind::Words(&["a", "b"]), &["a", "b"], &["", "c", "A"]),
+        (
+            Kind::Ciphers,
+            &["ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"],
+            &["", "AES256-SHA", "ECDHE-RSA-AES256-SHA384", "HIGH"],
+        ),
+        (
+            Kind::Hosts,
+            &["a.example", "*.a.example", "A.example", "xn--80ak6aa92e.com"],
+            &["", "*", "a.*.example", "**.a", "a b", "http://a"],
+        ),
+        (
+            Kind::Networks,
+            &["10.0.0.0/8", "10.1.2.3/8", "127.0.0.1", "::1", "2001:db8::/32"],
+            &["", "10.0.0.0/33", "::/129", "10.0.0/8", "localhost", "127.0.0.1:80"],
+        ),
         (Kind::AddressOrOff, &["off", "0.0.0.0:0"], &["on", "Off"]),
         (Kind::Choice(&["text", "json"]), &["text"], &["Text", ""]),
     ];

@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
-    read_head(text.as_bytes(), 16 * 1024, Some("x-user"))
+    read_head(text.as_bytes(), 16 * 1024, Some("x-user"), None)
 }
 
 #[test]

@@ -6,6 +6,9 @@
 use super::Kind::{Counter, Gauge, Histogram, Info};
 use super::{Metric, Scrape, Series};
 use crate::front::answer::Mark;
+use crate::front::arrive::ProxyRefusal;
+use crate::front::tls::HandshakeFault;
+use crate::see::counters::TLS_VERSIONS;
 use crate::see::status::NodeState;
 
 const NODE: &[&str] = &["chain", "node"];
@@ -94,6 +97,43 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "Client connections closed at once, because the most that are allowed were open.",
         samples: |scrape, series| series.count(&[], scrape.tally.connections_refused),
+    },
+    Metric {
+        name: "weir_proxy_refused",
+        kind: Counter,
+        unit: "",
+        labels: &["reason"],
+        help: "Client connections closed for their PROXY protocol header: from a peer that is not \
+               trusted, malformed, or not in time.",
+        samples: |scrape, series| {
+            let mut refused = ProxyRefusal::ALL.iter().zip(scrape.tally.proxy_refused);
+            refused.try_for_each(|(reason, count)| series.count(&[reason.as_str()], count))
+        },
+    },
+    Metric {
+        name: "weir_tls_handshakes",
+        kind: Counter,
+        unit: "",
+        labels: &["version", "handshake"],
+        help: "TLS handshakes with clients that were completed, in full or by resuming a session.",
+        samples: |scrape, series| {
+            let mut versions = TLS_VERSIONS.iter().zip(scrape.tally.tls_done);
+            versions.try_for_each(|(version, [full, resumed])| {
+                series.count(&[version, "full"], full)?;
+                series.count(&[version, "resumed"], resumed)
+            })
+        },
+    },
+    Metric {
+        name: "weir_tls_handshakes_failed",
+        kind: Counter,
+        unit: "",
+        labels: &["reason"],
+        help: "TLS handshakes with clients that failed.",
+        samples: |scrape, series| {
+            let mut failed = HandshakeFault::CLASSES.iter().zip(scrape.tally.tls_failed);
+            failed.try_for_each(|(reason, count)| series.count(&[reason], count))
+        },
     },
     Metric {
         name: "weir_requests",

@@ -1,0 +1,150 @@
+//! A client connection before its first request, where there is something before it: the PROXY
+//! header, the TLS handshake, and with it the choice of HTTP. What follows is `http1.rs` and
+//! `http2.rs`; connections in clear text without a PROXY header go there directly.
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::config::ListenTls;
+use crate::front::http1::{self, Standing};
+use crate::front::peer::Peer;
+use crate::front::{http2, tls};
+use crate::rules::client::AddressSource;
+use crate::rules::proxy::{self, HEADER_BYTES_MAX};
+use crate::thread::Thread;
+use crate::tls::client::ClientCertificate;
+use crate::worker::Worker;
+
+/// Why a connection was closed for its PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProxyRefusal {
+    /// The peer is not among those that may speak it.
+    Untrusted,
+    /// What came is no header, or the connection ended within it.
+    Malformed,
+    /// It did not come in time.
+    Late,
+}
+
+impl ProxyRefusal {
+    /// All of them, in the order of [`ProxyRefusal::index`].
+    pub(crate) const ALL: [ProxyRefusal; 3] =
+        [ProxyRefusal::Untrusted, ProxyRefusal::Malformed, ProxyRefusal::Late];
+
+    /// The word in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            ProxyRefusal::Untrusted => "untrusted",
+            ProxyRefusal::Malformed => "malformed",
+            ProxyRefusal::Late => "timeout",
+        }
+    }
+
+    /// Its place in counters.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Serves a connection to the TLS address.
+pub(crate) async fn serve_tls(
+    thread: Rc<Thread>,
+    mut tcp: TcpStream,
+    from: IpAddr,
+    listen: Arc<ListenTls>,
+    standing: Rc<Standing>,
+) {
+    // Not beyond the handshake: a connection outlives configurations.
+    let worker = thread.worker();
+    let Some(mut peer) = peer(&worker, &mut tcp, from).await else { return };
+    let shaken = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
+    drop(listen);
+    let stream = match shaken {
+        Ok(stream) => stream,
+        Err(fault) => {
+            worker.counters.tls.failed(&fault);
+            tracing::debug!(%from, %fault, "tls handshake failed");
+            return;
+        }
+    };
+    let session = stream.session();
+    worker.counters.tls.shaken(session.protocol_version(), session.handshake_kind());
+    if let Some([own, ..]) = session.peer_certificates() {
+        let certificate = ClientCertificate::read(own);
+        tracing::debug!(%from, ?certificate, "client has shown a certificate");
+        peer.certificate = Some(Rc::new(certificate));
+    }
+    drop(worker);
+    if session.alpn_protocol() == Some(b"h2") {
+        // It ends its streams by itself when a stop begins.
+        let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer)).await;
+        if let Err(error) = served {
+            tracing::trace!(%from, %error, "client connection ended");
+        }
+    } else {
+        http1::serve(thread, stream, peer, standing).await;
+    }
+}
+
+/// Serves a connection in clear text that begins with a PROXY header.
+pub(crate) async fn serve_proxied(
+    thread: Rc<Thread>,
+    mut tcp: TcpStream,
+    from: IpAddr,
+    standing: Rc<Standing>,
+) {
+    let worker = thread.worker();
+    let Some(peer) = peer(&worker, &mut tcp, from).await else { return };
+    drop(worker);
+    http1::serve(thread, tcp, peer, standing).await;
+}
+
+/// Who is at the other end; `None` where the connection is to be closed.
+async fn peer(worker: &Worker, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
+    let front = &worker.shared.config.front;
+    if front.client_address != AddressSource::ProxyProtocol {
+        return Some(Peer::new(from));
+    }
+    let refusal = if front.trusted_proxies.contains(from) {
+        let deadline = Instant::now() + front.header_timeout;
+        match tokio::time::timeout_at(deadline, Box::pin(read_proxied(tcp))).await {
+            Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
+            Ok(Err(error)) => {
+                tracing::debug!(%from, %error, "no PROXY header can be read");
+                ProxyRefusal::Malformed
+            }
+            Err(_) => ProxyRefusal::Late,
+        }
+    } else {
+        ProxyRefusal::Untrusted
+    };
+    worker.counters.proxy_refused[refusal.index()].add(1);
+    None
+}
+
+/// Reads exactly the PROXY header, so that the next byte is the client's own.
+async fn read_proxied(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
+    let mut header = Vec::new();
+    let mut seen = [0; HEADER_BYTES_MAX];
+    loop {
+        let bytes = tcp.peek(&mut seen[..HEADER_BYTES_MAX - header.len()]).await?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let before = header.len();
+        header.extend_from_slice(&seen[..bytes]);
+        let read = proxy::read(&header).map_err(io::Error::other)?;
+        let own = read.map_or(header.len(), |proxied| proxied.bytes) - before;
+        // What was looked at is there, so that this does not wait.
+        tcp.read_exact(&mut seen[..own]).await?;
+        if let Some(proxied) = read {
+            return Ok(proxied.source);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Which of our certificates a client is shown: by the name that it asks for (SNI) and by the kinds
+//! of keys that it can verify.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+/// All of ours.
+#[derive(Debug, Default)]
+pub(crate) struct Certificates {
+    /// In the order of the file; the first one is for whoever asks for no known name.
+    keys: Vec<Arc<CertifiedKey>>,
+    /// By lower-case name, places in `keys`.
+    exact: HashMap<Box<str>, Vec<usize>>,
+    /// By what stands behind `*.`, places in `keys`.
+    wild: HashMap<Box<str>, Vec<usize>>,
+}
+
+impl Certificates {
+    /// Adds a certificate for these names.
+    pub(crate) fn add(&mut self, key: Arc<CertifiedKey>, names: &[String]) {
+        let place = self.keys.len();
+        self.keys.push(key);
+        for name in names {
+            let (map, name) = match name.strip_prefix("*.") {
+                Some(rest) => (&mut self.wild, rest),
+                None => (&mut self.exact, name.as_str()),
+            };
+            map.entry(name.to_ascii_lowercase().into()).or_default().push(place);
+        }
+    }
+
+    /// Places of the certificates for a name: those for exactly it, else those for all names beside
+    /// it (RFC 6125, section 6.4.3: a star stands for one label), else none.
+    fn places(&self, name: &str) -> &[usize] {
+        // DNS names compare without case; most come in lower case already.
+        let lower;
+        let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            lower = name.to_ascii_lowercase();
+            &lower
+        } else {
+            name
+        };
+        let wild = || self.wild.get(name.split_once('.')?.1);
+        self.exact.get(name).or_else(wild).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let places = hello.server_name().map_or(&[][..], |name| self.places(name));
+        let known = || places.iter().map(|place| &self.keys[*place]);
+        let fits =
+            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let default = || self.keys.iter().filter(|_| places.is_empty());
+        let key = known().find(fits).or_else(|| default().find(fits));
+        // Where none fits, the handshake fails with a precise reason if one is shown all the same.
+        key.or_else(|| known().next()).or_else(|| self.keys.first()).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a name leads to its own certificate, in any case, with one label for a star.
+
+    use super::*;
+
+    fn check(name: &str, expected: &[usize]) {
+        let mut all = Certificates::default();
+        let names =
+            [&["a.test", "*.a.test"][..], &["B.test"], &["x.a.test", "a.test"], &["*.deep.a.test"]];
+        for names in names {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+            let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            all.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
+        }
+        assert_eq!(all.places(name), expected, "{name}");
+    }
+
+    #[test]
+    fn names_lead_to_certificates() {
+        check("a.test", &[0, 2]);
+        check("A.TEST", &[0, 2]);
+        check("y.a.test", &[0]);
+        check("Y.A.Test", &[0]);
+        check("x.a.test", &[2]);
+        check("b.test", &[1]);
+        check("c.b.test", &[]);
+        check("y.deep.a.test", &[3]);
+        check("z.y.a.test", &[]);
+        check("test", &[]);
+        check("", &[]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The cipher suites that are spoken, under both of their names.
+//!
+//! OpenSSL's spelling is what nginx, HAProxy and most guides use; IANA's is what the RFCs use. They
+//! differ for TLS 1.2 only. All suites have forward secrecy and authenticated encryption.
+
+use rustls::SupportedCipherSuite;
+use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+
+/// OpenSSL's names, in rustls's order of preference.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    ALL_CIPHER_SUITES.iter().map(openssl)
+}
+
+/// The suite of this name, in either spelling and any case.
+pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
+    let fits = |suite: &&SupportedCipherSuite| {
+        let known = [openssl(suite), iana(suite), rustls_name(suite)];
+        known.iter().any(|known| known.eq_ignore_ascii_case(name))
+    };
+    ALL_CIPHER_SUITES.iter().find(fits).copied()
+}
+
+/// Whether a suite belongs to TLS 1.3.
+pub(crate) fn is_tls13(suite: &SupportedCipherSuite) -> bool {
+    suite.tls13().is_some()
+}
+
+/// rustls's name: IANA's, but for the version in those of TLS 1.3.
+fn rustls_name(suite: &SupportedCipherSuite) -> String {
+    suite.suite().as_str().unwrap_or_default().to_owned()
+}
+
+fn iana(suite: &SupportedCipherSuite) -> String {
+    rustls_name(suite).replace("TLS13_", "TLS_")
+}
+
+/// `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384`, and the one that ends
+/// in `CHACHA20_POLY1305_SHA256` goes without its hash; names of TLS 1.3 are IANA's.
+fn openssl(suite: &SupportedCipherSuite) -> String {
+    let name = iana(suite);
+    if is_tls13(suite) {
+        return name;
+    }
+    let short = name.trim_start_matches("TLS_").replace("_WITH", "").replace("AES_", "AES");
+    let short = short.replace('_', "-");
+    match short.strip_suffix("POLY1305-SHA256") {
+        Some(start) => format!("{start}POLY1305"),
+        None => short,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: both spellings of every suite lead to it, and they are those that others use.
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_openssl_prints() {
+        let names: Vec<_> = names().collect();
+        expect_test::expect![[r#"
+            TLS_AES_256_GCM_SHA384
+            TLS_AES_128_GCM_SHA256
+            TLS_CHACHA20_POLY1305_SHA256
+            ECDHE-ECDSA-AES256-GCM-SHA384
+            ECDHE-ECDSA-AES128-GCM-SHA256
+            ECDHE-ECDSA-CHACHA20-POLY1305
+            ECDHE-RSA-AES256-GCM-SHA384
+            ECDHE-RSA-AES128-GCM-SHA256
+            ECDHE-RSA-CHACHA20-POLY1305"#]]
+        .assert_eq(&names.join("\n"));
+    }
+
+    #[test]
+    fn every_spelling_leads_to_the_suite() {
+        for suite in ALL_CIPHER_SUITES {
+            for name in [openssl(suite), iana(suite), rustls_name(suite)] {
+                let found = find(&name.to_lowercase()).map(|found| found.suite());
+                assert_eq!(found, Some(suite.suite()), "{name}");
+            }
+        }
+        assert!(find("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384").is_some());
+        for unknown in ["", "AES256-SHA", "ECDHE-RSA-AES256-SHA384", "ALL", "TLS13"] {
+            assert!(find(unknown).is_none(), "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Sessions kept in memory, for clients that resume by session id: one store for all threads.
+//!
+//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other, and a
+//! session ends by age. Tickets, which need no memory here, are `tickets.rs`.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use quick_cache::sync::Cache;
+use rustls::server::StoresServerSessions;
+
+/// The store.
+pub(crate) struct Sessions {
+    age_max: Duration,
+    kept: Cache<Vec<u8>, (Instant, Vec<u8>)>,
+}
+
+impl Sessions {
+    /// Room for so many sessions.
+    pub(crate) fn new(max: usize, age_max: Duration) -> Sessions {
+        Sessions { age_max, kept: Cache::new(max) }
+    }
+
+    fn in_time(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
+        (since.elapsed() <= self.age_max).then_some(value)
+    }
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.kept.insert(key, (Instant::now(), value));
+        true
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.in_time(self.kept.get(key)?)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.in_time(self.kept.remove(key)?.1)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// Keys and values are secrets, so that only their number is shown.
+impl fmt::Debug for Sessions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sessions").field("kept", &self.kept.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a session is found until it is taken, too old, or crowded out.
+
+    use super::*;
+
+    #[test]
+    fn sessions_are_kept_and_taken_once() {
+        let sessions = Sessions::new(100, Duration::from_secs(60));
+        assert!(sessions.can_cache() && sessions.put(vec![1], vec![11]));
+        assert_eq!(sessions.get(&[1]), Some(vec![11]));
+        assert_eq!(sessions.take(&[1]), Some(vec![11]));
+        assert_eq!((sessions.get(&[1]), sessions.take(&[1])), (None, None));
+        assert!(!format!("{sessions:?}").contains("11"));
+    }
+
+    #[test]
+    fn an_old_session_is_gone() {
+        let sessions = Sessions::new(100, Duration::ZERO);
+        sessions.put(vec![1], vec![11]);
+        let later = Instant::now() + Duration::from_millis(1);
+        while Instant::now() < later {
+            std::thread::yield_now();
+        }
+        assert_eq!((sessions.get(&[1]), sessions.take(&[1])), (None, None));
+    }
+
+    #[test]
+    fn there_are_never_more_than_allowed() {
+        let sessions = Sessions::new(100, Duration::from_secs(60));
+        for number in 0..10_000u32 {
+            sessions.put(number.to_be_bytes().to_vec(), vec![0; 8]);
+        }
+        assert!(sessions.kept.len() <= 100, "{}", sessions.kept.len());
+        assert!(sessions.kept.len() >= 50, "{}", sessions.kept.len());
+    }
+}

@@ -1,0 +1,151 @@
+//! Session tickets under keys from files, which replicas share.
+//!
+//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV (RFC
+//! 8452) under a nonce of 96 random bits: replicas draw nonces under one key without knowing of each
+//! other, and with this cipher two equal nonces would tell at most that two tickets are equal, where
+//! with GCM they would give the key away. The key is HKDF-SHA256 of all bytes of the file but the
+//! first 16, which are its public name. Bound to each ticket are the name and how clients are
+//! verified: a session that began under other rules is not resumed. The time bounds a ticket's
+//! life, because a key from a file lives until somebody changes it.
+//!
+//! Without files, rustls's own ticketer is used, whose keys live in memory and for hours only.
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use aws_lc_rs::rand;
+use rustls::server::ProducesTickets;
+
+/// Bytes of a key's public name, as in RFC 5077.
+const NAME_BYTES: usize = 16;
+/// Bytes of the time within.
+const TIME_BYTES: usize = 8;
+/// Sizes of key files: nginx's for AES-128 and for AES-256.
+const FILE_BYTES: [usize; 2] = [48, 80];
+/// A ticket longer than this is none of ours: a session holds a client's certificates at most.
+const TICKET_BYTES_MAX: usize = 64 * 1024;
+/// How far the clocks of replicas may differ.
+const SKEW_MAX: u64 = 60;
+
+/// A key with its public name.
+pub(crate) struct TicketKey {
+    name: [u8; NAME_BYTES],
+    key: LessSafeKey,
+}
+
+/// Makes tickets with the first key and takes those of all.
+pub(crate) struct Tickets {
+    keys: Vec<TicketKey>,
+    /// What is bound to a ticket beside its key's name.
+    context: [u8; 32],
+    age_max: Duration,
+}
+
+impl TicketKey {
+    /// Reads a key file.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(crate) fn read(path: &Path) -> Result<TicketKey, String> {
+        let bytes =
+            std::fs::read(path).map_err(|error| format!("cannot read the file: {error}"))?;
+        TicketKey::of(&bytes)
+            .ok_or_else(|| format!("the file has {} bytes, 48 or 80 are needed", bytes.len()))
+    }
+
+    fn of(bytes: &[u8]) -> Option<TicketKey> {
+        if !FILE_BYTES.contains(&bytes.len()) {
+            return None;
+        }
+        let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
+        let salt = Salt::new(HKDF_SHA256, b"weir tls session ticket v1");
+        let prk = salt.extract(secret);
+        let okm = prk.expand(&[b"aes-256-gcm-siv"], &AES_256_GCM_SIV).ok()?;
+        Some(TicketKey { name: *name, key: LessSafeKey::new(UnboundKey::from(okm)) })
+    }
+}
+
+impl Tickets {
+    /// `keys` is not empty; `context` tells apart what sessions must not be carried between.
+    pub(crate) fn new(keys: Vec<TicketKey>, context: &[u8; 32], age_max: Duration) -> Tickets {
+        Tickets { keys, context: *context, age_max }
+    }
+
+    fn bound(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; NAME_BYTES + 32]> {
+        let mut bound = [0; NAME_BYTES + 32];
+        bound[..NAME_BYTES].copy_from_slice(name);
+        bound[NAME_BYTES..].copy_from_slice(&self.context);
+        Aad::from(bound)
+    }
+
+    /// Seals a session at a time in Unix seconds, under a nonce that is used once.
+    fn seal(&self, plain: &[u8], now: u64, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
+        let key = self.keys.first()?;
+        let start = NAME_BYTES + NONCE_LEN;
+        let tag_bytes = AES_256_GCM_SIV.tag_len();
+        let mut ticket = Vec::with_capacity(start + TIME_BYTES + plain.len() + tag_bytes);
+        ticket.extend_from_slice(&key.name);
+        ticket.extend_from_slice(&nonce);
+        ticket.extend_from_slice(&now.to_be_bytes());
+        ticket.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let aad = self.bound(&key.name);
+        let tag = key.key.seal_in_place_separate_tag(nonce, aad, &mut ticket[start..]).ok()?;
+        ticket.extend_from_slice(tag.as_ref());
+        Some(ticket)
+    }
+
+    /// Opens a ticket, whoever made it, if it is ours and not too old at a time in Unix seconds.
+    fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
+        if ticket.len() > TICKET_BYTES_MAX {
+            return None;
+        }
+        let (name, rest) = ticket.split_first_chunk::<NAME_BYTES>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let key = self.keys.iter().find(|key| key.name == *name)?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = key.key.open_in_place(nonce, self.bound(name), &mut sealed).ok()?;
+        let (time, plain) = opened.split_first_chunk::<TIME_BYTES>()?;
+        let time = u64::from_be_bytes(*time);
+        let young = now.saturating_sub(time) <= self.age_max.as_secs();
+        (young && time <= now.saturating_add(SKEW_MAX)).then(|| plain.to_vec())
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        u32::try_from(self.age_max.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let mut nonce = [0; NONCE_LEN];
+        rand::fill(&mut nonce).ok()?;
+        self.seal(plain, unix_now(), nonce)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.open(cipher, unix_now())
+    }
+}
+
+/// Without the secrets.
+impl fmt::Debug for Tickets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tickets").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

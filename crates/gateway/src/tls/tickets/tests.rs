@@ -1,0 +1,98 @@
+//! Goal: a ticket is taken by whoever has its key, the same rules and a young enough clock, and by
+//! nobody else; nothing that a client sends makes the opening panic. Method: time and nonce given.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const NOW: u64 = 1_800_000_000;
+const NONCE: [u8; NONCE_LEN] = [7; NONCE_LEN];
+
+fn key(of: u8, bytes: usize) -> TicketKey {
+    let bytes: Vec<u8> = (0..bytes).map(|at| of ^ at as u8).collect();
+    TicketKey::of(&bytes).unwrap()
+}
+
+fn tickets(keys: &[u8], context: u8) -> Tickets {
+    let keys = keys.iter().map(|of| key(*of, 80)).collect();
+    Tickets::new(keys, &[context; 32], HOUR)
+}
+
+fn made_by(keys: &[u8]) -> Vec<u8> {
+    tickets(keys, 0).seal(b"session", NOW, NONCE).unwrap()
+}
+
+#[test]
+fn a_replica_with_the_same_file_opens_it() {
+    let ticket = made_by(&[1]);
+    assert_eq!(tickets(&[1], 0).open(&ticket, NOW).unwrap(), b"session");
+    assert!(!ticket.windows(7).any(|part| part == b"session"), "it is sealed");
+}
+
+#[test]
+fn keys_change_one_after_the_other() {
+    let old = made_by(&[1]);
+    let new = made_by(&[2, 1]);
+    let both = tickets(&[2, 1], 0);
+    assert!(both.open(&old, NOW).is_some() && both.open(&new, NOW).is_some());
+    assert!(tickets(&[1], 0).open(&new, NOW).is_none(), "the first key makes tickets");
+    assert!(tickets(&[2], 0).open(&old, NOW).is_none(), "a key that is gone opens nothing");
+}
+
+#[test]
+fn other_rules_for_clients_do_not_take_it() {
+    assert!(tickets(&[1], 1).open(&made_by(&[1]), NOW).is_none());
+}
+
+#[test]
+fn its_age_is_bounded() {
+    let ticket = made_by(&[1]);
+    let tickets = tickets(&[1], 0);
+    for (at, taken) in [
+        (NOW, true),
+        (NOW + 3600, true),
+        (NOW + 3601, false),
+        (NOW - 60, true),
+        (NOW - 61, false),
+        (0, false),
+        (u64::MAX, false),
+    ] {
+        assert_eq!(tickets.open(&ticket, at).is_some(), taken, "at {at}");
+    }
+}
+
+#[test]
+fn key_files_have_one_of_two_sizes() {
+    for bytes in [0, 16, 47, 49, 79, 81, 4096] {
+        assert!(TicketKey::of(&vec![1; bytes]).is_none(), "{bytes}");
+    }
+    for bytes in FILE_BYTES {
+        let tickets = Tickets::new(vec![key(3, bytes)], &[0; 32], HOUR);
+        let ticket = tickets.encrypt(b"x").unwrap();
+        assert_eq!(tickets.decrypt(&ticket).unwrap(), b"x");
+        assert_ne!(ticket, tickets.encrypt(b"x").unwrap(), "every nonce is new");
+    }
+}
+
+#[test]
+fn one_changed_bit_anywhere_spoils_it() {
+    let ticket = made_by(&[1]);
+    let tickets = tickets(&[1], 0);
+    for at in 0..ticket.len() {
+        for bit in 0..8 {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1 << bit;
+            assert!(tickets.open(&changed, NOW).is_none(), "byte {at} bit {bit}");
+        }
+        assert!(tickets.open(&ticket[..at], NOW).is_none(), "cut at {at}");
+    }
+    assert!(tickets.open(&vec![1; TICKET_BYTES_MAX + 1], NOW).is_none());
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_sent_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), now: u64) {
+        prop_assert_eq!(tickets(&[1], 0).open(&bytes, now), None);
+    }
+}

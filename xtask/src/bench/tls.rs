@@ -1,0 +1,272 @@
+//! TLS towards clients: handshakes in full and resumed, and requests on kept connections, ours against
+//! nginx with the same certificate, key, version and cipher.
+//!
+//! Both answer the call of the case `hit` with the same bytes: ours from its cache, nginx by
+//! `return`. `weir load` makes the load on the other core, one request for each connection where
+//! handshakes are measured; that each was of the kind that is measured is read from its result. What
+//! counts is CPU time of the server's processes from just before the load to just after it, divided
+//! by handshakes or requests.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::cost::{BLOCK_CALL, Figures, Taken, interleave, rows_in};
+use super::load::{Summary, Turn};
+use super::row::Row;
+use super::server::{Contender, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch};
+use super::{Bench, CONNECTIONS, http, machine};
+use crate::shell;
+
+/// Connections that are made at a time where each carries one request: a client of rustls keeps 8
+/// tickets of a server, so that with more of them some would find none to resume by.
+const SHORT: usize = 8;
+/// Share of handshakes that must be of the kind that is measured: the first ones are full.
+const KIND_SHARE_MIN: f64 = 0.98;
+
+/// A way of speaking TLS.
+#[derive(Debug, Clone, Copy)]
+struct Mode {
+    name: &'static str,
+    version: &'static str,
+    cipher: &'static str,
+    key: Key,
+    /// Whether each connection carries one request, and resumes a session; none keeps connections.
+    resume: Option<bool>,
+    /// Most of nginx's CPU time that ours may take: 1.2 times as many handshakes where handshakes
+    /// are the work.
+    bar: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Key {
+    Rsa,
+    P256,
+}
+
+const V12: &str = "ECDHE-RSA-AES256-GCM-SHA384";
+const V13: &str = "TLS_AES_256_GCM_SHA384";
+const FEWER: f64 = 1.0 / 1.2;
+
+const MODES: [Mode; 5] = [
+    Mode {
+        name: "1.2 RSA-2048, full",
+        version: "1.2",
+        cipher: V12,
+        key: Key::Rsa,
+        resume: Some(false),
+        bar: FEWER,
+    },
+    Mode {
+        name: "1.2 RSA-2048, resumed",
+        version: "1.2",
+        cipher: V12,
+        key: Key::Rsa,
+        resume: Some(true),
+        bar: FEWER,
+    },
+    Mode {
+        name: "1.3 P-256, full",
+        version: "1.3",
+        cipher: V13,
+        key: Key::P256,
+        resume: Some(false),
+        bar: FEWER,
+    },
+    Mode {
+        name: "1.3 P-256, resumed",
+        version: "1.3",
+        cipher: V13,
+        key: Key::P256,
+        resume: Some(true),
+        bar: FEWER,
+    },
+    Mode {
+        name: "1.3 P-256, kept",
+        version: "1.3",
+        cipher: V13,
+        key: Key::P256,
+        resume: None,
+        bar: 1.0,
+    },
+];
+
+/// The part of a contender that is about TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct Sealed {
+    pub(crate) port: u16,
+    pub(crate) version: &'static str,
+    pub(crate) cipher: &'static str,
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Sealed {
+    /// The marks of configuration files and what stands for them.
+    pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("@TLS_PORT@", self.port.to_string()),
+            ("@VERSION@", self.version.to_owned()),
+            ("@CIPHER@", self.cipher.to_owned()),
+            ("@CHAIN@", self.chain.display().to_string()),
+            ("@KEY@", self.key.display().to_string()),
+        ]
+    }
+}
+
+/// All five modes.
+///
+/// # Errors
+/// If a server, the load or openssl does not run.
+pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let files = Folder(scratch("tls")?);
+    for (name, kind) in [("rsa", "rsa:2048"), ("p256", "ec")] {
+        certificate(&files.0, name, kind)?;
+    }
+    let mut all = Vec::new();
+    for mode in &MODES {
+        let name = match mode.key {
+            Key::Rsa => "rsa",
+            Key::P256 => "p256",
+        };
+        let sealed = || -> Result<Sealed> {
+            Ok(Sealed {
+                port: free_ports(1)?[0].port(),
+                version: mode.version,
+                cipher: mode.cipher,
+                chain: files.0.join(format!("{name}.pem")),
+                key: files.0.join(format!("{name}.key")),
+            })
+        };
+        let contenders = [
+            Contender::WeirTls {
+                program: bench.weir.clone(),
+                nodes: nodes.clone(),
+                sealed: sealed()?,
+            },
+            Contender::NginxTls { answer: answer.clone(), sealed: sealed()? },
+        ];
+        let figures: Vec<Figures> = interleave(bench, mode.name, &contenders, |contender| {
+            let server = Server::start(contender, BLOCK_CALL)?;
+            turn(bench, mode, contender, &server, &answer)
+        })?;
+        let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
+        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.bar)]));
+    }
+    Ok(all)
+}
+
+/// The folder of certificates; dropping it removes them.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _removed = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
+    ensure!(shell::find("openssl").is_some(), "openssl is missing: it makes the certificates");
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=bench"]);
+    command.args(["-addext", "subjectAltName=DNS:bench.test", "-newkey", kind]);
+    if kind == "ec" {
+        command.args(["-pkeyopt", "ec_paramgen_curve:P-256"]);
+    }
+    command.arg("-keyout").arg(folder.join(format!("{name}.key")));
+    command.arg("-out").arg(folder.join(format!("{name}.pem")));
+    let out = command.output().context("cannot run openssl")?;
+    ensure!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
+    Ok(())
+}
+
+fn turn(
+    bench: &Bench,
+    mode: &Mode,
+    contender: &Contender,
+    server: &Server,
+    answer: &str,
+) -> Result<Taken> {
+    let sealed = contender.sealed().context("a contender without TLS")?;
+    let target = SocketAddr::from(([127, 0, 0, 1], sealed.port));
+    let mut doubts = Vec::new();
+    let reply = http::post(server.address, BLOCK_CALL)?;
+    if reply.body != answer.as_bytes() {
+        doubts.push("the answer differs from the node's".to_owned());
+    }
+    // Caches and pools fill.
+    load(bench, mode, target, 1)?;
+    let (core, cpu) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
+    let done = load(bench, mode, target, bench.seconds)?;
+    let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu);
+    let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
+    let count = match mode.resume {
+        None => done.requests,
+        Some(resume) => {
+            let all = done.full + done.resumed;
+            let wanted = if resume { done.resumed } else { done.full };
+            let share = wanted as f64 / all as f64;
+            if share < KIND_SHARE_MIN {
+                let percent = share * 100.0;
+                doubts.push(format!("only {percent:.1} % of the handshakes were of the kind"));
+            }
+            all
+        }
+    };
+    if done.failed_share > 0.0 {
+        doubts.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
+    }
+    let summary = Summary { requests: count, bytes: 0, duration: done.duration, errors: [0; 5] };
+    let disturbance = others / done.duration.as_secs_f64();
+    Ok((Turn { cpu, disturbance, summary }, doubts))
+}
+
+/// What a run of `weir load` says that it did.
+struct Done {
+    requests: u64,
+    full: u64,
+    resumed: u64,
+    failed_share: f64,
+    duration: Duration,
+}
+
+fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<Done> {
+    let folder = Folder(scratch("tls-load")?);
+    let mut command = pinned(LOAD_CORE);
+    command.arg(&bench.weir).args(["load", &format!("https://{target}/"), "--insecure"]);
+    command.args(["-d", &format!("{seconds}s"), "--body", BLOCK_CALL, "--threads", "1"]);
+    command.args(["--tls-version", mode.version, "--ciphers", mode.cipher, "--quiet"]);
+    let connections = if mode.resume.is_some() { SHORT } else { CONNECTIONS };
+    command.args(["-c", &connections.to_string()]);
+    if let Some(resume) = mode.resume {
+        let resume = if resume { "on" } else { "off" };
+        command.args(["--connections", "close", "--tls-resume", resume]);
+    }
+    let result = folder.0.join("result");
+    let out = command.arg("--out").arg(&result).output().context("cannot run weir load")?;
+    let json = fs::read_to_string(result.join("result.json"));
+    // Its verdict on itself is no matter here: a client that is the limit measures the server's CPU
+    // time as well.
+    let json = json.with_context(|| {
+        format!("weir load said {}", String::from_utf8_lossy(&out.stderr).trim_end())
+    })?;
+    let json: Value = serde_json::from_str(&json)?;
+    let number = |pointer: &str| {
+        let found = json.pointer(pointer).and_then(Value::as_f64);
+        found.with_context(|| format!("no number at {pointer} of result.json"))
+    };
+    Ok(Done {
+        requests: number("/wire/traffic/requests")? as u64,
+        full: number("/wire/traffic/handshakes_full")? as u64,
+        resumed: number("/wire/traffic/handshakes_resumed")? as u64,
+        failed_share: number("/overall/failed_share")?,
+        duration: Duration::from_secs(seconds),
+    })
+}
