@@ -52,13 +52,14 @@ impl Weighter<Box<[u8]>, Entry> for ByBytes {
     }
 }
 
+type Table = Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>;
 type Hasher = foldhash::fast::RandomState;
 type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 
 /// The entries, shared by all threads; sharded inside. A reload changes the settings and keeps the
 /// entries.
 pub(crate) struct Cache {
-    entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
+    entries: Arc<Table>,
     entry_bytes_max: usize,
     head_age_max: Duration,
     null_age_max: Duration,
@@ -85,10 +86,7 @@ impl Cache {
         Cache::with(Arc::clone(&self.entries), config)
     }
 
-    fn with(
-        entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
-        config: &config::Cache,
-    ) -> Cache {
+    fn with(entries: Arc<Table>, config: &config::Cache) -> Cache {
         Cache {
             entries,
             entry_bytes_max: config.entry_bytes_max,

@@ -153,6 +153,49 @@ fn check_tells_every_fault_and_no_secret() {
 }
 
 #[test]
+fn diff_tells_what_would_change_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let old = file(
+        "old.toml",
+        "[server]\nthreads = 1\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"own\"\nurl = \"http://10.0.0.1:8545\"\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/0123456789abcdef0123456789abcdef\"\n\
+         headers = { x-key = \"sekrit-one\" }\n[cache]\nbytes_max = \"64MiB\"\n",
+    );
+    let new = file(
+        "new.toml",
+        "[server]\nthreads = 2\n[cache]\nhead_age_max = \"5s\"\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/fedcba9876543210fedcba9876543210\"\n\
+         headers = { x-key = \"sekrit-two\" }\nbackup = true\n\
+         [[node]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
+    );
+    check(&["diff", &old, &new], expect![[r#"
+        exit 1
+        ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
+        - node.own.url = "http://10.0.0.1:8545"
+        ~ node.far.headers = ***: another value behind what is shown
+        ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
+        ~ node.far.backup = false (default) -> true
+        + node.next.url = "http://10.0.0.2:8545"
+        ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
+        ~ cache.head_age_max = "12s" (default) -> "5s"
+    "#]]);
+    check(&["diff", &old, &old], expect![[r#"
+        exit 0
+        no difference
+    "#]]);
+    let faulty = file("faulty.toml", "[[node]]\nurl = \"ftp://x\"\n");
+    let output = weir(&["diff", &old, &faulty]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("node.url"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn warnings_do_not_fail() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");

@@ -94,7 +94,8 @@ impl Keys {
             }
         }
         // The name of an entry is in the names of its keys.
-        list.retain(|key| !key.is_default() && !(key.field.key == "name" && key.is_of_many()));
+        let is_name = |key: &Key| key.field.key == "name" && key.is_of_many();
+        list.retain(|key| !key.is_default() && !is_name(key));
         Keys { list }
     }
 
