@@ -147,6 +147,8 @@ pub struct Front {
     pub header_timeout: Duration,
     /// Time for a request's body to arrive whole.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_timeout: Duration,
     /// How long a connection may stay open between two requests.
     pub idle_timeout: Duration,
     /// Which web pages may call.

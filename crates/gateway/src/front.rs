@@ -2,7 +2,8 @@
 //!
 //! What a request means is `path.rs`. In reading order: `http1` (a connection;
 //! `arrive` and `tls` before it, `peer` at its other end), `head` and `body`
-//! (what is read), `answer` (what is written), `compress`, `http2`.
+//! (what is read), `answer` (what is written), `compress`, `http2` and `unread`
+//! (what its clients have not taken).
 
 pub(crate) mod answer;
 pub(crate) mod arrive;
@@ -13,3 +14,4 @@ pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod peer;
 pub(crate) mod tls;
+pub(crate) mod unread;

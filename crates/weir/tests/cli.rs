@@ -174,7 +174,9 @@ fn diff_tells_what_would_change_and_no_secret() {
          headers = { x-key = \"sekrit-two\" }\nbackup = true\n\
          [[node]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
     );
-    check(&["diff", &old, &new], expect![[r#"
+    check(
+        &["diff", &old, &new],
+        expect![[r#"
         exit 1
         ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
         - node.own.url = "http://10.0.0.1:8545"
@@ -184,11 +186,15 @@ fn diff_tells_what_would_change_and_no_secret() {
         + node.next.url = "http://10.0.0.2:8545"
         ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
         ~ cache.head_age_max = "12s" (default) -> "5s"
-    "#]]);
-    check(&["diff", &old, &old], expect![[r#"
+    "#]],
+    );
+    check(
+        &["diff", &old, &old],
+        expect![[r#"
         exit 0
         no difference
-    "#]]);
+    "#]],
+    );
     let faulty = file("faulty.toml", "[[node]]\nurl = \"ftp://x\"\n");
     let output = weir(&["diff", &old, &faulty]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

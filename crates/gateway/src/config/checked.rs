@@ -135,6 +135,7 @@ fn front(front: &Entry, report: &mut Report<'_>) -> Front {
         batch_answer_bytes_max: front.value("batch_answer_bytes_max").size(),
         header_timeout: front.value("header_timeout").duration(),
         body_timeout: front.value("body_timeout").duration(),
+        write_timeout: front.value("write_timeout").duration(),
         idle_timeout: front.value("idle_timeout").duration(),
         cors,
         compression: front.value("compression").switch(),

@@ -675,6 +675,13 @@ pub(super) static FRONT: Section = Section {
             doc: "Time for a request's body to arrive whole.",
         },
         Field {
+            key: "write_timeout",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("30s"),
+            doc: "How long a client may take nothing of an answer before its connection is closed \
+                  (nginx: 60 s).",
+        },
+        Field {
             key: "idle_timeout",
             kind: Kind::Duration { min: MS, max: DAY },
             default: Default::Is("75s"),

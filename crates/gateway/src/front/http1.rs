@@ -26,9 +26,6 @@ use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
 use crate::worker::Worker;
 
-/// How long a client may take no byte of an answer. nginx's `send_timeout` is 60 s; a client that
-/// takes nothing for half of that holds memory for no good.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 /// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
 /// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
@@ -232,8 +229,13 @@ where
         }
         if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
             let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-            wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [interim, b"", b""])
-                .await?;
+            wait::write(
+                &mut self.stream,
+                &mut self.watchdog,
+                front.write_timeout,
+                [interim, b"", b""],
+            )
+            .await?;
         }
         let read = match head.length {
             Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
@@ -329,7 +331,8 @@ where
             out.extend_from_slice(&body.start);
             [&out[..], &body.middle[..], body.end]
         };
-        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
         worker.spare.give(out);
         done
     }
@@ -355,7 +358,8 @@ where
             Shape { front, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
         answer::write_head(&mut out, &message, shape);
         let parts = [&out[..], &message.body.start[..], &[]];
-        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
         worker.spare.give(out);
         done?;
         self.stream.shutdown().await?;

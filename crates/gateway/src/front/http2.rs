@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +20,7 @@ use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
 use crate::front::peer::{Peer, Said};
+use crate::front::unread::{Answer, Unread};
 use crate::front::{compress, http1};
 use crate::thread::Thread;
 use crate::worker::Worker;
@@ -41,18 +42,31 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let rewound = Rewound { read, at: 0, stream };
+    let unread = Rc::new(Unread::default());
     let service = hyper::service::service_fn(|request| {
-        let (worker, peer) = (thread.worker(), peer.clone());
-        async move { Ok::<_, Infallible>(respond(&worker, request, &peer).await) }
+        let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
+        async move { Ok::<_, Infallible>(respond(&worker, &unread, request, &peer).await) }
     });
+    let patience = thread.worker().shared.config.front.write_timeout;
     let connection = builder(&thread.worker().shared.config.front)
         .serve_connection(TokioIo::new(rewound), service);
     tokio::pin!(connection);
-    tokio::select! {
-        done = connection.as_mut() => return done.map_err(io::Error::other),
-        () = thread.drain_begun() => connection.as_mut().graceful_shutdown(),
+    let mut looks = tokio::time::interval(patience / 2);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            done = connection.as_mut() => return done.map_err(io::Error::other),
+            () = thread.drain_begun(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => {
+                if unread.is_stuck(patience) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
     }
-    connection.await.map_err(io::Error::other)
 }
 
 fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> {
@@ -68,9 +82,10 @@ fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> 
 
 async fn respond(
     worker: &Rc<Worker>,
+    unread: &Rc<Unread>,
     request: http::Request<Incoming>,
     peer: &Peer,
-) -> http::Response<Full<Bytes>> {
+) -> http::Response<Answer> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
     let head = head_of(&parts, worker.shared.hash_header.as_deref(), Said::by(front));
@@ -101,10 +116,15 @@ async fn respond(
     } else {
         message
     };
-    response(worker, &head, message)
+    response(worker, unread, &head, message)
 }
 
-fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Full<Bytes>> {
+fn response(
+    worker: &Worker,
+    unread: &Rc<Unread>,
+    head: &Head,
+    message: Message,
+) -> http::Response<Answer> {
     let date = worker.date();
     let shape = Shape {
         front: &worker.shared.config.front,
@@ -113,7 +133,7 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
         tell_keep_alive: false,
         date: &date,
     };
-    let mut response = http::Response::new(Full::default());
+    let mut response = http::Response::new(());
     *response.status_mut() = http::StatusCode::from_u16(message.status)
         .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     answer::each_header(&message, shape, |name, value| {
@@ -122,10 +142,8 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
             response.headers_mut().append(name, value);
         }
     });
-    if head.verb != Verb::Head {
-        *response.body_mut() = Full::new(message.body.join().into());
-    }
-    response
+    let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
+    response.map(|()| unread.answer(body))
 }
 
 fn head_of(
