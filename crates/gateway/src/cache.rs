@@ -110,21 +110,24 @@ impl Cache {
         is_error: bool,
         node: u16,
         kept: Kept,
-        now: Duration,
+        until: Option<Duration>,
     ) -> bool {
         if key.len() + bytes.len() > self.entry_bytes_max {
             return false;
         }
-        let age_max = match kept.binding {
+        let entry = Entry { bytes: Bytes::copy_from_slice(bytes), is_error, node, kept, until };
+        self.entries.insert(key.into(), entry);
+        true
+    }
+
+    /// How old an answer may become whatever the chain says.
+    pub(crate) fn age_max(&self, is_error: bool, kept: &Kept) -> Option<Duration> {
+        match kept.binding {
             _ if is_error => Some(self.error_age_max),
             _ if kept.null => Some(self.null_age_max),
             Binding::Head { .. } => Some(self.head_age_max),
             Binding::Block { .. } | Binding::Free => None,
-        };
-        let until = age_max.map(|age| now + age);
-        let entry = Entry { bytes: Bytes::copy_from_slice(bytes), is_error, node, kept, until };
-        self.entries.insert(key.into(), entry);
-        true
+        }
     }
 
     /// Drops an entry that does not hold any more.

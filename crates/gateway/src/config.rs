@@ -21,6 +21,7 @@ use wire::method::FamilyName;
 pub mod diff;
 pub mod fault;
 pub mod field;
+pub mod redis_url;
 pub mod reference;
 pub mod url;
 
@@ -37,6 +38,7 @@ mod tests;
 use crate::rules::client::{AddressSource, Trusted};
 use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use fault::{Faults, Report};
+use redis_url::RedisUrl;
 use url::NodeUrl;
 
 /// The whole configuration of one gateway. A reload replaces it as one value.
@@ -63,6 +65,8 @@ pub struct Config {
     pub front: Front,
     /// The cache in memory and coalescing.
     pub cache: Cache,
+    /// The tier in Redis; `None` when turned off.
+    pub redis: Option<Redis>,
     /// When a node is taken out and when it comes back.
     pub health: Health,
     /// How many repeats the gateway may add to the load of the nodes.
@@ -208,6 +212,46 @@ pub struct Cache {
     pub logs_chunk_blocks: u64,
     /// Parts that one `eth_getLogs` may be cut into; a longer range stays whole.
     pub logs_parts_max: usize,
+}
+
+/// The tier of the cache in Redis.
+#[derive(Clone, Debug)]
+pub struct Redis {
+    /// Where it is.
+    pub url: RedisUrl,
+    /// What its certificate is verified with; `None` for clear text.
+    pub tls: Option<RedisTls>,
+    /// What every key begins with.
+    pub prefix: Box<str>,
+    /// How long a call waits for it at most.
+    pub timeout: Duration,
+    /// Whether its replicas are read from.
+    pub read_replicas: bool,
+    /// Answers smaller than this are stored unpacked.
+    pub compress_bytes_min: usize,
+    /// Bytes of one answer; a larger one is not stored.
+    pub entry_bytes_max: usize,
+    /// Longest life of an entry.
+    pub ttl_max: Duration,
+    /// Failures in a row after which a thread leaves it alone; at least 1.
+    pub failures_max: u32,
+    /// How long it is left alone until a probe.
+    pub backoff: Duration,
+    /// Whether reorgs are told to other gateways, and heard from them.
+    pub tell_reorgs: bool,
+}
+
+/// How to speak TLS with Redis.
+#[derive(Clone)]
+pub struct RedisTls {
+    /// Trust anchors, verification and session store.
+    pub client: Arc<rustls::ClientConfig>,
+}
+
+impl fmt::Debug for RedisTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RedisTls").finish_non_exhaustive()
+    }
 }
 
 /// When a node is taken out and when it comes back.

@@ -1,7 +1,7 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → route → plan → cache → coalesce → fetch (choose → send ⟲ retry) → fill → answer
+//! decode → route → plan → cache → coalesce → redis → fetch (choose → send ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -93,11 +93,13 @@ pub(crate) struct Fetched {
     pub(crate) node: Option<usize>,
     /// An error that every node would repeat for the same block.
     pub(crate) settled: bool,
+    /// It comes from a tier of the cache that is looked up like a node.
+    pub(crate) from_tier: bool,
 }
 
 impl Fetched {
     pub(crate) fn failed(failure: Failure) -> Fetched {
-        Fetched { payload: Payload::Failed(failure), node: None, settled: false }
+        Fetched { payload: Payload::Failed(failure), node: None, settled: false, from_tier: false }
     }
 }
 
@@ -230,7 +232,8 @@ fn head_value(method: &str, number: u64) -> Fetched {
     } else {
         quantity::write_decimal(&mut result, number);
     }
-    Fetched { payload: Payload::Result(result.into()), node: None, settled: false }
+    let payload = Payload::Result(result.into());
+    Fetched { payload, node: None, settled: false, from_tier: false }
 }
 
 /// The call with its group, its deadline and what its group balances by.
@@ -311,7 +314,8 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
     let in_time = entry.until.is_none_or(|until| worker.now() < until);
     if in_time && usable(&entry.kept, view) {
         let node = worker.shared.node_of_number(entry.node);
-        Some(Fetched { settled: entry.is_error, payload: entry.payload(), node })
+        let settled = entry.is_error;
+        Some(Fetched { payload: entry.payload(), node, settled, from_tier: false })
     } else {
         cache.drop_stale(key);
         None
@@ -337,12 +341,28 @@ fn answer_ask<'a>(
                     continue;
                 }
             }
-            return (fetched, if joined { Mark::Join } else { mark });
+            return marked(fetched, if joined { Mark::Join } else { mark });
         }
-        let fetched = fetch(worker, &ask).await;
-        fill(worker, &ask, key, &fetched);
-        (fetched, mark)
+        marked(obtain(worker, &ask, key).await, mark)
     })
+}
+
+/// A call that a tier has answered is a hit, but for who joined another's.
+fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
+    let hit = fetched.from_tier && mark != Mark::Join;
+    (fetched, if hit { Mark::Hit } else { mark })
+}
+
+/// What Redis has, where it is on, or else what a node says, which is kept.
+async fn obtain(worker: &Rc<Worker>, ask: &Ask<'_>, key: Option<&[u8]>) -> Fetched {
+    if let (Some(redis), Some(key)) = (&worker.redis, key)
+        && let Some(fetched) = Box::pin(redis.recall(worker, ask, key)).await
+    {
+        return fetched;
+    }
+    let fetched = fetch(worker, ask).await;
+    fill(worker, ask, key, &fetched);
+    fetched
 }
 
 /// The flight of everyone who asks the same, and whether it was under way before; none where a call
@@ -364,8 +384,7 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
             let (leader, ask) = (Rc::clone(worker), ask.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let fetched = fetch(&leader, &ask).await;
-                fill(&leader, &ask, Some(&landing.key()[..key_bytes]), &fetched);
+                let fetched = obtain(&leader, &ask, Some(&landing.key()[..key_bytes])).await;
                 landing.land(fetched);
             });
             Some((flight, false))
@@ -386,8 +405,12 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
         Admit::No(_) => false,
         Admit::Store(kept) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
+            if let Some(redis) = &worker.redis {
+                redis.keep(ask, key, fetched, kept, &facts, &view);
+            }
             let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);
-            cache.put(key, bytes, is_error, node, kept, worker.now())
+            let until = cache.age_max(is_error, &kept).map(|age| worker.now() + age);
+            cache.put(key, bytes, is_error, node, kept, until)
         }
     };
     let counters = &worker.counters;

@@ -7,8 +7,10 @@
 //! Read in this order: `route` (which group), `cacheable` (bound to what), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
 //! `client` and `proxy` (whose address it is);
-//! `heads` and `health` keep what is known of the chain and of the nodes.
+//! `heads` and `health` keep what is known of the chain and of the nodes; `portable` says what may
+//! leave the process and come back, `breaker` when its store is left alone.
 
+pub mod breaker;
 pub mod cacheable;
 pub mod choose;
 pub mod classify;
@@ -17,6 +19,7 @@ pub mod heads;
 pub mod health;
 pub mod hedge;
 pub mod logs;
+pub mod portable;
 pub mod proxy;
 pub mod retry;
 pub mod route;

@@ -18,6 +18,7 @@ use wire::method::{Family, family};
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
 use crate::nodes::dial::Dial;
+use crate::redis;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
 use crate::rules::health::{
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupShared>,
     pub(crate) cache: Option<Cache>,
+    /// The tier in Redis, where it is on.
+    pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// Lower-case name of the header that some group balances by.
@@ -66,6 +69,10 @@ pub(crate) struct ChainShared {
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static Family,
     pub(crate) view: ArcSwap<ChainView>,
+    /// The chain id that its nodes have shown, and one; zero while none was asked.
+    id: AtomicU64,
+    /// What the tier in Redis knows of it.
+    pub(crate) redis: redis::ChainMark,
     pub(crate) reorgs: AtomicU64,
     pub(crate) reorg_depth_max: AtomicU64,
     /// When the served head last changed, milliseconds of [`Shared::now`].
@@ -91,6 +98,8 @@ pub(crate) struct NodeShared {
     pub(crate) foreign: Arc<AtomicBool>,
     pub(crate) ejections: Arc<AtomicU64>,
     pub(crate) readmissions: Arc<AtomicU64>,
+    /// When its last poll began that showed it on the served chain, microseconds of [`Shared::now`].
+    confirmed_micros: AtomicU64,
 }
 
 /// One group's present state.
@@ -126,8 +135,10 @@ impl Shared {
         let labels = labels(&config);
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
+        let redis = config.redis.as_ref().map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
-        Shared::build(config, chains, nodes, counters, cache, Lineage::new(), labels, by_number)
+        let lineage = Lineage::new();
+        Shared::build(config, chains, nodes, counters, cache, redis, lineage, labels, by_number)
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -137,6 +148,7 @@ impl Shared {
         nodes: Vec<NodeShared>,
         counters: Vec<Arc<Counters>>,
         cache: Option<Cache>,
+        redis: Option<Arc<redis::Common>>,
         lineage: Arc<Lineage>,
         labels: Labels,
         by_number: Vec<Option<usize>>,
@@ -147,6 +159,7 @@ impl Shared {
             nodes,
             groups,
             cache,
+            redis,
             counters,
             hash_header: hash_header(&config),
             router: router(&config),
@@ -272,6 +285,8 @@ impl ChainShared {
             key,
             family: family(chain.family),
             view: ArcSwap::default(),
+            id: AtomicU64::new(0),
+            redis: redis::ChainMark::default(),
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
@@ -284,6 +299,22 @@ impl ChainShared {
             self.head_since_ms.store(now.as_millis() as u64, Ordering::Relaxed);
         }
         self.view.store(Arc::new(view));
+    }
+
+    /// Notes the chain id that a node has shown; none where its nodes have no such thing.
+    pub(crate) fn identify(&self, id: Option<u64>) {
+        match id {
+            Some(id) => self.id.store(id.saturating_add(1), Ordering::Release),
+            None => {
+                // What another node has shown stays; so the outcome does not matter.
+                let _ = self.id.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A number that differs between chains of different ids; none before a node was asked.
+    pub(crate) fn id_known(&self) -> Option<u64> {
+        Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }
 
     /// When the served head last changed.
@@ -313,7 +344,20 @@ impl NodeShared {
             foreign: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),
+            confirmed_micros: AtomicU64::new(0),
         }
+    }
+}
+
+impl NodeShared {
+    /// Notes that a poll which began then showed it on the served chain; after the view is published.
+    pub(crate) fn confirm(&self, began: Duration) {
+        self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
+    }
+
+    /// When its last poll began that showed it on the served chain.
+    pub(crate) fn confirmed(&self) -> Duration {
+        Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::front::head::Head;
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
+use crate::redis::Tier;
 use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
@@ -38,6 +39,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
+    /// The tier in Redis, where it is on.
+    pub(crate) redis: Option<Rc<Tier>>,
     pub(crate) spare: Rc<Spare>,
     /// What the last heads of requests have said.
     pub(crate) heads: RefCell<Recall<Rc<Head>>>,
@@ -113,6 +116,7 @@ impl Worker {
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
+            redis: Tier::start(&shared, &shared.counters[index]),
             spare: Rc::default(),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
@@ -169,6 +173,7 @@ impl Worker {
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
+            redis: Tier::start(&shared, &shared.counters[index]),
             spare: Rc::clone(&self.spare),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,

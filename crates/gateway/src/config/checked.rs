@@ -23,6 +23,7 @@ mod chains;
 mod clients;
 mod groups;
 mod nodes;
+mod redis;
 mod tls;
 
 /// The configuration, or every fault of it.
@@ -38,6 +39,8 @@ pub(super) fn check(
     let (listen, listen_tls, admin) = addresses(&server, &mut report);
     let listen_tls = tls::check(written, folder, listen_tls, &server, &mut report).map(Arc::new);
     let call = written.once(&CALL);
+    let cache = cache(&written.once(&CACHE), &mut report);
+    let redis = redis::check(written, folder, &cache, &mut report);
     let config = Config {
         listen,
         listen_tls,
@@ -48,7 +51,8 @@ pub(super) fn check(
         drain_deadline: server.value("drain_deadline").duration(),
         reload_on_change: server.value("reload_on_change").switch(),
         front: front(&written.once(&FRONT), &mut report),
-        cache: cache(&written.once(&CACHE), &mut report),
+        cache,
+        redis,
         health: health(&written.once(&HEALTH), &mut report),
         retry: RetryBudget {
             share_max: call.value("retry_share_max").number(),

@@ -86,8 +86,20 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 11] =
-    [&SERVER, &CHAIN, &NODE, &GROUP, &CALL, &CACHE, &HEALTH, &FRONT, &TLS, &CERTIFICATE, &LOG];
+pub static SECTIONS: [&Section; 12] = [
+    &SERVER,
+    &CHAIN,
+    &NODE,
+    &GROUP,
+    &CALL,
+    &CACHE,
+    &REDIS,
+    &HEALTH,
+    &FRONT,
+    &TLS,
+    &CERTIFICATE,
+    &LOG,
+];
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -541,6 +553,91 @@ pub(super) static CACHE: Section = Section {
             kind: Kind::Count { min: 1, max: 10_000 },
             default: Default::Is("64"),
             doc: "Parts that one `eth_getLogs` may be cut into. A longer range stays whole.",
+        },
+    ],
+};
+
+pub(super) static REDIS: Section = Section {
+    name: "redis",
+    form: Form::Once,
+    doc: "A second tier of the cache, shared by several gateways, that outlives them. Whatever is \
+          read from it is judged by the gateway's own view of the chain. A Redis that is slow or \
+          away costs a call `timeout` at most, and after a few calls nothing. Who can write to it \
+          can answer in a node's place.",
+    fields: &[
+        Field {
+            key: "url",
+            kind: Kind::RedisUrl,
+            default: Default::Follows("the tier is off"),
+            doc: "Where it is. `redis://` is a single server, `redis-sentinel://` one behind \
+                  sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; \
+                  `rediss` in place of `redis` is TLS. Further addresses follow as \
+                  `?node=HOST:PORT&node=…`.",
+        },
+        Field {
+            key: "tls_ca",
+            kind: Kind::File,
+            default: Default::Follows("Mozilla's roots, built in"),
+            doc: "File of PEM certificates to trust in place of the built-in ones. Only for \
+                  `rediss`.",
+        },
+        Field {
+            key: "prefix",
+            kind: Kind::Name,
+            default: Default::Is("weir"),
+            doc: "What every key begins with. Gateways of one prefix share their answers: give \
+                  test networks that are begun anew a new one.",
+        },
+        Field {
+            key: "timeout",
+            kind: Kind::Duration { min: MS, max: SECOND },
+            default: Default::Is("5ms"),
+            doc: "How long a call waits for it at most, once.",
+        },
+        Field {
+            key: "read_replicas",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether its replicas are read from: those that it has when we connect. Writes go to \
+                  the primary, and so do reads while no replica answers.",
+        },
+        Field {
+            key: "compress_bytes_min",
+            kind: Kind::Bytes { min: 0, max: GIB },
+            default: Default::Is("4KiB"),
+            doc: "Answers smaller than this are stored as they are, others packed with zstd.",
+        },
+        Field {
+            key: "entry_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 64 * MIB },
+            default: Default::Is("1MiB"),
+            doc: "Bytes of one answer. A larger one is not stored.",
+        },
+        Field {
+            key: "ttl_max",
+            kind: Kind::Duration { min: SECOND, max: Duration::from_secs(86400 * 365) },
+            default: Default::Is("1d"),
+            doc: "Longest life of an entry. Those bound to the head, and errors, live as long as \
+                  in memory. What is thrown out when Redis is full is its own `maxmemory-policy`.",
+        },
+        Field {
+            key: "failures_max",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Is("5"),
+            doc: "Failures and timeouts in a row after which a thread leaves it alone.",
+        },
+        Field {
+            key: "backoff",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("1s"),
+            doc: "How long it is left alone until a probe, which no call waits for.",
+        },
+        Field {
+            key: "tell_reorgs",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether reorgs are told to the other gateways, which then poll their nodes at \
+                  once, and heard from them. Answers are right without it too.",
         },
     ],
 };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::HashKey;
+use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
 use crate::tls::ciphers;
 
@@ -37,6 +38,8 @@ pub(super) enum Kind {
     Name,
     /// A node's URL; secret.
     Url,
+    /// The URL of a Redis; secret.
+    RedisUrl,
     /// What a consistent hash is taken of.
     HashKey,
     /// A file's name.
@@ -77,6 +80,7 @@ pub(super) enum Value {
     Address(Option<SocketAddr>),
     Text(String),
     Url(NodeUrl),
+    RedisUrl(RedisUrl),
     HashKey(HashKey),
     Texts(Vec<String>),
     Headers(Vec<(http::HeaderName, http::HeaderValue)>),
@@ -109,7 +113,7 @@ const BYTE_UNITS: [(&str, u64); 7] = [
 impl Kind {
     /// Whether its value must not be shown as it is.
     pub(super) fn is_secret(self) -> bool {
-        matches!(self, Kind::Url | Kind::Headers)
+        matches!(self, Kind::Url | Kind::RedisUrl | Kind::Headers)
     }
 
     /// Whether it is a list, each element of which is read by itself.
@@ -139,7 +143,7 @@ impl Kind {
             Kind::Choice(_) => "one of the words",
             Kind::AddressOrOff => "an address",
             Kind::Name => "a name",
-            Kind::Url => "a url",
+            Kind::Url | Kind::RedisUrl => "a url",
             Kind::HashKey => "a hash key",
             Kind::File => "a file name",
             Kind::Host => "a host name",
@@ -205,6 +209,7 @@ impl Kind {
             Kind::AddressOrOff if text == "off" => Ok(Value::Address(None)),
             Kind::AddressOrOff => address(text).map(|address| Value::Address(Some(address))),
             Kind::Url => NodeUrl::parse(text).map(Value::Url),
+            Kind::RedisUrl => RedisUrl::parse(text).map(Value::RedisUrl),
             Kind::HashKey => hash_key(text).map(Value::HashKey),
             Kind::Name | Kind::Names => plain(check_name(text)),
             Kind::File | Kind::Files | Kind::Host => plain(check_not_empty(text)),
@@ -281,6 +286,10 @@ impl fmt::Display for Kind {
             Kind::Url => {
                 write!(formatter, "http://host[:port][/path] or https://host[:port][/path]")
             }
+            Kind::RedisUrl => write!(
+                formatter,
+                "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…"
+            ),
             Kind::HashKey => write!(formatter, "\"call\", \"client\" or \"header:NAME\""),
             Kind::File => write!(formatter, "name of a file, from the folder of this one"),
             Kind::Host => write!(formatter, "host name or ip address"),
@@ -521,6 +530,13 @@ impl Value {
     pub(super) fn url(self) -> NodeUrl {
         match self {
             Value::Url(url) => url,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn redis_url(self) -> RedisUrl {
+        match self {
+            Value::RedisUrl(url) => url,
             other => misread(&other),
         }
     }

@@ -113,6 +113,35 @@ impl TlsCounts {
     }
 }
 
+/// What happened between one thread and Redis.
+#[derive(Debug, Default)]
+pub(crate) struct RedisCounts {
+    /// Lookups whose value was answered with.
+    pub(crate) hits: Count,
+    /// Lookups that found nothing.
+    pub(crate) misses: Count,
+    /// Values that do not hold here.
+    pub(crate) stale: Count,
+    /// Values that are not what we write.
+    pub(crate) refused: Count,
+    pub(crate) errors: Count,
+    pub(crate) timeouts: Count,
+    /// Lookups that were left out while a breaker was open.
+    pub(crate) skipped: Count,
+    pub(crate) stores: Count,
+    pub(crate) stores_failed: Count,
+    /// Answers that were not stored for want of a proof, of room, or of Redis.
+    pub(crate) stores_dropped: Count,
+    /// Times that a breaker opened.
+    pub(crate) opened: Count,
+    /// Breakers that are open.
+    pub(crate) open: Count,
+    /// Answers that wait for their node's next poll.
+    pub(crate) unproved: Count,
+    /// One exchange, however many keys.
+    pub(crate) latency: Latencies,
+}
+
 /// The statuses with which whole requests are refused; any other is counted with the last.
 pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
@@ -174,6 +203,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) fills: Count,
     pub(crate) fills_refused: Count,
     pub(crate) flights: Count,
+    pub(crate) redis: RedisCounts,
 }
 
 impl Deref for Counters {

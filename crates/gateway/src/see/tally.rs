@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::counters::{
-    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, TLS_VERSIONS,
+    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, RedisCounts, TLS_VERSIONS,
 };
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
@@ -46,6 +46,26 @@ pub(crate) struct Tally {
     pub(crate) fills: u64,
     pub(crate) fills_refused: u64,
     pub(crate) flights: u64,
+    pub(crate) redis: RedisTally,
+}
+
+/// What happened with Redis.
+#[derive(Debug, Default)]
+pub(crate) struct RedisTally {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) stale: u64,
+    pub(crate) refused: u64,
+    pub(crate) errors: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) skipped: u64,
+    pub(crate) stores: u64,
+    pub(crate) stores_failed: u64,
+    pub(crate) stores_dropped: u64,
+    pub(crate) opened: u64,
+    pub(crate) open: u64,
+    pub(crate) unproved: u64,
+    pub(crate) latency: Spread,
 }
 
 /// What happened to the calls of one method.
@@ -139,6 +159,31 @@ impl Tally {
         for (sum, count) in sums {
             *sum += count.get();
         }
+        self.redis.add(&thread.redis);
+    }
+}
+
+impl RedisTally {
+    fn add(&mut self, counts: &RedisCounts) {
+        let sums: [(&mut u64, &Count); 13] = [
+            (&mut self.hits, &counts.hits),
+            (&mut self.misses, &counts.misses),
+            (&mut self.stale, &counts.stale),
+            (&mut self.refused, &counts.refused),
+            (&mut self.errors, &counts.errors),
+            (&mut self.timeouts, &counts.timeouts),
+            (&mut self.skipped, &counts.skipped),
+            (&mut self.stores, &counts.stores),
+            (&mut self.stores_failed, &counts.stores_failed),
+            (&mut self.stores_dropped, &counts.stores_dropped),
+            (&mut self.opened, &counts.opened),
+            (&mut self.open, &counts.open),
+            (&mut self.unproved, &counts.unproved),
+        ];
+        for (sum, count) in sums {
+            *sum += count.get();
+        }
+        self.latency.add(&counts.latency);
     }
 }
 

@@ -67,10 +67,12 @@ impl Shared {
             Some(cache) => cache.under(&config.cache),
             None => Cache::new(&config.cache),
         });
+        let redis = config.redis.as_ref().map(|_| self.redis.clone().unwrap_or_default());
         let lineage = Arc::clone(&self.lineage);
         let chains_count = chains.len();
-        let shared =
-            Shared::build(config, chains, nodes, counters, cache, lineage, labels, by_number);
+        let shared = Shared::build(
+            config, chains, nodes, counters, cache, redis, lineage, labels, by_number,
+        );
         (0..chains_count).for_each(|chain| shared.renew_own_candidates(chain));
         shared
     }

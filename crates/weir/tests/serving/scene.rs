@@ -277,7 +277,7 @@ pub(crate) fn wait_for_quiet(nodes: &[&SimNode]) {
 }
 
 /// Waits until something holds.
-pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < give_up, "waited in vain: {what}");

@@ -309,6 +309,100 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.fills_refused),
     },
     Metric {
+        name: "weir_redis_lookups",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Keys looked up in Redis, one for each call that memory could not answer.",
+        samples: |scrape, series| {
+            if scrape.redis.is_none() {
+                return Ok(());
+            }
+            let redis = &scrape.tally.redis;
+            series.count(&["hit"], redis.hits)?;
+            series.count(&["miss"], redis.misses)?;
+            series.count(&["stale"], redis.stale)?;
+            series.count(&["refused"], redis.refused)?;
+            series.count(&["error"], redis.errors)?;
+            series.count(&["timeout"], redis.timeouts)?;
+            series.count(&["skipped"], redis.skipped)
+        },
+    },
+    Metric {
+        name: "weir_redis_lookup_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: &[],
+        help: "Time of one exchange with Redis; lookups of one moment share an exchange.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.spread(&[], &scrape.tally.redis.latency),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_stores",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Answers that were to be stored in Redis.",
+        samples: |scrape, series| {
+            if scrape.redis.is_none() {
+                return Ok(());
+            }
+            let redis = &scrape.tally.redis;
+            series.count(&["ok"], redis.stores)?;
+            series.count(&["failed"], redis.stores_failed)?;
+            series.count(&["dropped"], redis.stores_dropped)
+        },
+    },
+    Metric {
+        name: "weir_redis_stores_unproved",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Answers that wait for the next poll of their node before they are stored.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.gauge(&[], scrape.tally.redis.unproved),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_breakers_open",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Connections to Redis, of all threads, that are left alone or not yet made.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.gauge(&[], scrape.tally.redis.open),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_breakers_opened",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Times that a connection was left alone after failures in a row.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.count(&[], scrape.tally.redis.opened),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_messages",
+        kind: Counter,
+        unit: "",
+        labels: &["direction"],
+        help: "Messages to and from other gateways: reorgs, and generations that were replaced.",
+        samples: |scrape, series| match scrape.redis {
+            Some((sent, heard)) => {
+                series.count(&["sent"], sent)?;
+                series.count(&["heard"], heard)
+            }
+            None => Ok(()),
+        },
+    },
+    Metric {
         name: "weir_chain_head",
         kind: Gauge,
         unit: "",

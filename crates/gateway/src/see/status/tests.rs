@@ -42,6 +42,9 @@ chain = "side"
 
 [cache]
 bytes_max = "1MiB"
+
+[redis]
+url = "redis://user:sekrit5@127.0.0.1:1"
 "#;
 
 /// Two chains and three nodes of which nothing is known yet.
@@ -91,6 +94,11 @@ pub(crate) fn populated() -> Arc<Shared> {
         thread.connection_opened();
         thread.connection_closed();
         thread.refused(413);
+        let redis = &thread.redis;
+        for count in [&redis.hits, &redis.stale, &redis.stores, &redis.opened, &redis.open] {
+            count.add(2);
+        }
+        redis.latency.observe(Duration::from_micros(200));
         for count in [&thread.requests, &thread.batches, &thread.retries, &thread.hedges] {
             count.add(3);
         }
