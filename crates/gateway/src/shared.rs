@@ -17,6 +17,9 @@ use wire::method::{Family, family};
 
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
+use crate::front::head::Wanted;
+use crate::limits::clients::Clients;
+use crate::limits::{Limits, key_headers};
 use crate::nodes::dial::Dial;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
@@ -48,8 +51,12 @@ pub(crate) struct Shared {
     pub(crate) cache: Option<Cache>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// Lower-case name of the header that some group balances by.
-    pub(crate) hash_header: Option<String>,
+    /// Headers of requests whose values are kept.
+    pub(crate) wanted: Wanted,
+    /// None where no request limit is configured.
+    pub(crate) limits: Option<Limits>,
+    /// None where connections of one client are not limited.
+    pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
     /// What all configurations of this process have in common.
     pub(crate) lineage: Arc<Lineage>,
@@ -127,7 +134,8 @@ impl Shared {
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
-        Shared::build(config, chains, nodes, counters, cache, Lineage::new(), labels, by_number)
+        let lineage = Lineage::new();
+        Shared::build(config, chains, nodes, counters, cache, lineage, labels, by_number, None)
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -140,6 +148,7 @@ impl Shared {
         lineage: Arc<Lineage>,
         labels: Labels,
         by_number: Vec<Option<usize>>,
+        before: Option<&Shared>,
     ) -> Arc<Shared> {
         let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
         let shared = Arc::new(Shared {
@@ -148,7 +157,12 @@ impl Shared {
             groups,
             cache,
             counters,
-            hash_header: hash_header(&config),
+            wanted: Wanted { hash: hash_header(&config), limits: key_headers(&config) },
+            limits: Limits::after(before.and_then(Shared::zones), &config),
+            clients: Clients::after(
+                before.and_then(|before| before.clients.as_ref()),
+                config.front.connections_per_client_max,
+            ),
             router: router(&config),
             lineage,
             labels,
@@ -157,6 +171,11 @@ impl Shared {
         });
         shared.lineage.joined(&shared);
         shared
+    }
+
+    /// The zones of request limits, with their configuration.
+    fn zones(&self) -> Option<(&Limits, &Config)> {
+        self.limits.as_ref().map(|limits| (limits, &*self.config))
     }
 
     /// The index of the node that has this number, if it is still configured.
@@ -340,6 +359,7 @@ fn labels(config: &Config) -> Labels {
     Labels {
         chains: config.chains.iter().map(chain).collect(),
         nodes: config.nodes.iter().map(node).collect(),
+        zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),
     }
 }
 
