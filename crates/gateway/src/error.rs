@@ -39,6 +39,10 @@ pub(crate) enum Kind {
     BatchTooLarge,
     /// The gateway is stopping.
     Stopping,
+    /// The client is over the rate of a limit, which answers with this HTTP status.
+    OverRate { status: u16 },
+    /// The client has as many calls in flight as a limit allows, which answers with this status.
+    OverConcurrency { status: u16 },
 }
 
 /// A call that has no answer of a node to give.

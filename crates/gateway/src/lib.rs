@@ -2,9 +2,10 @@
 //!
 //! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
 //! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
-//! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `cache`, `redis` and `coalesce`
-//! (what saves asking), `recall` (what saves reading heads), `shared`, `worker` and `thread` (state),
-//! `runtime` (threads), `tls` (what handshakes with clients need), `see` (what can be watched).
+//! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `limits` (what request limits
+//! keep), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
+//! `shared`, `worker` and `thread` (state), `runtime` (threads), `tls` (what handshakes with clients
+//! need), `see` (what can be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
@@ -12,6 +13,7 @@ mod coalesce;
 pub mod config;
 mod error;
 mod front;
+mod limits;
 mod nodes;
 mod path;
 mod recall;

@@ -1,7 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → route → plan → cache → coalesce → redis → fetch (choose → send ⟲ retry) → fill → answer
+//! decode → limit → route → plan → cache → coalesce → redis → fetch (choose → send ⟲ retry) → fill →
+//! answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -9,9 +10,11 @@
 //! A range of logs goes through the same steps once per part: `path/logs.rs`.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -25,6 +28,7 @@ use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
+use crate::limits::{Caller, Charge};
 use crate::nodes::fetch::fetch;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
@@ -49,6 +53,10 @@ pub(crate) struct Request<'a> {
     pub(crate) client: IpAddr,
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
+    /// Values of the headers that keys of limits are made of.
+    pub(crate) limit_headers: &'a [Option<Box<[u8]>>],
+    /// How many of its calls wait for their turn by a limit.
+    pub(crate) waiting: &'a Cell<usize>,
 }
 
 /// One call on its way to a node.
@@ -107,7 +115,9 @@ impl Fetched {
 pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Reply<'a> {
     worker.counters.requests.add(1);
     match decode(request.body, &worker.shared.config.front.limits) {
-        Err(refusal) => Reply::One(refused(worker, refusal)),
+        Err(refusal) => {
+            answer_item(worker, request, Err(refusal)).await.map_or(Reply::Nothing, Reply::One)
+        }
         Ok(Body::Single(item)) => {
             answer_item(worker, request, item).await.map_or(Reply::Nothing, Reply::One)
         }
@@ -142,14 +152,35 @@ async fn answer_item<'a>(
     request: &Request<'a>,
     item: Result<Call<'a>, Refusal<'a>>,
 ) -> Option<Answered<'a>> {
+    let mut now = worker.tick();
+    let call = item.as_ref().ok();
+    let found = call.and_then(|call| worker.shared.chains[request.chain].family.find(&call.method));
+    let method = found.map(|(_, method)| method);
+    let mut _entered = None;
+    if let Some(limits) = &worker.shared.limits {
+        let wait = match limits.charge(
+            &caller(worker, request, &item, method),
+            worker.now_ms(),
+            &worker.counters,
+        ) {
+            Charge::Pass => None,
+            Charge::Wait(wait) => Some(wait),
+            Charge::Refuse(failure) => return limited(request, &item, failure),
+        };
+        if let Some(wait) = wait {
+            Box::pin(wait_turn(worker, request, wait)).await;
+            now = worker.tick();
+        }
+        match limits.enter(&caller(worker, request, &item, method), &worker.counters) {
+            Ok(entered) => _entered = entered,
+            Err(failure) => return limited(request, &item, failure),
+        }
+    }
     let call = match item {
         Ok(call) => call,
         Err(refusal) => return Some(refused(worker, refusal)),
     };
-    let now = worker.tick();
     let began = worker.now();
-    let found = worker.shared.chains[request.chain].family.find(&call.method);
-    let method = found.map(|(_, method)| method);
     let (fetched, mark) = answer_call(worker, request, &call, method, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
     counts.answered(mark, worker.now().saturating_sub(began));
@@ -167,6 +198,68 @@ async fn answer_item<'a>(
     };
     let payload = Content::Payload(fetched.payload);
     Some(Answered { id, payload, mark: Some(mark), node: fetched.node })
+}
+
+/// What limits need to know of a call.
+fn caller<'a>(
+    worker: &'a Worker,
+    request: &Request<'a>,
+    item: &'a Result<Call<'_>, Refusal<'_>>,
+    method: Option<&'static Method>,
+) -> Caller<'a> {
+    let name = item.as_ref().map_or("", |call| &*call.method);
+    Caller {
+        client: request.client,
+        chain: request.chain,
+        chain_name: &worker.shared.chains[request.chain].name,
+        name,
+        method,
+        headers: request.limit_headers,
+    }
+}
+
+/// Waits until a call's turn has come, holding nothing but the request.
+async fn wait_turn(worker: &Worker, request: &Request<'_>, wait: Duration) {
+    let _waiting = Waiting::begin(worker, request.waiting);
+    tokio::time::sleep(wait).await;
+}
+
+/// Counts a call that waits for its turn, until it is dropped.
+struct Waiting<'a> {
+    worker: &'a Worker,
+    of_request: &'a Cell<usize>,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(worker: &'a Worker, of_request: &'a Cell<usize>) -> Waiting<'a> {
+        of_request.set(of_request.get() + 1);
+        worker.counters.calls_waiting.add(1);
+        Waiting { worker, of_request }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.of_request.set(self.of_request.get() - 1);
+        self.worker.counters.calls_waiting.subtract_one();
+    }
+}
+
+/// The answer to a call that a limit refused. A notification is told too if it came alone: its HTTP
+/// status has to say so, and no answer of it can be mistaken for another's.
+fn limited<'a>(
+    request: &Request<'a>,
+    item: &Result<Call<'a>, Refusal<'a>>,
+    failure: Failure,
+) -> Option<Answered<'a>> {
+    let id = match item {
+        Ok(call) => call.id.raw(),
+        Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
+    };
+    let alone = request.body.trim_ascii_start().first() != Some(&b'[');
+    let id = id.or(alone.then_some(b"null"))?;
+    let payload = Content::Payload(Payload::Failed(failure));
+    Some(Answered { id, payload, mark: None, node: None })
 }
 
 /// One call through every step.

@@ -17,6 +17,9 @@ use wire::method::{Family, family};
 
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
+use crate::front::head::Wanted;
+use crate::limits::clients::Clients;
+use crate::limits::{Limits, key_headers};
 use crate::nodes::dial::Dial;
 use crate::redis;
 use crate::rules::choose::Order;
@@ -51,8 +54,12 @@ pub(crate) struct Shared {
     pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// Lower-case name of the header that some group balances by.
-    pub(crate) hash_header: Option<String>,
+    /// Headers of requests whose values are kept.
+    pub(crate) wanted: Wanted,
+    /// None where no request limit is configured.
+    pub(crate) limits: Option<Limits>,
+    /// None where connections of one client are not limited.
+    pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
     /// What all configurations of this process have in common.
     pub(crate) lineage: Arc<Lineage>,
@@ -138,7 +145,10 @@ impl Shared {
         let redis = config.redis.as_ref().map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
         let lineage = Lineage::new();
-        Shared::build(config, chains, nodes, counters, cache, redis, lineage, labels, by_number)
+        let before = None;
+        Shared::build(
+            config, chains, nodes, counters, cache, redis, lineage, labels, by_number, before,
+        )
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -152,6 +162,7 @@ impl Shared {
         lineage: Arc<Lineage>,
         labels: Labels,
         by_number: Vec<Option<usize>>,
+        before: Option<&Shared>,
     ) -> Arc<Shared> {
         let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
         let shared = Arc::new(Shared {
@@ -161,7 +172,12 @@ impl Shared {
             cache,
             redis,
             counters,
-            hash_header: hash_header(&config),
+            wanted: Wanted { hash: hash_header(&config), limits: key_headers(&config) },
+            limits: Limits::after(before.and_then(Shared::zones), &config),
+            clients: Clients::after(
+                before.and_then(|before| before.clients.as_ref()),
+                config.front.connections_per_client_max,
+            ),
             router: router(&config),
             lineage,
             labels,
@@ -170,6 +186,11 @@ impl Shared {
         });
         shared.lineage.joined(&shared);
         shared
+    }
+
+    /// The zones of request limits, with their configuration.
+    fn zones(&self) -> Option<(&Limits, &Config)> {
+        self.limits.as_ref().map(|limits| (limits, &*self.config))
     }
 
     /// The index of the node that has this number, if it is still configured.
@@ -384,6 +405,7 @@ fn labels(config: &Config) -> Labels {
     Labels {
         chains: config.chains.iter().map(chain).collect(),
         nodes: config.nodes.iter().map(node).collect(),
+        zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),
     }
 }
 

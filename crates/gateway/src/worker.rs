@@ -228,6 +228,11 @@ impl Worker {
         self.now.get()
     }
 
+    /// The same in whole milliseconds, the clock of request limits.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now.get().as_millis() as u64
+    }
+
     /// A pseudo-random number: xorshift64* (Vigna 2016), good enough to spread calls.
     pub(crate) fn random(&self) -> u64 {
         let mut state = self.random.get();

@@ -22,6 +22,7 @@ use super::{Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, Ret
 mod chains;
 mod clients;
 mod groups;
+mod limits;
 mod nodes;
 mod redis;
 mod tls;
@@ -35,6 +36,7 @@ pub(super) fn check(
     let mut chains = chains::check(written, &mut report);
     let nodes = nodes::check(written, folder, &mut chains, &mut report);
     let groups = groups::check(written, &mut chains, &nodes, &mut report);
+    let (zones, limits) = limits::check(written, &chains, &mut report);
     let server = written.once(&SERVER);
     let (listen, listen_tls, admin) = addresses(&server, &mut report);
     let listen_tls = tls::check(written, folder, listen_tls, &server, &mut report).map(Arc::new);
@@ -51,6 +53,8 @@ pub(super) fn check(
         drain_deadline: server.value("drain_deadline").duration(),
         reload_on_change: server.value("reload_on_change").switch(),
         front: front(&written.once(&FRONT), &mut report),
+        zones,
+        limits,
         cache,
         redis,
         health: health(&written.once(&HEALTH), &mut report),
@@ -128,6 +132,9 @@ fn front(front: &Entry, report: &mut Report<'_>) -> Front {
     };
     Front {
         connections_max: front.value("connections_max").size(),
+        connections_per_client_max: front
+            .chosen("connections_per_client_max")
+            .map(|count| count.size()),
         limits: Limits {
             body_bytes_max: front.value("body_bytes_max").size(),
             depth_max: front.value("depth_max").size(),

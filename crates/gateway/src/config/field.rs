@@ -86,7 +86,7 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 12] = [
+pub static SECTIONS: [&Section; 14] = [
     &SERVER,
     &CHAIN,
     &NODE,
@@ -98,6 +98,8 @@ pub static SECTIONS: [&Section; 12] = [
     &FRONT,
     &TLS,
     &CERTIFICATE,
+    &ZONE,
+    &LIMIT,
     &LOG,
 ];
 
@@ -717,6 +719,13 @@ pub(super) static FRONT: Section = Section {
                   descriptors, and those to the nodes on top.",
         },
         Field {
+            key: "connections_per_client_max",
+            kind: Kind::Count { min: 1, max: 10_000_000 },
+            default: Default::Follows("not limited"),
+            doc: "Open connections of one client address over all threads. One more is closed at \
+                  once. Those of `trusted_proxies` are not counted.",
+        },
+        Field {
             key: "body_bytes_max",
             kind: Kind::Bytes { min: 1024, max: GIB },
             default: Default::Is("5MiB"),
@@ -911,6 +920,48 @@ pub(super) static TLS: Section = Section {
     ],
 };
 
+pub(super) static ZONE: Section = Section {
+    name: "zone",
+    form: Form::Named,
+    doc: "What request limits count in: whom a call counts against and how fast that drains. The \
+          arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the \
+          millisecond; a zone without a rate counts calls in flight, as `limit_conn`. All threads \
+          share a zone.",
+    fields: &[
+        Field {
+            key: "key",
+            kind: Kind::ZoneKey,
+            default: Default::Required,
+            doc: "What tells those apart who are limited; several parts together make one key. \
+                  `client` is the client's address, `client-net` the same with IPv6 cut to 64 bits, \
+                  `header:NAME` a header of the client. A call whose key is empty, or over 65535 \
+                  bytes, is not limited.",
+        },
+        Field {
+            key: "rate",
+            kind: Kind::Rate,
+            default: Default::Follows("none: the zone counts calls in flight"),
+            doc: "How fast calls may come, per second or per minute. As in nginx it is kept in whole \
+                  thousandths of a call per second: `1r/m` is 0.016 per second.",
+        },
+        Field {
+            key: "cost",
+            kind: Kind::Choice(&["call", "weight"]),
+            default: Default::Is("call"),
+            doc: "What a call counts as: one, or as many as the weight of its method says \
+                  (`weir explain` shows it), as if that many had come at once.",
+        },
+        Field {
+            key: "bytes",
+            kind: Kind::Bytes { min: 32 << 10, max: 64 * GIB },
+            default: Default::Is("16MiB"),
+            doc: "Memory for keys, 64 bytes each, taken from the system as it is filled. When it is \
+                  full, a key that was called least lately is forgotten; where calls in flight are \
+                  counted, calls of new keys are refused.",
+        },
+    ],
+};
+
 pub(super) static CERTIFICATE: Section = Section {
     name: "certificate",
     form: Form::Listed,
@@ -936,6 +987,73 @@ pub(super) static CERTIFICATE: Section = Section {
             kind: Kind::Hosts,
             default: Default::Follows("the names in the certificate"),
             doc: "Host names for which it is shown.",
+        },
+    ],
+};
+
+pub(super) static LIMIT: Section = Section {
+    name: "limit",
+    form: Form::Listed,
+    doc: "A zone put to use. Every call of a batch is judged by itself. All limits that fit a call \
+          apply, of several with one zone the first; it is charged to all zones or, if one of them \
+          refuses it, to none.",
+    fields: &[
+        Field {
+            key: "zone",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "Name of the zone.",
+        },
+        Field {
+            key: "chain",
+            kind: Kind::Name,
+            default: Default::Follows("every chain"),
+            doc: "Name of the chain whose calls it applies to.",
+        },
+        Field {
+            key: "methods",
+            kind: Kind::Methods,
+            default: Default::Follows("every method"),
+            doc: "Methods that it applies to. Without this, bodies that are no call count too.",
+        },
+        Field {
+            key: "burst",
+            kind: Kind::Count { min: 0, max: 4_000_000 },
+            default: Default::Is("0"),
+            doc: "Calls that may come ahead of the rate; more are refused.",
+        },
+        Field {
+            key: "delay",
+            kind: Kind::Count { min: 0, max: 4_000_000 },
+            default: Default::Is("0"),
+            doc: "Calls ahead of the rate from which on they wait for their turn, within the burst.",
+        },
+        Field {
+            key: "nodelay",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether calls within the burst go on at once.",
+        },
+        Field {
+            key: "concurrent",
+            kind: Kind::Count { min: 1, max: 1_000_000_000 },
+            default: Default::Follows("none: the zone's rate counts"),
+            doc: "Calls that may be in flight at a time, for a zone without a rate. A call that \
+                  waits for its turn is not in flight yet.",
+        },
+        Field {
+            key: "dry_run",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether it only counts what it would do. Limits in dry run are judged after the \
+                  others, and only by each other.",
+        },
+        Field {
+            key: "status",
+            kind: Kind::Count { min: 400, max: 599 },
+            default: Default::Is("429"),
+            doc: "HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are \
+                  refused. The JSON-RPC code is -32005 always.",
         },
     ],
 };

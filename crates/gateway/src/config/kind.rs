@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::HashKey;
 use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
+use super::{HashKey, KeyPart};
+use crate::rules::limit::Rate;
 use crate::tls::ciphers;
 
 #[cfg(test)]
@@ -66,6 +67,10 @@ pub(super) enum Kind {
     Origins,
     /// HTTP headers by name; the values are secret.
     Headers,
+    /// List of what a zone's key is made of.
+    ZoneKey,
+    /// Calls per second or per minute.
+    Rate,
 }
 
 /// A value that was read and is within its bounds.
@@ -84,6 +89,7 @@ pub(super) enum Value {
     HashKey(HashKey),
     Texts(Vec<String>),
     Headers(Vec<(http::HeaderName, http::HeaderValue)>),
+    Rate(Rate),
 }
 
 /// Longest name of a chain, node or group: they become metric labels.
@@ -94,6 +100,9 @@ pub(super) const METHOD_BYTES_MAX: usize = 1024;
 
 /// Longest URL path of a chain.
 const PATH_BYTES_MAX: usize = 256;
+
+/// Highest rate: far above what one machine answers, and far below where the arithmetic would end.
+const RATE_MAX: u64 = 1_000_000_000;
 
 /// Units of durations, with their length in milliseconds.
 const DURATION_UNITS: [(&str, u64); 5] =
@@ -129,6 +138,7 @@ impl Kind {
                 | Kind::Paths
                 | Kind::Methods
                 | Kind::Origins
+                | Kind::ZoneKey
         )
     }
 
@@ -157,6 +167,8 @@ impl Kind {
             Kind::Methods => "a list of methods",
             Kind::Origins => "a list of origins",
             Kind::Headers => "a table of headers",
+            Kind::ZoneKey => "a list of what the key is made of",
+            Kind::Rate => "a rate",
         }
     }
 
@@ -168,6 +180,7 @@ impl Kind {
             Kind::Count { .. } | Kind::Bytes { .. } => Err("out of range"),
             Kind::Number { .. } => self.of_number(count as f64),
             Kind::Duration { .. } => Err("a duration needs a unit"),
+            Kind::Rate => Err("a rate needs a unit"),
             _ => Err("a number does not fit here"),
         }
     }
@@ -226,6 +239,8 @@ impl Kind {
             Kind::Paths => plain(check_path(text)),
             Kind::Methods => plain(check_method(text)),
             Kind::Origins => origin(text).map(Value::Text),
+            Kind::ZoneKey => plain(key_part(text).map(|_| ())),
+            Kind::Rate => rate(text).map(Value::Rate),
             // A variable of the environment is text; what it stands for may be a number.
             Kind::Count { .. } => self.of_count(text.parse().map_err(|_| "not a whole number")?),
             Kind::Number { .. } => self.of_number(text.parse().map_err(|_| "not a number")?),
@@ -323,6 +338,13 @@ impl fmt::Display for Kind {
                 write!(formatter, "list of origins such as \"https://app.example\", or [\"*\"]")
             }
             Kind::Headers => write!(formatter, "table of header names and values"),
+            Kind::ZoneKey => write!(
+                formatter,
+                "list of \"client\", \"client-net\", \"header:NAME\", \"method\" and \"chain\""
+            ),
+            Kind::Rate => {
+                write!(formatter, "\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m")
+            }
         }
     }
 }
@@ -407,6 +429,36 @@ fn host_pattern(text: &str) -> Result<String, &'static str> {
     match rustls::pki_types::DnsName::try_from(name) {
         Ok(_) => Ok(text.to_ascii_lowercase()),
         Err(_) => Err(WHAT),
+    }
+}
+
+/// Reads a part of the key of a zone.
+pub(super) fn key_part(text: &str) -> Result<KeyPart, &'static str> {
+    match text.split_once(':') {
+        None if text == "client" => Ok(KeyPart::Client),
+        None if text == "client-net" => Ok(KeyPart::ClientNet),
+        None if text == "method" => Ok(KeyPart::Method),
+        None if text == "chain" => Ok(KeyPart::Chain),
+        Some(("header", name)) => {
+            let name = name.parse().map_err(|_| "not the name of a header")?;
+            Ok(KeyPart::Header(name))
+        }
+        _ => Err("no such part of a key"),
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, &'static str> {
+    const WHAT: &str = "not a rate: a whole number and r/s or r/m";
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    if !(1..=RATE_MAX).contains(&number) {
+        return Err("out of range");
+    }
+    match unit {
+        "r/s" => Ok(Rate::per_second(number)),
+        "r/m" => Ok(Rate::per_minute(number)),
+        _ => Err(WHAT),
     }
 }
 
@@ -544,6 +596,13 @@ impl Value {
     pub(super) fn hash_key(self) -> HashKey {
         match self {
             Value::HashKey(key) => key,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn rate(self) -> Rate {
+        match self {
+            Value::Rate(rate) => rate,
             other => misread(&other),
         }
     }

@@ -8,6 +8,8 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use smallvec::SmallVec;
+
 use crate::front::peer::Said;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
@@ -78,8 +80,22 @@ pub(crate) struct Head {
     pub(crate) hash_header: Option<Box<[u8]>>,
     /// The client's address by what proxies say; it counts only where the peer is trusted.
     pub(crate) forwarded: Option<IpAddr>,
+    /// Values of the headers that keys of request limits are made of, by [`Wanted::limits`].
+    pub(crate) limit_headers: KeptHeaders,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
+}
+
+/// Values of headers by their place among those that are kept; mostly there is one or none.
+pub(crate) type KeptHeaders = SmallVec<[Option<Box<[u8]>>; 1]>;
+
+/// The headers whose values later steps need, by lower-case name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// What a group balances by, if one does.
+    pub(crate) hash: Option<String>,
+    /// What keys of request limits are made of.
+    pub(crate) limits: Vec<http::HeaderName>,
 }
 
 /// The target's path without its query.
@@ -127,15 +143,15 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `hash_header` is the lower-case name of a header whose value is kept, `said` which one says whose
-/// request it is.
+/// `wanted` names the headers whose values are kept: for balancing the last of a name, for limits
+/// the first, as nginx's `$http_NAME` has it. `said` is which one says whose request it is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
-    hash_header: Option<&str>,
+    wanted: &Wanted,
     said: Option<Said<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -154,9 +170,9 @@ pub(crate) fn read_head(
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
-    let mut facts = Facts::new(version);
+    let mut facts = Facts::new(version, wanted.limits.len());
     for header in parsed.headers.iter() {
-        facts.note(header, hash_header)?;
+        facts.note(header, wanted)?;
     }
     let target = parsed.path.unwrap_or("/");
     let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
@@ -181,10 +197,11 @@ struct Facts {
     coding: Coding,
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
+    limit_headers: KeptHeaders,
 }
 
 impl Facts {
-    fn new(version: u8) -> Facts {
+    fn new(version: u8, limit_headers: usize) -> Facts {
         Facts {
             version,
             hosts: 0,
@@ -198,14 +215,11 @@ impl Facts {
             coding: Coding::Identity,
             origin: None,
             hash_header: None,
+            limit_headers: SmallVec::from_elem(None, limit_headers),
         }
     }
 
-    fn note(
-        &mut self,
-        header: &httparse::Header<'_>,
-        hash_header: Option<&str>,
-    ) -> Result<(), HeadFault> {
+    fn note(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         // The length of a name tells most headers apart before any byte is compared.
@@ -231,8 +245,13 @@ impl Facts {
             }
             _ => {}
         }
-        if hash_header.is_some_and(is) {
+        if wanted.hash.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
+        }
+        for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
+            if kept.is_none() && is(known.as_str()) {
+                *kept = Some(value.into());
+            }
         }
         Ok(())
     }
@@ -274,6 +293,7 @@ impl Facts {
             origin: self.origin,
             hash_header: self.hash_header,
             forwarded: None,
+            limit_headers: self.limit_headers,
             bytes,
         })
     }

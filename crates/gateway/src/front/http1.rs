@@ -35,6 +35,9 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A buffer larger than this is given back between requests.
 const BUFFER_BYTES_KEPT: usize = 1024;
+/// At most this much is read ahead while a request waits for its turn; beyond it the client is not
+/// listened to until it has its answer.
+const EARLY_BYTES_MAX: usize = 64 * 1024;
 /// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -74,9 +77,16 @@ pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let watchdog = Watchdog::default();
     let from = peer.clone();
-    let connection = Connection { stream, watchdog, buf: Vec::new(), peer, standing, thread };
+    let connection = Connection {
+        stream,
+        watchdog: Watchdog::default(),
+        buf: Vec::new(),
+        early: Vec::new(),
+        peer,
+        standing,
+        thread,
+    };
     // A client that goes away is no event for anyone.
     if let Err(error) = connection.run().await {
         let client = from.address;
@@ -88,6 +98,8 @@ struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
     buf: Vec<u8>,
+    /// What came while a request waited for its turn; follows `buf`.
+    early: Vec<u8>,
     peer: Peer,
     standing: Rc<Standing>,
     thread: Rc<Thread>,
@@ -143,7 +155,15 @@ where
             };
             let front = &worker.shared.config.front;
             let client = self.peer.client(&head, front);
-            let mut message = respond(&worker, &head, body.bytes(&self.buf), client).await;
+            let mut message = if worker.shared.limits.as_ref().is_some_and(|limits| limits.delays) {
+                match Box::pin(self.respond_or_leave(&worker, &head, &body, client)).await {
+                    Some(message) => message,
+                    None => return Ok(()),
+                }
+            } else {
+                let bytes = body.bytes(&self.buf);
+                respond(&worker, &head, bytes, client, &Cell::new(0)).await
+            };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
             }
@@ -156,7 +176,40 @@ where
                 return self.stream.shutdown().await;
             }
             self.forget(body.end(&head));
+            if !self.early.is_empty() {
+                self.buf.append(&mut self.early);
+            }
         }
+    }
+
+    /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
+    /// wait ends, as in nginx. `None` if it left.
+    async fn respond_or_leave(
+        &mut self,
+        worker: &Rc<Worker>,
+        head: &Head,
+        body: &ReadBody,
+        client: IpAddr,
+    ) -> Option<Message> {
+        let waiting = Cell::new(0);
+        let bytes = body.bytes(&self.buf);
+        let mut responding = pin!(respond(worker, head, bytes, client, &waiting));
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(message) = responding.as_mut().poll(cx) {
+                return Poll::Ready(Some(message));
+            }
+            // Whoever sends the next requests meanwhile is there; what came of them is kept.
+            while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
+                let early = &mut self.early;
+                match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
+                    Poll::Ready(Ok(bytes)) if bytes > 0 => {}
+                    Poll::Ready(_) => return Poll::Ready(None),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Waits, without holding on to any configuration, until a request begins; whether one has.
@@ -413,7 +466,7 @@ fn read_head(worker: &Worker, buf: &[u8]) -> Result<Option<Rc<Head>>, HeadFault>
     let shared = &worker.shared;
     let bytes_max = shared.config.front.header_bytes_max;
     let said = Said::by(&shared.config.front);
-    let Some(head) = head::read_head(buf, bytes_max, shared.hash_header.as_deref(), said)? else {
+    let Some(head) = head::read_head(buf, bytes_max, &shared.wanted, said)? else {
         return Ok(None);
     };
     let head = Rc::new(head);
@@ -426,12 +479,14 @@ fn is_preface(buf: &[u8]) -> bool {
     buf[..known] == HTTP2_PREFACE[..known]
 }
 
-/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2.
+/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2. `waiting` tells
+/// meanwhile how many of its calls wait for their turn by a limit.
 pub(crate) async fn respond(
     worker: &Rc<Worker>,
     head: &Head,
     body: &[u8],
     client: IpAddr,
+    waiting: &Cell<usize>,
 ) -> Message {
     let front = &worker.shared.config.front;
     let Some(chain) = worker.shared.router.chain(head.path.as_str()) else {
@@ -453,7 +508,14 @@ pub(crate) async fn respond(
                     application/jsonrequest";
         return counted(worker, Message::refuse(415, text));
     }
-    let request = Request { chain, body, client, hash_header: head.hash_header.as_deref() };
+    let request = Request {
+        chain,
+        body,
+        client,
+        hash_header: head.hash_header.as_deref(),
+        limit_headers: &head.limit_headers,
+        waiting,
+    };
     let reply = path::answer(worker, &request).await;
     Message::reply(reply, &worker.shared)
 }

@@ -4,6 +4,7 @@
 //! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
 //! and answered by the same function.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
-use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb, Wanted};
 use crate::front::peer::{Peer, Said};
 use crate::front::unread::{Answer, Unread};
 use crate::front::{compress, http1};
@@ -88,7 +89,7 @@ async fn respond(
 ) -> http::Response<Answer> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, worker.shared.hash_header.as_deref(), Said::by(front));
+    let head = head_of(&parts, &worker.shared.wanted, Said::by(front));
     let client = peer.client(&head, front);
     let body_bytes_max = front.limits.body_bytes_max;
     let read =
@@ -100,12 +101,14 @@ async fn respond(
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             match head.coding {
-                Coding::Identity => http1::respond(worker, &head, &body, client).await,
+                Coding::Identity => {
+                    http1::respond(worker, &head, &body, client, &Cell::new(0)).await
+                }
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
-                    Ok(body) => http1::respond(worker, &head, &body, client).await,
+                    Ok(body) => http1::respond(worker, &head, &body, client, &Cell::new(0)).await,
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }
@@ -146,11 +149,7 @@ fn response(
     response.map(|()| unread.answer(body))
 }
 
-fn head_of(
-    parts: &http::request::Parts,
-    hash_header: Option<&str>,
-    said: Option<Said<'_>>,
-) -> Head {
+fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
         verb: match parts.method {
@@ -169,7 +168,12 @@ fn head_of(
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),
         coding: value("content-encoding").map_or(Coding::Identity, head::coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
-        hash_header: hash_header.and_then(value).map(Box::from),
+        hash_header: wanted.hash.as_deref().and_then(value).map(Box::from),
+        limit_headers: wanted
+            .limits
+            .iter()
+            .map(|name| value(name.as_str()).map(Box::from))
+            .collect(),
         forwarded: said.and_then(|said| {
             let values = parts.headers.get_all(said.header());
             said.client(values.iter().map(http::HeaderValue::as_bytes))

@@ -13,6 +13,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
 /// slow node's answer both have several buckets around them.
@@ -142,6 +143,9 @@ pub(crate) struct RedisCounts {
     pub(crate) latency: Latencies,
 }
 
+/// What happened to the calls in one zone, by [`LimitOutcome`].
+pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
+
 /// The statuses with which whole requests are refused; any other is counted with the last.
 pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
@@ -152,20 +156,22 @@ pub(crate) struct Counters {
     /// By chain, then by [`wire::method::Family`] place; the last one is every unknown method.
     pub(crate) methods: Vec<Arc<[MethodCounts]>>,
     pub(crate) nodes: Vec<Arc<NodeCounts>>,
-    /// Those of chains and nodes that a reload has removed; see [`RETIRED_MAX`].
+    pub(crate) zones: Vec<Arc<ZoneCounts>>,
+    /// Those of chains, nodes and zones that a reload has removed; see [`RETIRED_MAX`].
     pub(crate) retired: Retired,
     thread: Arc<ThreadCounts>,
 }
 
-/// What was counted for chains and nodes that are no longer configured, by their labels: one that
+/// What was counted for chains, nodes and zones that are no longer configured, by their labels: one that
 /// comes back goes on counting where it stopped, and sums over all do not fall.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Retired {
     pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
     pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
+    zones: Vec<(Arc<str>, Arc<ZoneCounts>)>,
 }
 
-/// Removed chains, and removed nodes, that are remembered; the first to go is the first forgotten.
+/// Removed chains, removed nodes and removed zones that are remembered; the first to go is the first forgotten.
 /// More would mean a configuration that is generated with new names over and over.
 const RETIRED_MAX: usize = 256;
 
@@ -180,6 +186,8 @@ pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
 pub(crate) struct Labels {
     pub(crate) chains: Vec<ChainLabel>,
     pub(crate) nodes: Vec<NodeLabel>,
+    /// Names.
+    pub(crate) zones: Vec<Arc<str>>,
 }
 
 /// The numbers that have no label of the configuration.
@@ -204,6 +212,8 @@ pub(crate) struct ThreadCounts {
     pub(crate) fills_refused: Count,
     pub(crate) flights: Count,
     pub(crate) redis: RedisCounts,
+    /// Calls that wait for their turn by a limit now.
+    pub(crate) calls_waiting: Count,
 }
 
 impl Deref for Counters {
@@ -217,7 +227,7 @@ impl Deref for Counters {
 impl Counters {
     /// Zeros for these labels.
     pub(crate) fn new(labels: &Labels) -> Counters {
-        Counters::with(labels, Arc::default(), |_| None, |_| None, Retired::default())
+        Counters::with(labels, Arc::default(), &Retired::default(), Retired::default())
     }
 
     /// Zeros for chains of so many methods and for so many nodes.
@@ -226,7 +236,7 @@ impl Counters {
         let name = |at: usize| -> Arc<str> { at.to_string().into() };
         let chains = methods.iter().enumerate().map(|(at, count)| (name(at), *count)).collect();
         let nodes = (0..nodes).map(|at| (name(0), name(at))).collect();
-        Counters::new(&Labels { chains, nodes })
+        Counters::new(&Labels { chains, nodes, zones: vec![name(0); 1] })
     }
 
     /// The numbers for these labels after a reload: what has the same label goes on.
@@ -235,31 +245,43 @@ impl Counters {
         methods.extend(before.chains.iter().cloned().zip(self.methods.iter().cloned()));
         let mut nodes = self.retired.nodes.clone();
         nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
-        let chain = |label: &ChainLabel| known(&methods, label);
-        let node = |label: &NodeLabel| known(&nodes, label);
-        let retired =
-            Retired { methods: gone(&methods, &labels.chains), nodes: gone(&nodes, &labels.nodes) };
-        Counters::with(labels, Arc::clone(&self.thread), chain, node, retired)
+        let mut zones = self.retired.zones.clone();
+        zones.extend(before.zones.iter().cloned().zip(self.zones.iter().cloned()));
+        let retired = Retired {
+            methods: gone(&methods, &labels.chains),
+            nodes: gone(&nodes, &labels.nodes),
+            zones: gone(&zones, &labels.zones),
+        };
+        let all = Retired { methods, nodes, zones };
+        Counters::with(labels, Arc::clone(&self.thread), &all, retired)
     }
 
     fn with(
         labels: &Labels,
         thread: Arc<ThreadCounts>,
-        chain: impl Fn(&ChainLabel) -> Option<Arc<[MethodCounts]>>,
-        node: impl Fn(&NodeLabel) -> Option<Arc<NodeCounts>>,
+        before: &Retired,
         retired: Retired,
     ) -> Counters {
+        let chain = |label: &ChainLabel| known(&before.methods, label);
+        let node = |label: &NodeLabel| known(&before.nodes, label);
         let zeros = |label: &ChainLabel| (0..=label.1).map(|_| MethodCounts::default()).collect();
         let methods =
             labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
         let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
-        Counters { methods: methods.collect(), nodes: nodes.collect(), retired, thread }
+        let zones = labels.zones.iter();
+        let zones = zones.map(|label| known(&before.zones, label).unwrap_or_default()).collect();
+        Counters { methods: methods.collect(), nodes: nodes.collect(), zones, retired, thread }
     }
 
     /// The counts of the method at this place of its family's table; none is an unknown one.
     pub(crate) fn method(&self, chain: usize, place: Option<usize>) -> &MethodCounts {
         let counts = &self.methods[chain];
         &counts[place.unwrap_or(counts.len() - 1)]
+    }
+
+    /// Counts what became of a call in a zone.
+    pub(crate) fn zone(&self, zone: usize, outcome: LimitOutcome) {
+        self.zones[zone][outcome.index()].add(1);
     }
 
     pub(crate) fn connection_opened(&self) {
@@ -335,6 +357,7 @@ mod tests {
         Labels {
             chains: chains.iter().map(|chain| ((*chain).into(), 2)).collect(),
             nodes: nodes.iter().map(|(chain, node)| ((*chain).into(), (*node).into())).collect(),
+            zones: chains.iter().map(|name| (*name).into()).collect(),
         }
     }
 
@@ -346,12 +369,14 @@ mod tests {
         counters.methods[1][0].answered(Mark::Hit, Duration::ZERO);
         counters.nodes[0].attempts.add(3);
         counters.nodes[1].attempts.add(4);
+        counters.zone(1, LimitOutcome::Passed);
 
         let second = labels(&["b"], &[("b", "two"), ("b", "one")]);
         let after = counters.after(&first, &second);
         assert_eq!(after.requests.get(), 5);
         assert_eq!(after.methods[0][0].answered[Mark::Hit.index()].get(), 1);
         assert_eq!(after.nodes[0].attempts.get(), 4);
+        assert_eq!(after.zones[0][LimitOutcome::Passed.index()].get(), 1);
         assert_eq!(after.nodes[1].attempts.get(), 0, "a node of another chain is another node");
         // A call that began before the change ends after it.
         counters.nodes[0].attempts.add(1);

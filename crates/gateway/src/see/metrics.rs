@@ -129,8 +129,11 @@ const REFERENCE_END: &str = "
 - `cache`: `hit` (from memory or Redis, or known without asking a node), `miss` (from a node, kept if it
   may be), `join` (from a call to a node that another client had begun), `bypass` (from a node, may
   not be kept).
-- `outcome`: `ok`, `failed` (the node did not answer, or not with an answer), `rate_limited` (the
-  node refused because it is called too often); of reloads `applied` or `refused`.
+- `outcome`: of attempts `ok`, `failed` (the node did not answer, or not with an answer),
+  `rate_limited` (the node refused because it is called too often); of request limits `passed`,
+  `delayed`, `rejected`, and what a dry run would have done, `delayed_dry_run` and
+  `rejected_dry_run`; of reloads `applied` or `refused`.
+- `zone`: a zone of request limits, from the configuration.
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
 - `outcome` of lookups in Redis: `hit`, `miss`, `stale` (the value does not hold by this gateway's
   view of the chain), `refused` (it is not a value that a gateway wrote), `error`, `timeout`,

@@ -12,6 +12,7 @@ use super::counters::{
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,9 @@ pub(crate) struct Tally {
     pub(crate) fills: u64,
     pub(crate) fills_refused: u64,
     pub(crate) flights: u64,
+    pub(crate) calls_waiting: u64,
+    /// By zone, then by [`LimitOutcome`].
+    pub(crate) zones: Vec<[u64; LimitOutcome::ALL.len()]>,
     pub(crate) redis: RedisTally,
 }
 
@@ -142,7 +146,11 @@ impl Tally {
         let failed = self.tls_failed.iter_mut().zip(&thread.tls.failed);
         let refused = self.proxy_refused.iter_mut().zip(&thread.proxy_refused);
         done.chain(failed).chain(refused).for_each(|(sum, count)| *sum += count.get());
-        let sums: [(&mut u64, &Count); 12] = [
+        self.zones.resize(thread.zones.len(), Default::default());
+        for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
+            sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
+        }
+        let sums: [(&mut u64, &Count); 13] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
             (&mut self.requests, &thread.requests),
@@ -155,6 +163,7 @@ impl Tally {
             (&mut self.fills, &thread.fills),
             (&mut self.fills_refused, &thread.fills_refused),
             (&mut self.flights, &thread.flights),
+            (&mut self.calls_waiting, &thread.calls_waiting),
         ];
         for (sum, count) in sums {
             *sum += count.get();

@@ -8,6 +8,7 @@ use super::{Metric, Scrape, Series};
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 use crate::see::counters::TLS_VERSIONS;
 use crate::see::status::NodeState;
 
@@ -225,6 +226,64 @@ pub(super) const METRICS: &[Metric] = &[
             let mut methods = scrape.methods();
             methods
                 .try_for_each(|(chain, name, tally)| series.spread(&[chain, name], &tally.latency))
+        },
+    },
+    Metric {
+        name: "weir_limit_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["zone", "outcome"],
+        help: "Calls judged by request limits, by zone. A call that is refused counts only where it \
+               was; one that waits counts as delayed in the zone that asked for the longest wait.",
+        samples: |scrape, series| {
+            let zones = scrape.status.zones.iter().zip(&scrape.tally.zones);
+            zones.into_iter().try_for_each(|(zone, counts)| {
+                let mut outcomes = LimitOutcome::ALL.iter().zip(counts);
+                outcomes.try_for_each(|(outcome, count)| {
+                    series.count(&[&zone.name, outcome.as_str()], *count)
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_limit_waiting",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Calls that wait for their turn by a limit.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.calls_waiting),
+    },
+    Metric {
+        name: "weir_zone_keys",
+        kind: Gauge,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a zone holds.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.gauge(&[&zone.name], zone.keys))
+        },
+    },
+    Metric {
+        name: "weir_zone_max_keys",
+        kind: Gauge,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a zone can hold.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.gauge(&[&zone.name], zone.keys_max))
+        },
+    },
+    Metric {
+        name: "weir_zone_evictions",
+        kind: Counter,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a full zone has forgotten for new ones.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.count(&[&zone.name], zone.evicted))
         },
     },
     Metric {
