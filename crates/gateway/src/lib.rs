@@ -13,6 +13,8 @@ mod coalesce;
 pub mod config;
 mod error;
 mod front;
+#[cfg(test)]
+mod fuzz;
 mod nodes;
 mod path;
 mod recall;

@@ -1,7 +1,7 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → route → plan → cache → coalesce → fetch (choose → send ⟲ retry) → fill → answer
+//! decode → direct → permit → route → plan → cache → coalesce → fetch (choose → send ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -9,9 +9,9 @@
 //! A range of logs goes through the same steps once per part: `path/logs.rs`.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
+use crate::front::caller::{Caller, Extra};
+use crate::front::note::Calls;
 use crate::nodes::fetch::fetch;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
@@ -34,7 +36,10 @@ use crate::rules::heads::ChainView;
 use crate::shared::NO_NODE;
 use crate::worker::Worker;
 
+mod admit;
 mod logs;
+
+pub(crate) use admit::rewritten;
 
 /// Calls of one batch that are under way at a time. More would let one client take all connections
 /// to the nodes; fewer would make large batches slow.
@@ -46,7 +51,15 @@ pub(crate) struct Request<'a> {
     /// Index of the chain that its path leads to.
     pub(crate) chain: usize,
     pub(crate) body: &'a [u8],
-    pub(crate) client: IpAddr,
+    pub(crate) caller: &'a Caller,
+    /// Its path, without a key.
+    pub(crate) path: &'a str,
+    /// The group that a rule has chosen, if one has.
+    pub(crate) group: Option<usize>,
+    /// What rules look at in its head; none while nothing does.
+    pub(crate) extra: Option<&'a Extra>,
+    /// Where the access log wants to hear of each call; none while it is off.
+    pub(crate) calls: Option<&'a Calls>,
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
 }
@@ -105,7 +118,7 @@ impl Fetched {
 pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Reply<'a> {
     worker.counters.requests.add(1);
     match decode(request.body, &worker.shared.config.front.limits) {
-        Err(refusal) => Reply::One(refused(worker, refusal)),
+        Err(refusal) => Reply::One(refused(worker, request, refusal)),
         Ok(Body::Single(item)) => {
             answer_item(worker, request, item).await.map_or(Reply::Nothing, Reply::One)
         }
@@ -128,10 +141,14 @@ async fn answer_batch<'a>(
     if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
 }
 
-fn refused<'a>(worker: &Worker, refusal: Refusal<'a>) -> Answered<'a> {
+fn refused<'a>(worker: &Worker, request: &Request<'_>, refusal: Refusal<'a>) -> Answered<'a> {
     worker.counters.calls_refused.add(1);
     let id = refusal.id.unwrap_or(b"null");
-    Answered { id, payload: Content::Refused(refusal), mark: None, node: None }
+    let answered = Answered { id, payload: Content::Refused(refusal), mark: None, node: None };
+    if let Some(calls) = request.calls {
+        calls.note(calls.begin(), worker, request.chain, "", &answered, Duration::ZERO);
+    }
+    answered
 }
 
 /// Answers one call of a body; none for a notification.
@@ -142,13 +159,24 @@ async fn answer_item<'a>(
 ) -> Option<Answered<'a>> {
     let call = match item {
         Ok(call) => call,
-        Err(refusal) => return Some(refused(worker, refusal)),
+        Err(refusal) => return Some(refused(worker, request, refusal)),
     };
+    if let Some(grant) = &request.caller.grant {
+        worker.counters.keys[grant.index].add(1);
+    }
     let now = worker.tick();
     let began = worker.now();
+    let place = request.calls.map_or(0, Calls::begin);
+    let request = match admit::directed(worker, request, &call) {
+        Ok(directed) => directed,
+        Err(kind) => return denied(worker, request, &call, kind, place),
+    };
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
-    let (fetched, mark) = answer_call(worker, request, &call, method, now).await;
+    if let Err(kind) = admit::permitted(worker, &request, &call, method) {
+        return denied(worker, &request, &call, kind, place);
+    }
+    let (fetched, mark) = answer_call(worker, &request, &call, method, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
     counts.answered(mark, worker.now().saturating_sub(began));
     match &fetched.payload {
@@ -159,12 +187,43 @@ async fn answer_item<'a>(
             tracing::debug!(method = &*call.method, %failure, "call failed");
         }
     }
+    let (payload, node) = (Content::Payload(fetched.payload), fetched.node);
+    let answered = Answered { id: b"", payload, mark: Some(mark), node };
+    told(worker, &request, &call, answered, began, place)
+}
+
+/// A call that nobody is asked for.
+fn denied<'a>(
+    worker: &Worker,
+    request: &Request<'_>,
+    call: &Call<'a>,
+    kind: Kind,
+    place: usize,
+) -> Option<Answered<'a>> {
+    let payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+    let began = worker.now();
+    let answered = Answered { id: b"", payload, mark: None, node: None };
+    told(worker, request, call, answered, began, place)
+}
+
+/// The answer under the call's id, noted for the access log; none for a notification.
+fn told<'a>(
+    worker: &Worker,
+    request: &Request<'_>,
+    call: &Call<'a>,
+    answered: Answered<'a>,
+    began: Duration,
+    place: usize,
+) -> Option<Answered<'a>> {
+    if let Some(calls) = request.calls {
+        let took = worker.now().saturating_sub(began);
+        calls.note(place, worker, request.chain, &call.method, &answered, took);
+    }
     let Some(id) = call.id.raw() else {
         worker.counters.notifications.add(1);
         return None;
     };
-    let payload = Content::Payload(fetched.payload);
-    Some(Answered { id, payload, mark: Some(mark), node: fetched.node })
+    Some(Answered { id, ..answered })
 }
 
 /// One call through every step.
@@ -243,11 +302,11 @@ fn route<'a>(
     now: Instant,
 ) -> Ask<'a> {
     let shared = &worker.shared;
-    let group = shared.router.group(request.chain, &call.method);
+    let group = request.group.unwrap_or_else(|| shared.router.group(request.chain, &call.method));
     let config = &shared.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
     let balance_key = match &config.balance {
-        _ if sticky => client_key(request),
+        _ if sticky => request.caller.address_hash(),
         Balance::Hash { key, .. } => balance_key(request, call, key),
         Balance::LeastLoaded | Balance::Weighted => 0,
     };
@@ -276,15 +335,10 @@ fn balance_key(request: &Request<'_>, call: &Call<'_>, key: &HashKey) -> u64 {
             let params = hash64(call.params.raw().unwrap_or(b""));
             hash64(call.method.as_bytes()) ^ params.rotate_left(1)
         }
-        HashKey::Header(_) => request.hash_header.map_or_else(|| client_key(request), hash64),
-        HashKey::Client => client_key(request),
-    }
-}
-
-fn client_key(request: &Request<'_>) -> u64 {
-    match request.client {
-        IpAddr::V4(address) => hash64(&address.octets()),
-        IpAddr::V6(address) => hash64(&address.octets()),
+        HashKey::Header(_) => {
+            request.hash_header.map_or_else(|| request.caller.address_hash(), hash64)
+        }
+        HashKey::Client => request.caller.address_hash(),
     }
 }
 

@@ -17,6 +17,7 @@ use wire::method::{Family, family};
 
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
+use crate::front::caller::{Gate, Wanted};
 use crate::nodes::dial::Dial;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
@@ -24,6 +25,7 @@ use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
 };
 use crate::rules::route::{ChainRoutes, Router};
+use crate::see::access_log::write::Queues;
 use crate::see::counters::{Counters, Labels};
 
 mod lineage;
@@ -48,8 +50,14 @@ pub(crate) struct Shared {
     pub(crate) cache: Option<Cache>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// Lower-case name of the header that some group balances by.
-    pub(crate) hash_header: Option<String>,
+    /// What is kept of each request's head.
+    pub(crate) wanted: Wanted,
+    /// Who may send requests; none where everybody may and nobody is known.
+    pub(crate) gate: Option<Gate>,
+    /// Whether some list of methods is not empty, so that reading calls have to be looked at.
+    pub(crate) has_method_lists: bool,
+    /// Where the access log is gathered; none while it is off.
+    pub(crate) access_log: Option<Arc<Queues>>,
     pub(crate) router: Router,
     /// What all configurations of this process have in common.
     pub(crate) lineage: Arc<Lineage>,
@@ -127,7 +135,8 @@ impl Shared {
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
-        Shared::build(config, chains, nodes, counters, cache, Lineage::new(), labels, by_number)
+        let lineage = Lineage::new();
+        Shared::build(config, chains, nodes, counters, cache, lineage, labels, by_number, None)
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -140,6 +149,7 @@ impl Shared {
         lineage: Arc<Lineage>,
         labels: Labels,
         by_number: Vec<Option<usize>>,
+        queues: Option<Arc<Queues>>,
     ) -> Arc<Shared> {
         let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
         let shared = Arc::new(Shared {
@@ -148,7 +158,10 @@ impl Shared {
             groups,
             cache,
             counters,
-            hash_header: hash_header(&config),
+            wanted: Wanted::of(&config, hash_header(&config)),
+            gate: Gate::of(&config),
+            has_method_lists: has_method_lists(&config),
+            access_log: access_log(&config, queues),
             router: router(&config),
             lineage,
             labels,
@@ -340,6 +353,8 @@ fn labels(config: &Config) -> Labels {
     Labels {
         chains: config.chains.iter().map(chain).collect(),
         nodes: config.nodes.iter().map(node).collect(),
+        keys: config.access.counted_names().map(Arc::from).collect(),
+        rules: config.rules.iter().map(|rule| Arc::from(&*rule.name)).collect(),
     }
 }
 
@@ -399,6 +414,23 @@ fn router(config: &Config) -> Router {
         .collect();
     Router::new(&routes, config.chains.iter().position(|chain| chain.default))
         .expect("a checked configuration has no path or pattern twice")
+}
+
+/// The queues of the access log, those before a reload if they are of the same one.
+fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
+    let log = config.access_log.as_ref()?;
+    let kept = &config.kept_headers;
+    let before = before.filter(|queues| queues.are_of(log, kept));
+    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.threads))))
+}
+
+fn has_method_lists(config: &Config) -> bool {
+    let access = &config.access;
+    !access.policy.methods.is_open()
+        || config.chains.iter().any(|chain| !chain.methods.is_open())
+        || config.groups.iter().any(|group| !group.methods_deny.is_empty())
+        || access.keys.iter().any(|key| !key.grant.methods.is_open())
+        || !access.issuers.is_empty()
 }
 
 fn hash_header(config: &Config) -> Option<String> {

@@ -141,7 +141,7 @@ fn check_tells_every_fault_and_no_secret() {
         FOLDER/gateway.toml:2:1: front.body_max: there is no such key
            2 | body_max = ***
              | ^^^^^^^^
-             allowed: connections_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, idle_timeout, cors_origins, content_type, compression, compression_bytes_min, answer_headers
+             allowed: connections_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, idle_timeout, keep_alive_requests_max, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
         FOLDER/gateway.toml:4:7: node.url = "ws://h/***": the scheme is neither http nor https
            4 | url = "ws://h/***"

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 
 use super::HashKey;
 use super::url::NodeUrl;
+use crate::see::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use crate::tls::ciphers;
 
 #[cfg(test)]
@@ -63,6 +64,24 @@ pub(super) enum Kind {
     Origins,
     /// HTTP headers by name; the values are secret.
     Headers,
+    /// A secret of at least so many bytes.
+    Secret { bytes_min: usize },
+    /// SHA-256 of a key, in hexadecimal.
+    Hash,
+    /// A point in time.
+    Time,
+    /// The name of a header.
+    HeaderName,
+    /// Any text.
+    Text,
+    /// List of texts.
+    Texts,
+    /// List of headers with their values.
+    HeaderTests,
+    /// One URL path.
+    Path,
+    /// What a line of the access log holds.
+    LogFormat,
 }
 
 /// A value that was read and is within its bounds.
@@ -109,7 +128,8 @@ const BYTE_UNITS: [(&str, u64); 7] = [
 impl Kind {
     /// Whether its value must not be shown as it is.
     pub(super) fn is_secret(self) -> bool {
-        matches!(self, Kind::Url | Kind::Headers)
+        // Whoever puts a header that carries a secret into a rule is told so without it.
+        matches!(self, Kind::Url | Kind::Headers | Kind::Secret { .. } | Kind::HeaderTests)
     }
 
     /// Whether it is a list, each element of which is read by itself.
@@ -125,6 +145,8 @@ impl Kind {
                 | Kind::Paths
                 | Kind::Methods
                 | Kind::Origins
+                | Kind::Texts
+                | Kind::HeaderTests
         )
     }
 
@@ -153,6 +175,15 @@ impl Kind {
             Kind::Methods => "a list of methods",
             Kind::Origins => "a list of origins",
             Kind::Headers => "a table of headers",
+            Kind::Secret { .. } => "a secret",
+            Kind::Hash => "a hash",
+            Kind::Time => "a time",
+            Kind::HeaderName => "the name of a header",
+            Kind::Text => "a text",
+            Kind::Texts => "a list of texts",
+            Kind::HeaderTests => "a list of headers",
+            Kind::Path => "a path",
+            Kind::LogFormat => "a format",
         }
     }
 
@@ -218,7 +249,15 @@ impl Kind {
             }
             Kind::Hosts => host_pattern(text).map(Value::Text),
             Kind::Networks => plain(network(text).map(drop)),
-            Kind::Paths => plain(check_path(text)),
+            Kind::Paths | Kind::Path => plain(check_path(text)),
+            Kind::Secret { bytes_min } if text.len() < bytes_min => Err("the secret is too short"),
+            Kind::Secret { .. } | Kind::Text | Kind::Texts => plain(check_not_empty(text)),
+            Kind::Hash => plain(hash(text).map(drop)),
+            Kind::Time => time(text).map(Value::Count),
+            Kind::HeaderName => plain(header_name(text).map(drop))
+                .map(|value| Value::Text(value.text().to_ascii_lowercase())),
+            Kind::HeaderTests => plain(header_test(text).map(drop)),
+            Kind::LogFormat => plain(Format::parse(text).map(drop).map_err(|fault| fault.as_str())),
             Kind::Methods => plain(check_method(text)),
             Kind::Origins => origin(text).map(Value::Text),
             // A variable of the environment is text; what it stands for may be a number.
@@ -314,6 +353,21 @@ impl fmt::Display for Kind {
                 write!(formatter, "list of origins such as \"https://app.example\", or [\"*\"]")
             }
             Kind::Headers => write!(formatter, "table of header names and values"),
+            Kind::Secret { bytes_min } => write!(formatter, "{bytes_min} bytes or more"),
+            Kind::Hash => write!(formatter, "sha256: and 64 hexadecimal digits"),
+            Kind::Time => write!(formatter, "time such as \"2027-01-31T00:00:00Z\""),
+            Kind::HeaderName => write!(formatter, "name of a header, such as \"x-api-key\""),
+            Kind::Text => write!(formatter, "any text"),
+            Kind::Texts => write!(formatter, "list of texts"),
+            Kind::HeaderTests => write!(
+                formatter,
+                "list such as \"x-client: mobile\", or \"x-client: mobile*\" for what begins so"
+            ),
+            Kind::Path => write!(formatter, "path such as \"/\" or \"/eth\""),
+            Kind::LogFormat => write!(
+                formatter,
+                "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\""
+            ),
         }
     }
 }
@@ -399,6 +453,41 @@ fn host_pattern(text: &str) -> Result<String, &'static str> {
         Ok(_) => Ok(text.to_ascii_lowercase()),
         Err(_) => Err(WHAT),
     }
+}
+
+/// Reads `sha256:` and 64 hexadecimal digits; the prefix may be left out.
+pub(super) fn hash(text: &str) -> Result<[u8; 32], &'static str> {
+    const WHAT: &str = "not a sha-256 in hexadecimal";
+    let digits = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+    if digits.len() != 64 {
+        return Err(WHAT);
+    }
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(WHAT);
+        *byte = (digit(0)? * 16 + digit(1)?) as u8;
+    }
+    Ok(hash)
+}
+
+/// Reads a time as RFC 3339 writes it, as seconds since 1970.
+fn time(text: &str) -> Result<u64, &'static str> {
+    let time: jiff::Timestamp = text.parse().map_err(|_| "not a time with a zone")?;
+    u64::try_from(time.as_second()).map_err(|_| "before 1970")
+}
+
+fn header_name(text: &str) -> Result<http::HeaderName, &'static str> {
+    text.parse().map_err(|_| "not the name of a header")
+}
+
+/// Reads a header and its value, as `name: value`.
+pub(super) fn header_test(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
+    let name = header_name(name.trim())?;
+    if CARRIERS_OF_SECRETS.contains(&name.as_str()) {
+        return Err("this header carries secrets, which rules do not see");
+    }
+    Ok((name.as_str().to_owned(), value.trim().to_owned()))
 }
 
 fn check_not_empty(text: &str) -> Result<(), &'static str> {

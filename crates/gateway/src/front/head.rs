@@ -7,6 +7,9 @@
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::front::caller::{Extra, Wanted};
 
 use crate::front::peer::Said;
 
@@ -78,6 +81,8 @@ pub(crate) struct Head {
     pub(crate) hash_header: Option<Box<[u8]>>,
     /// The client's address by what proxies say; it counts only where the peer is trusted.
     pub(crate) forwarded: Option<IpAddr>,
+    /// What access control, rules and the access log want of it; none while all are off.
+    pub(crate) extra: Option<Arc<Extra>>,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
 }
@@ -127,15 +132,15 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `hash_header` is the lower-case name of a header whose value is kept, `said` which one says whose
-/// request it is.
+/// `wanted` says what is kept of it beyond what HTTP needs, `said` which header says whose request it
+/// is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
-    hash_header: Option<&str>,
+    wanted: &Wanted,
     said: Option<Said<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -155,10 +160,23 @@ pub(crate) fn read_head(
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
     let mut facts = Facts::new(version);
+    let hash_header = wanted.hash_header.as_deref();
     for header in parsed.headers.iter() {
         facts.note(header, hash_header)?;
     }
     let target = parsed.path.unwrap_or("/");
+    if let Some(wanted) = &wanted.extra {
+        let mut extra = Extra::new(wanted);
+        let mut host = "";
+        for header in parsed.headers.iter() {
+            if header.name.eq_ignore_ascii_case("host") {
+                host = std::str::from_utf8(header.value).unwrap_or("");
+            }
+            extra.note(header.name, header.value, wanted);
+        }
+        extra.note_target(host, target, wanted);
+        facts.extra = Some(Arc::new(extra));
+    }
     let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
     if let Some(said) = said {
         let own = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(said.header());
@@ -181,6 +199,7 @@ struct Facts {
     coding: Coding,
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
+    extra: Option<Arc<Extra>>,
 }
 
 impl Facts {
@@ -198,6 +217,7 @@ impl Facts {
             coding: Coding::Identity,
             origin: None,
             hash_header: None,
+            extra: None,
         }
     }
 
@@ -274,6 +294,7 @@ impl Facts {
             origin: self.origin,
             hash_header: self.hash_header,
             forwarded: None,
+            extra: self.extra,
             bytes,
         })
     }

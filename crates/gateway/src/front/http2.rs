@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,7 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
+use crate::front::caller::{Extra, Wanted};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http1};
 use crate::thread::Thread;
@@ -26,6 +29,8 @@ use crate::worker::Worker;
 
 /// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
+
+const PROTOCOL: &str = "HTTP/2.0";
 
 /// Serves a connection whose first bytes were read already.
 ///
@@ -73,7 +78,7 @@ async fn respond(
 ) -> http::Response<Full<Bytes>> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, worker.shared.hash_header.as_deref(), Said::by(front));
+    let head = head_of(&parts, &worker.shared.wanted, Said::by(front));
     let client = peer.client(&head, front);
     let body_bytes_max = front.limits.body_bytes_max;
     let read =
@@ -85,12 +90,12 @@ async fn respond(
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             match head.coding {
-                Coding::Identity => http1::respond(worker, &head, &body, client).await,
+                Coding::Identity => http1::respond(worker, &head, &body, client, PROTOCOL).await,
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
-                    Ok(body) => http1::respond(worker, &head, &body, client).await,
+                    Ok(body) => http1::respond(worker, &head, &body, client, PROTOCOL).await,
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }
@@ -101,6 +106,11 @@ async fn respond(
     } else {
         message
     };
+    let mut message = message;
+    if worker.shared.access_log.is_some() {
+        let note = message.note.take().unwrap_or_else(|| Box::new(Note::bare(client, PROTOCOL)));
+        note::log(worker, *note, &message);
+    }
     response(worker, &head, message)
 }
 
@@ -128,11 +138,20 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
     response
 }
 
-fn head_of(
-    parts: &http::request::Parts,
-    hash_header: Option<&str>,
-    said: Option<Said<'_>>,
-) -> Head {
+fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
+    let hash_header = wanted.hash_header.as_deref();
+    let extra = wanted.extra.as_ref().map(|wanted| {
+        let mut extra = Extra::new(wanted);
+        for (name, value) in &parts.headers {
+            extra.note(name.as_str(), value.as_bytes(), wanted);
+        }
+        // The pseudo-header takes the place of `host` (RFC 9113, section 8.3.1).
+        let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
+        let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        extra.note_target(host.unwrap_or(""), target, wanted);
+        Arc::new(extra)
+    });
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
         verb: match parts.method {
@@ -156,6 +175,7 @@ fn head_of(
             let values = parts.headers.get_all(said.header());
             said.client(values.iter().map(http::HeaderValue::as_bytes))
         }),
+        extra,
         bytes: 0,
     }
 }

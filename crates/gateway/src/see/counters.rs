@@ -13,6 +13,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::rules::access::Denial;
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
 /// slow node's answer both have several buckets around them.
@@ -114,7 +115,7 @@ impl TlsCounts {
 }
 
 /// The statuses with which whole requests are refused; any other is counted with the last.
-pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
+pub(crate) const REFUSALS: [u16; 12] = [400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
 /// One thread's numbers under one configuration. What a reload keeps, the next configuration's
 /// counters share, so that no number falls.
@@ -123,6 +124,10 @@ pub(crate) struct Counters {
     /// By chain, then by [`wire::method::Family`] place; the last one is every unknown method.
     pub(crate) methods: Vec<Arc<[MethodCounts]>>,
     pub(crate) nodes: Vec<Arc<NodeCounts>>,
+    /// Calls by [`crate::rules::access::Grant::index`].
+    pub(crate) keys: Vec<Arc<Count>>,
+    /// Calls that a rule fitted, by its place.
+    pub(crate) rules: Vec<Arc<Count>>,
     /// Those of chains and nodes that a reload has removed; see [`RETIRED_MAX`].
     pub(crate) retired: Retired,
     thread: Arc<ThreadCounts>,
@@ -134,6 +139,8 @@ pub(crate) struct Counters {
 pub(crate) struct Retired {
     pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
     pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
+    keys: Vec<(Arc<str>, Arc<Count>)>,
+    rules: Vec<(Arc<str>, Arc<Count>)>,
 }
 
 /// Removed chains, and removed nodes, that are remembered; the first to go is the first forgotten.
@@ -147,10 +154,13 @@ pub(crate) type ChainLabel = (Arc<str>, usize);
 pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
 
 /// The labels of everything that one configuration counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) chains: Vec<ChainLabel>,
     pub(crate) nodes: Vec<NodeLabel>,
+    /// Of keys and issuers of tokens.
+    pub(crate) keys: Vec<Arc<str>>,
+    pub(crate) rules: Vec<Arc<str>>,
 }
 
 /// The numbers that have no label of the configuration.
@@ -174,6 +184,10 @@ pub(crate) struct ThreadCounts {
     pub(crate) fills: Count,
     pub(crate) fills_refused: Count,
     pub(crate) flights: Count,
+    /// Requests and calls that their sender may not make, by [`Denial`].
+    pub(crate) denied: [Count; Denial::ALL.len()],
+    pub(crate) log_lines: Count,
+    pub(crate) log_dropped: Count,
 }
 
 impl Deref for Counters {
@@ -187,7 +201,7 @@ impl Deref for Counters {
 impl Counters {
     /// Zeros for these labels.
     pub(crate) fn new(labels: &Labels) -> Counters {
-        Counters::with(labels, Arc::default(), |_| None, |_| None, Retired::default())
+        Counters::with(labels, Arc::default(), Retired::default(), Retired::default())
     }
 
     /// Zeros for chains of so many methods and for so many nodes.
@@ -196,7 +210,7 @@ impl Counters {
         let name = |at: usize| -> Arc<str> { at.to_string().into() };
         let chains = methods.iter().enumerate().map(|(at, count)| (name(at), *count)).collect();
         let nodes = (0..nodes).map(|at| (name(0), name(at))).collect();
-        Counters::new(&Labels { chains, nodes })
+        Counters::new(&Labels { chains, nodes, ..Labels::default() })
     }
 
     /// The numbers for these labels after a reload: what has the same label goes on.
@@ -205,25 +219,42 @@ impl Counters {
         methods.extend(before.chains.iter().cloned().zip(self.methods.iter().cloned()));
         let mut nodes = self.retired.nodes.clone();
         nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
-        let chain = |label: &ChainLabel| known(&methods, label);
-        let node = |label: &NodeLabel| known(&nodes, label);
-        let retired =
-            Retired { methods: gone(&methods, &labels.chains), nodes: gone(&nodes, &labels.nodes) };
-        Counters::with(labels, Arc::clone(&self.thread), chain, node, retired)
+        let mut keys = self.retired.keys.clone();
+        keys.extend(before.keys.iter().cloned().zip(self.keys.iter().cloned()));
+        let mut rules = self.retired.rules.clone();
+        rules.extend(before.rules.iter().cloned().zip(self.rules.iter().cloned()));
+        let retired = Retired {
+            methods: gone(&methods, &labels.chains),
+            nodes: gone(&nodes, &labels.nodes),
+            keys: gone(&keys, &labels.keys),
+            rules: gone(&rules, &labels.rules),
+        };
+        let all = Retired { methods, nodes, keys, rules };
+        Counters::with(labels, Arc::clone(&self.thread), all, retired)
     }
 
     fn with(
         labels: &Labels,
         thread: Arc<ThreadCounts>,
-        chain: impl Fn(&ChainLabel) -> Option<Arc<[MethodCounts]>>,
-        node: impl Fn(&NodeLabel) -> Option<Arc<NodeCounts>>,
+        all: Retired,
         retired: Retired,
     ) -> Counters {
         let zeros = |label: &ChainLabel| (0..=label.1).map(|_| MethodCounts::default()).collect();
-        let methods =
-            labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
-        let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
-        Counters { methods: methods.collect(), nodes: nodes.collect(), retired, thread }
+        let methods = labels
+            .chains
+            .iter()
+            .map(|label| known(&all.methods, label).unwrap_or_else(|| zeros(label)));
+        let nodes = labels.nodes.iter().map(|label| known(&all.nodes, label).unwrap_or_default());
+        let keys = labels.keys.iter().map(|label| known(&all.keys, label).unwrap_or_default());
+        let rules = labels.rules.iter().map(|label| known(&all.rules, label).unwrap_or_default());
+        Counters {
+            methods: methods.collect(),
+            nodes: nodes.collect(),
+            keys: keys.collect(),
+            rules: rules.collect(),
+            retired,
+            thread,
+        }
     }
 
     /// The counts of the method at this place of its family's table; none is an unknown one.
@@ -305,6 +336,7 @@ mod tests {
         Labels {
             chains: chains.iter().map(|chain| ((*chain).into(), 2)).collect(),
             nodes: nodes.iter().map(|(chain, node)| ((*chain).into(), (*node).into())).collect(),
+            ..Labels::default()
         }
     }
 

@@ -59,6 +59,12 @@ struct Scrape {
     tally: Tally,
     /// By chain.
     methods: Vec<Vec<&'static str>>,
+    /// By place in the tally.
+    keys: Vec<String>,
+    /// By place in the tally.
+    rules: Vec<String>,
+    /// Lines of the access log that the file did not take.
+    log_unwritten: u64,
 }
 
 /// Where the samples of one metric are written.
@@ -135,6 +141,10 @@ const REFERENCE_END: &str = "
   `nothing_in_common` (no version, cipher or the like that both speak), `certificate_missing` and
   `certificate_refused` (of the client), `alert` (the client has refused), `other`.
 - `reason` of a PROXY header: `untrusted`, `malformed`, `timeout`.
+- `reason` of a denial: `no_key`, `bad_key`, `expired`, `two_keys`, `address`, `chain` for whole requests;
+  `node_method`, `transaction`, `method`, `rule` for calls.
+- `key`: name of a key, or of an issuer of tokens; `rule`: name of a rule. Both from the
+  configuration.
 
 ## Questions and their queries
 
@@ -178,6 +188,9 @@ impl Scrape {
                 .iter()
                 .map(|chain| status::method_names(chain).collect())
                 .collect(),
+            keys: shared.config.access.counted_names().map(str::to_owned).collect(),
+            rules: shared.config.rules.iter().map(|rule| rule.name.to_string()).collect(),
+            log_unwritten: shared.access_log.as_ref().map_or(0, |queues| queues.unwritten()),
             tally,
         }
     }

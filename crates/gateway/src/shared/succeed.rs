@@ -69,8 +69,10 @@ impl Shared {
         });
         let lineage = Arc::clone(&self.lineage);
         let chains_count = chains.len();
-        let shared =
-            Shared::build(config, chains, nodes, counters, cache, lineage, labels, by_number);
+        let queues = self.access_log.clone();
+        let shared = Shared::build(
+            config, chains, nodes, counters, cache, lineage, labels, by_number, queues,
+        );
         (0..chains_count).for_each(|chain| shared.renew_own_candidates(chain));
         shared
     }

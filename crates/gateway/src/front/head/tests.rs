@@ -3,7 +3,8 @@
 use super::*;
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
-    read_head(text.as_bytes(), 16 * 1024, Some("x-user"), None)
+    let wanted = Wanted { hash_header: Some("x-user".to_owned()), extra: None };
+    read_head(text.as_bytes(), 16 * 1024, &wanted, None)
 }
 
 #[test]
