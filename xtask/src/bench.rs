@@ -3,9 +3,9 @@
 //!
 //! The gateway under measure runs alone on core 0, wrk and the constant node on core 1; what counts
 //! is CPU time of the server's processes per answered request. A generator under measure runs alone
-//! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs` and
-//! `bench/memory.rs` measure servers, `bench/lab.rs` generators, `bench/search.rs` what
-//! the lab concludes, `bench/tls.rs` what TLS costs, `bench/server.rs` and
+//! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
+//! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
+//! `bench/search.rs` what the lab concludes, `bench/tls.rs` what TLS costs, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
@@ -15,6 +15,7 @@ mod cost;
 mod generator;
 mod http;
 mod lab;
+mod limit;
 mod load;
 mod machine;
 mod memory;
@@ -42,8 +43,8 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum What {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, flat-connections, flat-nodes, flat-entries, memory-idle or
-        /// memory-flow.
+        /// One case only: hit, miss, limit, flat-connections, flat-nodes, flat-entries,
+        /// memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
@@ -151,6 +152,7 @@ struct Case {
 const CASES: &[Case] = &[
     Case { name: "hit", measure: cost::hit },
     Case { name: "miss", measure: cost::miss },
+    Case { name: "limit", measure: limit::limit },
     Case { name: "flat-connections", measure: cost::flat_connections },
     Case { name: "flat-nodes", measure: cost::flat_nodes },
     Case { name: "flat-entries", measure: cost::flat_entries },

@@ -52,13 +52,14 @@ impl Weighter<Box<[u8]>, Entry> for ByBytes {
     }
 }
 
+type Table = Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>;
 type Hasher = foldhash::fast::RandomState;
 type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 
 /// The entries, shared by all threads; sharded inside. A reload changes the settings and keeps the
 /// entries.
 pub(crate) struct Cache {
-    entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
+    entries: Arc<Table>,
     entry_bytes_max: usize,
     head_age_max: Duration,
     null_age_max: Duration,
@@ -85,10 +86,7 @@ impl Cache {
         Cache::with(Arc::clone(&self.entries), config)
     }
 
-    fn with(
-        entries: Arc<Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>>,
-        config: &config::Cache,
-    ) -> Cache {
+    fn with(entries: Arc<Table>, config: &config::Cache) -> Cache {
         Cache {
             entries,
             entry_bytes_max: config.entry_bytes_max,
@@ -112,21 +110,24 @@ impl Cache {
         is_error: bool,
         node: u16,
         kept: Kept,
-        now: Duration,
+        until: Option<Duration>,
     ) -> bool {
         if key.len() + bytes.len() > self.entry_bytes_max {
             return false;
         }
-        let age_max = match kept.binding {
+        let entry = Entry { bytes: Bytes::copy_from_slice(bytes), is_error, node, kept, until };
+        self.entries.insert(key.into(), entry);
+        true
+    }
+
+    /// How old an answer may become whatever the chain says.
+    pub(crate) fn age_max(&self, is_error: bool, kept: &Kept) -> Option<Duration> {
+        match kept.binding {
             _ if is_error => Some(self.error_age_max),
             _ if kept.null => Some(self.null_age_max),
             Binding::Head { .. } => Some(self.head_age_max),
             Binding::Block { .. } | Binding::Free => None,
-        };
-        let until = age_max.map(|age| now + age);
-        let entry = Entry { bytes: Bytes::copy_from_slice(bytes), is_error, node, kept, until };
-        self.entries.insert(key.into(), entry);
-        true
+        }
     }
 
     /// Drops an entry that does not hold any more.

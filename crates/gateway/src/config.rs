@@ -22,6 +22,7 @@ pub mod access;
 pub mod diff;
 pub mod fault;
 pub mod field;
+pub mod redis_url;
 pub mod reference;
 pub mod url;
 
@@ -37,9 +38,11 @@ mod tls;
 mod tests;
 
 use crate::rules::client::{AddressSource, Trusted};
+use crate::rules::limit::{Rate, Terms};
 use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use access::{Access, AccessLog};
 use fault::{Faults, Report};
+use redis_url::RedisUrl;
 use url::NodeUrl;
 
 use crate::rules::access::{MethodRules, MethodSet};
@@ -67,8 +70,14 @@ pub struct Config {
     pub reload_on_change: bool,
     /// What is accepted from clients, and how they are answered.
     pub front: Front,
+    /// What request limits count in, in the order of the file.
+    pub zones: Vec<Zone>,
+    /// Which calls the zones limit, in the order of the file.
+    pub limits: Vec<Limit>,
     /// The cache in memory and coalescing.
     pub cache: Cache,
+    /// The tier in Redis; `None` when turned off.
+    pub redis: Option<Redis>,
     /// When a node is taken out and when it comes back.
     pub health: Health,
     /// How many repeats the gateway may add to the load of the nodes.
@@ -151,6 +160,8 @@ impl fmt::Debug for ListenTls {
 pub struct Front {
     /// Open client connections over all threads; at least 1.
     pub connections_max: usize,
+    /// Open connections of one client over all threads; at least 1; `None` when not limited.
+    pub connections_per_client_max: Option<usize>,
     /// Bounds for the decoder of calls: body, depth, batch, method name, id.
     pub limits: Limits,
     /// Bytes of a request's head.
@@ -161,6 +172,8 @@ pub struct Front {
     pub header_timeout: Duration,
     /// Time for a request's body to arrive whole.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_timeout: Duration,
     /// How long a connection may stay open between two requests.
     pub idle_timeout: Duration,
     /// Which web pages may call.
@@ -222,6 +235,46 @@ pub struct Cache {
     pub logs_chunk_blocks: u64,
     /// Parts that one `eth_getLogs` may be cut into; a longer range stays whole.
     pub logs_parts_max: usize,
+}
+
+/// The tier of the cache in Redis.
+#[derive(Clone, Debug)]
+pub struct Redis {
+    /// Where it is.
+    pub url: RedisUrl,
+    /// What its certificate is verified with; `None` for clear text.
+    pub tls: Option<RedisTls>,
+    /// What every key begins with.
+    pub prefix: Box<str>,
+    /// How long a call waits for it at most.
+    pub timeout: Duration,
+    /// Whether its replicas are read from.
+    pub read_replicas: bool,
+    /// Answers smaller than this are stored unpacked.
+    pub compress_bytes_min: usize,
+    /// Bytes of one answer; a larger one is not stored.
+    pub entry_bytes_max: usize,
+    /// Longest life of an entry.
+    pub ttl_max: Duration,
+    /// Failures in a row after which a thread leaves it alone; at least 1.
+    pub failures_max: u32,
+    /// How long it is left alone until a probe.
+    pub backoff: Duration,
+    /// Whether reorgs are told to other gateways, and heard from them.
+    pub tell_reorgs: bool,
+}
+
+/// How to speak TLS with Redis.
+#[derive(Clone)]
+pub struct RedisTls {
+    /// Trust anchors, verification and session store.
+    pub client: Arc<rustls::ClientConfig>,
+}
+
+impl fmt::Debug for RedisTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RedisTls").finish_non_exhaustive()
+    }
 }
 
 /// When a node is taken out and when it comes back.
@@ -449,6 +502,71 @@ pub struct Hedge {
     pub delay_min: Duration,
     /// Second askings as a share of calls, 0 to 1.
     pub share_max: f64,
+}
+
+/// What request limits count in: whom a call counts against, and how fast that drains.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    /// Unique; a metric label.
+    pub name: Arc<str>,
+    /// What a key is made of; at least one part, none twice.
+    pub key: Vec<KeyPart>,
+    /// How fast a key's excess drains; `None` where calls in flight are counted.
+    pub rate: Option<Rate>,
+    /// What a call counts as.
+    pub cost: Cost,
+    /// Memory for keys; beyond it those called least lately are forgotten.
+    pub bytes: usize,
+}
+
+/// A part of the key of a zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The client's whole address.
+    Client,
+    /// The first 64 bits of an IPv6 address, which one client has to itself; a whole IPv4 address.
+    ClientNet,
+    /// The value of a header of the client's request; empty without it.
+    Header(http::HeaderName),
+    /// The method's name; empty where the body could not be read.
+    Method,
+    /// The chain's name.
+    Chain,
+}
+
+/// What a call counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// One.
+    Call,
+    /// The weight of its method's row; one for a method that no table knows.
+    Weight,
+}
+
+/// A zone put to use.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Index into [`Config::zones`].
+    pub zone: usize,
+    /// Index into [`Config::chains`]; `None` for every chain.
+    pub chain: Option<usize>,
+    /// Exact names, or prefixes that end in `*`; empty for every method.
+    pub methods: Vec<Box<str>>,
+    /// What is limited.
+    pub kind: LimitKind,
+    /// Whether it only counts what it would do.
+    pub dry_run: bool,
+    /// HTTP status of a single call that is refused.
+    pub status: u16,
+}
+
+/// What a limit limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// How many calls come, by the zone's rate.
+    Rate(Terms),
+    /// How many calls are in flight at a time.
+    Concurrent(u64),
 }
 
 /// Reads a duration as it is written in a file, `250ms` or `10s`: for arguments that take one.

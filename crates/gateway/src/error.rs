@@ -47,6 +47,10 @@ pub(crate) enum Kind {
     NoChain,
     /// The rule at this place of the configuration refuses the call.
     Rule(u16),
+    /// The client is over the rate of a limit, which answers with this HTTP status.
+    OverRate { status: u16 },
+    /// The client has as many calls in flight as a limit allows, which answers with this status.
+    OverConcurrency { status: u16 },
 }
 
 /// A call that has no answer of a node to give.

@@ -1,7 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → direct → permit → route → plan → cache → coalesce → fetch (choose → send ⟲ retry) → fill → answer
+//! decode → limit → direct → permit → route → plan → cache → coalesce → redis → fetch (choose → send
+//! ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -9,6 +10,7 @@
 //! A range of logs goes through the same steps once per part: `path/logs.rs`.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::note::Calls;
+use crate::limits::{Charge, Counted};
 use crate::nodes::fetch::fetch;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
@@ -62,6 +65,10 @@ pub(crate) struct Request<'a> {
     pub(crate) calls: Option<&'a Calls>,
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
+    /// Values of the headers that keys of limits are made of.
+    pub(crate) limit_headers: &'a [Option<Box<[u8]>>],
+    /// How many of its calls wait for their turn by a limit.
+    pub(crate) waiting: &'a Cell<usize>,
 }
 
 /// One call on its way to a node.
@@ -106,11 +113,13 @@ pub(crate) struct Fetched {
     pub(crate) node: Option<usize>,
     /// An error that every node would repeat for the same block.
     pub(crate) settled: bool,
+    /// It comes from a tier of the cache that is looked up like a node.
+    pub(crate) from_tier: bool,
 }
 
 impl Fetched {
     pub(crate) fn failed(failure: Failure) -> Fetched {
-        Fetched { payload: Payload::Failed(failure), node: None, settled: false }
+        Fetched { payload: Payload::Failed(failure), node: None, settled: false, from_tier: false }
     }
 }
 
@@ -118,7 +127,9 @@ impl Fetched {
 pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Reply<'a> {
     worker.counters.requests.add(1);
     match decode(request.body, &worker.shared.config.front.limits) {
-        Err(refusal) => Reply::One(refused(worker, request, refusal)),
+        Err(refusal) => {
+            answer_item(worker, request, Err(refusal)).await.map_or(Reply::Nothing, Reply::One)
+        }
         Ok(Body::Single(item)) => {
             answer_item(worker, request, item).await.map_or(Reply::Nothing, Reply::One)
         }
@@ -157,6 +168,30 @@ async fn answer_item<'a>(
     request: &Request<'a>,
     item: Result<Call<'a>, Refusal<'a>>,
 ) -> Option<Answered<'a>> {
+    let mut now = worker.tick();
+    let call = item.as_ref().ok();
+    let found = call.and_then(|call| worker.shared.chains[request.chain].family.find(&call.method));
+    let method = found.map(|(_, method)| method);
+    let mut _entered = None;
+    if let Some(limits) = &worker.shared.limits {
+        let wait = match limits.charge(
+            &counted(worker, request, &item, method),
+            worker.now_ms(),
+            &worker.counters,
+        ) {
+            Charge::Pass => None,
+            Charge::Wait(wait) => Some(wait),
+            Charge::Refuse(failure) => return limited(worker, request, &item, failure),
+        };
+        if let Some(wait) = wait {
+            Box::pin(wait_turn(worker, request, wait)).await;
+            now = worker.tick();
+        }
+        match limits.enter(&counted(worker, request, &item, method), &worker.counters) {
+            Ok(entered) => _entered = entered,
+            Err(failure) => return limited(worker, request, &item, failure),
+        }
+    }
     let call = match item {
         Ok(call) => call,
         Err(refusal) => return Some(refused(worker, request, refusal)),
@@ -164,13 +199,13 @@ async fn answer_item<'a>(
     if let Some(grant) = &request.caller.grant {
         worker.counters.keys[grant.index].add(1);
     }
-    let now = worker.tick();
     let began = worker.now();
     let place = request.calls.map_or(0, Calls::begin);
     let request = match admit::directed(worker, request, &call) {
         Ok(directed) => directed,
         Err(kind) => return denied(worker, request, &call, kind, place),
     };
+    // A rule may have led it to a chain of another family.
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
     if let Err(kind) = admit::permitted(worker, &request, &call, method) {
@@ -223,6 +258,74 @@ fn told<'a>(
         worker.counters.notifications.add(1);
         return None;
     };
+    Some(Answered { id, ..answered })
+}
+
+/// What limits need to know of a call.
+fn counted<'a>(
+    worker: &'a Worker,
+    request: &Request<'a>,
+    item: &'a Result<Call<'_>, Refusal<'_>>,
+    method: Option<&'static Method>,
+) -> Counted<'a> {
+    let name = item.as_ref().map_or("", |call| &*call.method);
+    Counted {
+        client: request.caller.address,
+        chain: request.chain,
+        chain_name: &worker.shared.chains[request.chain].name,
+        name,
+        method,
+        headers: request.limit_headers,
+    }
+}
+
+/// Waits until a call's turn has come, holding nothing but the request.
+async fn wait_turn(worker: &Worker, request: &Request<'_>, wait: Duration) {
+    let _waiting = Waiting::begin(worker, request.waiting);
+    tokio::time::sleep(wait).await;
+}
+
+/// Counts a call that waits for its turn, until it is dropped.
+struct Waiting<'a> {
+    worker: &'a Worker,
+    of_request: &'a Cell<usize>,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(worker: &'a Worker, of_request: &'a Cell<usize>) -> Waiting<'a> {
+        of_request.set(of_request.get() + 1);
+        worker.counters.calls_waiting.add(1);
+        Waiting { worker, of_request }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.of_request.set(self.of_request.get() - 1);
+        self.worker.counters.calls_waiting.subtract_one();
+    }
+}
+
+/// The answer to a call that a limit refused. A notification is told too if it came alone: its HTTP
+/// status has to say so, and no answer of it can be mistaken for another's.
+fn limited<'a>(
+    worker: &Worker,
+    request: &Request<'a>,
+    item: &Result<Call<'a>, Refusal<'a>>,
+    failure: Failure,
+) -> Option<Answered<'a>> {
+    let payload = Content::Payload(Payload::Failed(failure));
+    let answered = Answered { id: b"null", payload, mark: None, node: None };
+    if let Some(calls) = request.calls {
+        let name = item.as_ref().map_or("", |call| &*call.method);
+        calls.note(calls.begin(), worker, request.chain, name, &answered, Duration::ZERO);
+    }
+    let id = match item {
+        Ok(call) => call.id.raw(),
+        Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
+    };
+    let alone = request.body.trim_ascii_start().first() != Some(&b'[');
+    let id = id.or(alone.then_some(b"null"))?;
     Some(Answered { id, ..answered })
 }
 
@@ -289,7 +392,8 @@ fn head_value(method: &str, number: u64) -> Fetched {
     } else {
         quantity::write_decimal(&mut result, number);
     }
-    Fetched { payload: Payload::Result(result.into()), node: None, settled: false }
+    let payload = Payload::Result(result.into());
+    Fetched { payload, node: None, settled: false, from_tier: false }
 }
 
 /// The call with its group, its deadline and what its group balances by.
@@ -365,7 +469,8 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
     let in_time = entry.until.is_none_or(|until| worker.now() < until);
     if in_time && usable(&entry.kept, view) {
         let node = worker.shared.node_of_number(entry.node);
-        Some(Fetched { settled: entry.is_error, payload: entry.payload(), node })
+        let settled = entry.is_error;
+        Some(Fetched { payload: entry.payload(), node, settled, from_tier: false })
     } else {
         cache.drop_stale(key);
         None
@@ -391,12 +496,28 @@ fn answer_ask<'a>(
                     continue;
                 }
             }
-            return (fetched, if joined { Mark::Join } else { mark });
+            return marked(fetched, if joined { Mark::Join } else { mark });
         }
-        let fetched = fetch(worker, &ask).await;
-        fill(worker, &ask, key, &fetched);
-        (fetched, mark)
+        marked(obtain(worker, &ask, key).await, mark)
     })
+}
+
+/// A call that a tier has answered is a hit, but for who joined another's.
+fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
+    let hit = fetched.from_tier && mark != Mark::Join;
+    (fetched, if hit { Mark::Hit } else { mark })
+}
+
+/// What Redis has, where it is on, or else what a node says, which is kept.
+async fn obtain(worker: &Rc<Worker>, ask: &Ask<'_>, key: Option<&[u8]>) -> Fetched {
+    if let (Some(redis), Some(key)) = (&worker.redis, key)
+        && let Some(fetched) = Box::pin(redis.recall(worker, ask, key)).await
+    {
+        return fetched;
+    }
+    let fetched = fetch(worker, ask).await;
+    fill(worker, ask, key, &fetched);
+    fetched
 }
 
 /// The flight of everyone who asks the same, and whether it was under way before; none where a call
@@ -418,8 +539,7 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
             let (leader, ask) = (Rc::clone(worker), ask.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let fetched = fetch(&leader, &ask).await;
-                fill(&leader, &ask, Some(&landing.key()[..key_bytes]), &fetched);
+                let fetched = obtain(&leader, &ask, Some(&landing.key()[..key_bytes])).await;
                 landing.land(fetched);
             });
             Some((flight, false))
@@ -440,8 +560,12 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
         Admit::No(_) => false,
         Admit::Store(kept) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
+            if let Some(redis) = &worker.redis {
+                redis.keep(ask, key, fetched, kept, &facts, &view);
+            }
             let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);
-            cache.put(key, bytes, is_error, node, kept, worker.now())
+            let until = cache.age_max(is_error, &kept).map(|age| worker.now() + age);
+            cache.put(key, bytes, is_error, node, kept, until)
         }
     };
     let counters = &worker.counters;

@@ -26,6 +26,7 @@ use crate::config::diff::{Change, diff};
 use crate::error::Error;
 use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
+use crate::redis::news::News;
 use crate::see::access_log::write::Writer;
 use crate::see::admin;
 use crate::shared::{Outcome, Shared};
@@ -298,8 +299,8 @@ fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
     }
 }
 
-/// A seed that differs between processes; only the spreading of calls depends on it.
-fn random_seed() -> u64 {
+/// A number that differs between processes; no secret hangs on it.
+pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
@@ -334,6 +335,8 @@ impl WatchTask {
         let mut watch = Watch::default();
         let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
         watch.follow(&shared);
+        // Ends with this function, and is replaced with each configuration.
+        let mut _news = News::start(&shared);
         let (tell, told) = watch::channel(shared);
         let mut admin = self.admin.take().and_then(|socket| {
             let listener = TcpListener::from_std(socket.into());
@@ -352,6 +355,7 @@ impl WatchTask {
                     }
                     let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
                     watch.follow(&shared);
+                    _news = News::start(&shared);
                     tell.send_replace(shared);
                 }
                 changed = self.phase.changed() => {

@@ -18,7 +18,10 @@ use wire::method::{Family, family};
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
 use crate::front::caller::{Gate, Wanted};
+use crate::limits::Limits;
+use crate::limits::clients::Clients;
 use crate::nodes::dial::Dial;
+use crate::redis;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
 use crate::rules::health::{
@@ -48,6 +51,8 @@ pub(crate) struct Shared {
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupShared>,
     pub(crate) cache: Option<Cache>,
+    /// The tier in Redis, where it is on.
+    pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What is kept of each request's head.
@@ -58,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) has_method_lists: bool,
     /// Where the access log is gathered; none while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
+    /// None where no request limit is configured.
+    pub(crate) limits: Option<Limits>,
+    /// None where connections of one client are not limited.
+    pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
     /// What all configurations of this process have in common.
     pub(crate) lineage: Arc<Lineage>,
@@ -74,6 +83,10 @@ pub(crate) struct ChainShared {
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static Family,
     pub(crate) view: ArcSwap<ChainView>,
+    /// The chain id that its nodes have shown, and one; zero while none was asked.
+    id: AtomicU64,
+    /// What the tier in Redis knows of it.
+    pub(crate) redis: redis::ChainMark,
     pub(crate) reorgs: AtomicU64,
     pub(crate) reorg_depth_max: AtomicU64,
     /// When the served head last changed, milliseconds of [`Shared::now`].
@@ -99,6 +112,8 @@ pub(crate) struct NodeShared {
     pub(crate) foreign: Arc<AtomicBool>,
     pub(crate) ejections: Arc<AtomicU64>,
     pub(crate) readmissions: Arc<AtomicU64>,
+    /// When its last poll began that showed it on the served chain, microseconds of [`Shared::now`].
+    confirmed_micros: AtomicU64,
 }
 
 /// One group's present state.
@@ -134,9 +149,13 @@ impl Shared {
         let labels = labels(&config);
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
+        let redis = config.redis.as_ref().map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
         let lineage = Lineage::new();
-        Shared::build(config, chains, nodes, counters, cache, lineage, labels, by_number, None)
+        let before = None;
+        Shared::build(
+            config, chains, nodes, counters, cache, redis, lineage, labels, by_number, before,
+        )
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -146,10 +165,11 @@ impl Shared {
         nodes: Vec<NodeShared>,
         counters: Vec<Arc<Counters>>,
         cache: Option<Cache>,
+        redis: Option<Arc<redis::Common>>,
         lineage: Arc<Lineage>,
         labels: Labels,
         by_number: Vec<Option<usize>>,
-        queues: Option<Arc<Queues>>,
+        before: Option<&Shared>,
     ) -> Arc<Shared> {
         let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
         let shared = Arc::new(Shared {
@@ -157,11 +177,17 @@ impl Shared {
             nodes,
             groups,
             cache,
+            redis,
             counters,
             wanted: Wanted::of(&config, hash_header(&config)),
             gate: Gate::of(&config),
             has_method_lists: has_method_lists(&config),
-            access_log: access_log(&config, queues),
+            access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
+            limits: Limits::after(before.and_then(Shared::zones), &config),
+            clients: Clients::after(
+                before.and_then(|before| before.clients.as_ref()),
+                config.front.connections_per_client_max,
+            ),
             router: router(&config),
             lineage,
             labels,
@@ -170,6 +196,11 @@ impl Shared {
         });
         shared.lineage.joined(&shared);
         shared
+    }
+
+    /// The zones of request limits, with their configuration.
+    fn zones(&self) -> Option<(&Limits, &Config)> {
+        self.limits.as_ref().map(|limits| (limits, &*self.config))
     }
 
     /// The index of the node that has this number, if it is still configured.
@@ -285,6 +316,8 @@ impl ChainShared {
             key,
             family: family(chain.family),
             view: ArcSwap::default(),
+            id: AtomicU64::new(0),
+            redis: redis::ChainMark::default(),
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
@@ -297,6 +330,22 @@ impl ChainShared {
             self.head_since_ms.store(now.as_millis() as u64, Ordering::Relaxed);
         }
         self.view.store(Arc::new(view));
+    }
+
+    /// Notes the chain id that a node has shown; none where its nodes have no such thing.
+    pub(crate) fn identify(&self, id: Option<u64>) {
+        match id {
+            Some(id) => self.id.store(id.saturating_add(1), Ordering::Release),
+            None => {
+                // What another node has shown stays; so the outcome does not matter.
+                let _ = self.id.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A number that differs between chains of different ids; none before a node was asked.
+    pub(crate) fn id_known(&self) -> Option<u64> {
+        Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }
 
     /// When the served head last changed.
@@ -326,7 +375,20 @@ impl NodeShared {
             foreign: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),
+            confirmed_micros: AtomicU64::new(0),
         }
+    }
+}
+
+impl NodeShared {
+    /// Notes that a poll which began then showed it on the served chain; after the view is published.
+    pub(crate) fn confirm(&self, began: Duration) {
+        self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
+    }
+
+    /// When its last poll began that showed it on the served chain.
+    pub(crate) fn confirmed(&self) -> Duration {
+        Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
 }
 
@@ -355,6 +417,7 @@ fn labels(config: &Config) -> Labels {
         nodes: config.nodes.iter().map(node).collect(),
         keys: config.access.counted_names().map(Arc::from).collect(),
         rules: config.rules.iter().map(|rule| Arc::from(&*rule.name)).collect(),
+        zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),
     }
 }
 

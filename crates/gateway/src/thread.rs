@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::front::arrive;
 use crate::front::http1::{self, Standing};
 use crate::front::peer::Peer;
+use crate::limits::clients::Seat;
 use crate::rules::client::AddressSource;
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -72,7 +73,7 @@ impl Thread {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let peer = Peer::new(client);
-        self.begin(|standing| http1::serve(Rc::clone(self), stream, peer, standing));
+        self.begin(client, |standing| http1::serve(Rc::clone(self), stream, peer, standing));
     }
 
     /// Serves a client that has connected to one of the addresses.
@@ -81,14 +82,14 @@ impl Thread {
         let config = &worker.shared.config;
         match (door, &config.listen_tls) {
             (Door::Clear, _) if config.front.client_address == AddressSource::ProxyProtocol => {
-                self.begin(|standing| {
+                self.begin(client, |standing| {
                     arrive::serve_proxied(Rc::clone(self), tcp, client, standing)
                 });
             }
             (Door::Clear, _) => self.accept(tcp, client),
             (Door::Tls, Some(listen)) => {
                 let listen = Arc::clone(listen);
-                self.begin(|standing| {
+                self.begin(client, |standing| {
                     arrive::serve_tls(Rc::clone(self), tcp, client, listen, standing)
                 });
             }
@@ -97,11 +98,23 @@ impl Thread {
         }
     }
 
-    /// Runs what serves one connection in a task of its own.
-    fn begin<F>(self: &Rc<Thread>, serve: impl FnOnce(Rc<Standing>) -> F)
+    /// Runs what serves one connection in a task of its own, unless its client has as many as it may.
+    /// Those of a trusted proxy are of many clients, and are not counted.
+    fn begin<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<Standing>) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
+        let worker = self.worker();
+        let trusted = worker.shared.config.front.trusted_proxies.contains(client);
+        let seat = match &worker.shared.clients {
+            Some(clients) if !trusted => match clients.seat(client) {
+                // Closing at once tells a client more than an answer that never comes.
+                None => return worker.counters.connections_refused.add(1),
+                seat => seat,
+            },
+            _ => None,
+        };
+        drop(worker);
         let standing = Rc::new(Standing::default());
         let slot = self.connections.borrow_mut().reserve();
         let thread = Rc::clone(self);
@@ -109,7 +122,7 @@ impl Thread {
         self.worker.borrow().counters.connection_opened();
         self.connections.borrow_mut().open[slot] = Some(standing);
         tokio::task::spawn_local(async move {
-            let _closed = Closed { thread, slot };
+            let _closed = Closed { thread, slot, _seat: seat };
             served.await;
         });
     }
@@ -159,6 +172,8 @@ impl Connections {
 struct Closed {
     thread: Rc<Thread>,
     slot: usize,
+    /// Among the connections of its client, where these are limited.
+    _seat: Option<Seat>,
 }
 
 impl Drop for Closed {

@@ -91,6 +91,31 @@ where
     .await
 }
 
+/// Reads what is there and hands it to `take`; how many bytes that were, 0 at the end.
+///
+/// # Errors
+/// What the system says of the socket.
+pub(crate) fn poll_read<S>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    take: impl FnOnce(&[u8]),
+) -> Poll<io::Result<usize>>
+where
+    S: AsyncRead + Unpin,
+{
+    SCRATCH.with_borrow_mut(|scratch| {
+        let mut buf = ReadBuf::uninit(scratch);
+        match Pin::new(stream).poll_read(cx, &mut buf) {
+            Poll::Ready(Ok(())) => {
+                take(buf.filled());
+                Poll::Ready(Ok(buf.filled().len()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+}
+
 /// Writes all `parts`, one after the other, giving up when nothing moves for `patience`.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ use crate::front::token::Tokens;
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
+use crate::redis::Tier;
 use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
@@ -40,6 +41,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
+    /// The tier in Redis, where it is on.
+    pub(crate) redis: Option<Rc<Tier>>,
     pub(crate) spare: Rc<Spare>,
     /// What the last heads of requests have said.
     pub(crate) heads: RefCell<Recall<Rc<Head>>>,
@@ -119,6 +122,7 @@ impl Worker {
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
+            redis: Tier::start(&shared, &shared.counters[index]),
             spare: Rc::default(),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
@@ -177,6 +181,7 @@ impl Worker {
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
+            redis: Tier::start(&shared, &shared.counters[index]),
             spare: Rc::clone(&self.spare),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
@@ -232,6 +237,11 @@ impl Worker {
     /// [`Worker::recent`] as the rules count time.
     pub(crate) fn now(&self) -> Duration {
         self.now.get()
+    }
+
+    /// The same in whole milliseconds, the clock of request limits.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now.get().as_millis() as u64
     }
 
     /// A pseudo-random number: xorshift64* (Vigna 2016), good enough to spread calls.

@@ -22,7 +22,7 @@ use crate::{FAULTY, source};
 #[command(after_long_help = "\
 Examples:
   weir check gateway.toml
-  weir check gateway.toml && systemctl reload weir
+  weir check gateway.toml && weir reload
   weir check studies/somnia.toml --set load_percent=11
 
 Exit codes: 0 right, perhaps with warnings; 2 faulty or not readable.")]

@@ -320,6 +320,9 @@ impl Case<'_> {
         let known = if method.is_some() { "" } else { ", unknown to it" };
         lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
         lines.add("chain", &chain.name);
+        for line in self.limits(&call.method, method) {
+            lines.add("limited", &line);
+        }
         let case = MethodCase {
             method: &call.method,
             reach: reach(chain.family, &call.method),
@@ -345,6 +348,22 @@ impl Case<'_> {
         }
         lines.add("deadline", &words::deadline(group));
         lines.text
+    }
+
+    /// The limits that apply to a call of this method, in their order.
+    fn limits(&self, name: &str, method: Option<&'static Method>) -> Vec<String> {
+        let mut zones = Vec::new();
+        let mut lines = Vec::new();
+        for limit in &self.config.limits {
+            let fits = limit.chain.is_none_or(|chain| chain == self.chain)
+                && gateway::rules::limit::fits(&limit.methods, name);
+            // Limits in dry run are judged apart from the others.
+            if fits && !zones.contains(&(limit.zone, limit.dry_run)) {
+                zones.push((limit.zone, limit.dry_run));
+                lines.push(words::limit(limit, &self.config.zones[limit.zone], method));
+            }
+        }
+        lines
     }
 
     fn decided(&self, call: &Call<'_>, method: &'static Method, group: &Group, lines: &mut Lines) {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gateway::config::access::LogTarget;
 use gateway::config::fault::Faults;
-use gateway::config::{Balance, Config, Group, HashKey, Node};
+use gateway::config::{Balance, Config, Group, HashKey, KeyPart, Limit, LimitKind, Node, Zone};
+use gateway::rules::limit::CALL;
 
 /// A file, or URLs in its place.
 #[derive(Args)]
@@ -71,6 +72,21 @@ pub(crate) fn summary(config: &Config) -> String {
         }
     }
     text.push_str(&described_access(config));
+    for limit in &config.limits {
+        let zone = &config.zones[limit.zone];
+        let chain = limit.chain.map(|chain| format!("{}: ", config.chains[chain].name));
+        let methods = match limit.methods.as_slice() {
+            [] => String::new(),
+            methods => format!("{}: ", methods.join(" ")),
+        };
+        let dry = if limit.dry_run { ", in dry run" } else { "" };
+        let _ = writeln!(
+            text,
+            "limit {}{methods}{}{dry}",
+            chain.unwrap_or_default(),
+            described_limit(limit, zone)
+        );
+    }
     let megabytes = config.cache.bytes_max >> 20;
     let _ = match config.cache.enabled {
         true => writeln!(text, "cache {megabytes} MiB"),
@@ -113,6 +129,37 @@ pub(crate) fn described_node(node: &Node) -> String {
     let backup = if node.backup { ", backup" } else { "" };
     let weight = if node.weight == 1 { String::new() } else { format!(", weight {}", node.weight) };
     format!("{} {}{weight}{backup}", node.name, node.url)
+}
+
+/// What a limit allows, and whom.
+pub(crate) fn described_limit(limit: &Limit, zone: &Zone) -> String {
+    let parts: Vec<String> = zone.key.iter().map(described_key_part).collect();
+    let (name, key) = (&zone.name, parts.join(" + "));
+    match limit.kind {
+        LimitKind::Concurrent(max) => format!("zone {name}, at most {max} in flight by {key}"),
+        LimitKind::Rate(terms) => {
+            // Thousandths of a call per second.
+            let rate = terms.rate.thousandths() as f64 / 1000.0;
+            let burst = terms.burst / CALL;
+            let ahead = match terms.delay {
+                _ if burst == 0 => "none ahead".to_owned(),
+                None => format!("burst {burst} without delay"),
+                Some(0) => format!("burst {burst} that waits"),
+                Some(delay) => format!("burst {burst} that waits from {} on", delay / CALL),
+            };
+            format!("zone {name}, {rate} a second by {key}, {ahead}")
+        }
+    }
+}
+
+fn described_key_part(part: &KeyPart) -> String {
+    match part {
+        KeyPart::Client => "client address".to_owned(),
+        KeyPart::ClientNet => "client network".to_owned(),
+        KeyPart::Header(name) => format!("header {name}"),
+        KeyPart::Method => "method".to_owned(),
+        KeyPart::Chain => "chain".to_owned(),
+    }
 }
 
 /// How a group chooses among its nodes.

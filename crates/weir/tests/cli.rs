@@ -141,7 +141,7 @@ fn check_tells_every_fault_and_no_secret() {
         FOLDER/gateway.toml:2:1: front.body_max: there is no such key
            2 | body_max = ***
              | ^^^^^^^^
-             allowed: connections_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, idle_timeout, keep_alive_requests_max, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
+             allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
         FOLDER/gateway.toml:4:7: node.url = "ws://h/***": the scheme is neither http nor https
            4 | url = "ws://h/***"
@@ -150,6 +150,55 @@ fn check_tells_every_fault_and_no_secret() {
 
         2 faults
     "#]].assert_eq(&told);
+}
+
+#[test]
+fn diff_tells_what_would_change_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let old = file(
+        "old.toml",
+        "[server]\nthreads = 1\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"own\"\nurl = \"http://10.0.0.1:8545\"\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/0123456789abcdef0123456789abcdef\"\n\
+         headers = { x-key = \"sekrit-one\" }\n[cache]\nbytes_max = \"64MiB\"\n",
+    );
+    let new = file(
+        "new.toml",
+        "[server]\nthreads = 2\n[cache]\nhead_age_max = \"5s\"\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/fedcba9876543210fedcba9876543210\"\n\
+         headers = { x-key = \"sekrit-two\" }\nbackup = true\n\
+         [[node]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
+    );
+    check(
+        &["diff", &old, &new],
+        expect![[r#"
+        exit 1
+        ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
+        - node.own.url = "http://10.0.0.1:8545"
+        ~ node.far.headers = ***: another value behind what is shown
+        ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
+        ~ node.far.backup = false (default) -> true
+        + node.next.url = "http://10.0.0.2:8545"
+        ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
+        ~ cache.head_age_max = "12s" (default) -> "5s"
+    "#]],
+    );
+    check(
+        &["diff", &old, &old],
+        expect![[r#"
+        exit 0
+        no difference
+    "#]],
+    );
+    let faulty = file("faulty.toml", "[[node]]\nurl = \"ftp://x\"\n");
+    let output = weir(&["diff", &old, &faulty]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("node.url"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Load {
     Constant(String),
     /// The transaction count of `count` block numbers from `first` on.
     Counter { first: u64, count: u64 },
+    /// The same body, under `count` values of the header `X-Key` in turn.
+    Keyed { body: String, count: u64 },
 }
 
 /// The smallest number with the six digits which [`Load::Counter`]'s script writes.
@@ -29,7 +31,7 @@ impl Load {
     /// One call of this load, to probe a server with.
     pub(crate) fn probe(&self) -> String {
         match self {
-            Self::Constant(body) => body.clone(),
+            Self::Constant(body) | Self::Keyed { body, .. } => body.clone(),
             Self::Counter { first, .. } => count_call(*first),
         }
     }
@@ -37,6 +39,11 @@ impl Load {
     fn script(&self) -> String {
         match self {
             Self::Constant(body) => include_str!("constant.lua").replace("@BODY@", body),
+            Self::Keyed { body, count } => include_str!("keyed.lua")
+                .replace("@COUNT@", &count.to_string())
+                .replace("@STEP@", &COUNTER_STEP.to_string())
+                .replace("@LENGTH@", &body.len().to_string())
+                .replace("@BODY@", body),
             Self::Counter { first, count } => {
                 let call = count_call(*first);
                 let digits = format!("{first:06x}");

@@ -41,6 +41,8 @@ pub(crate) enum Cache {
 pub(crate) enum Contender {
     /// Ours: the program, who is behind it, and its cache.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
+    /// Ours, with a cache of 64 MiB and more lines in its configuration.
+    Configured { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, more: &'static str },
     /// nginx returning these bytes.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
@@ -59,7 +61,7 @@ impl Contender {
     /// The name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Weir { label, .. } => label,
+            Self::Weir { label, .. } | Self::Configured { label, .. } => label,
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
@@ -72,7 +74,7 @@ impl Contender {
     /// The header that proves that an answer came from this server's cache, and its value.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Weir { .. } => Some(("x-weir-cache", "hit")),
+            Self::Weir { .. } | Self::Configured { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
             _ => None,
         }
@@ -112,7 +114,11 @@ impl Contender {
                 command.arg(program).arg("serve");
                 let listen = format!("127.0.0.1:{port}");
                 if let Cache::Bytes(bytes) = cache {
-                    let values = [("@NODES@", entries(nodes)), ("@BYTES@", bytes.to_string())];
+                    let values = [
+                        ("@NODES@", entries(nodes)),
+                        ("@BYTES@", bytes.to_string()),
+                        ("@MORE@", String::new()),
+                    ];
                     command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
                 } else {
                     for node in nodes {
@@ -123,6 +129,15 @@ impl Contender {
                 if *cache == Cache::Off {
                     command.arg("--no-cache");
                 }
+            }
+            Self::Configured { program, nodes, more, .. } => {
+                command.arg(program).arg("serve");
+                let values = [
+                    ("@NODES@", entries(nodes)),
+                    ("@BYTES@", (64 << 20).to_string()),
+                    ("@MORE@", (*more).to_owned()),
+                ];
+                command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
             }
             Self::NginxReturn { answer } => {
                 let values = [("@ANSWER@", answer.clone())];

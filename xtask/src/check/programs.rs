@@ -16,6 +16,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nginx", "nginx"),
     ("haproxy", "haproxy"),
     ("wrk", "wrk"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),

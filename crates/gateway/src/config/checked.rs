@@ -26,7 +26,9 @@ mod chains;
 mod clients;
 mod direct;
 mod groups;
+mod limits;
 mod nodes;
+mod redis;
 mod tls;
 
 /// The configuration, or every fault of it.
@@ -47,10 +49,13 @@ pub(super) fn check(
         let message = format!("a rule or the access log looks at {header}, which holds keys");
         refuse(&mut report, &written.once(&ACCESS), "key_header", &message, "another header there");
     }
+    let (zones, limits) = limits::check(written, &chains, &mut report);
     let server = written.once(&SERVER);
     let (listen, listen_tls, admin) = addresses(&server, &mut report);
     let listen_tls = tls::check(written, folder, listen_tls, &server, &mut report).map(Arc::new);
     let call = written.once(&CALL);
+    let cache = cache(&written.once(&CACHE), &mut report);
+    let redis = redis::check(written, folder, &cache, &mut report);
     let config = Config {
         listen,
         listen_tls,
@@ -65,7 +70,10 @@ pub(super) fn check(
         rules,
         access_log,
         kept_headers,
-        cache: cache(&written.once(&CACHE), &mut report),
+        zones,
+        limits,
+        cache,
+        redis,
         health: health(&written.once(&HEALTH), &mut report),
         retry: RetryBudget {
             share_max: call.value("retry_share_max").number(),
@@ -141,6 +149,9 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
     };
     Front {
         connections_max: front.value("connections_max").size(),
+        connections_per_client_max: front
+            .chosen("connections_per_client_max")
+            .map(|count| count.size()),
         limits: Limits {
             body_bytes_max: front.value("body_bytes_max").size(),
             depth_max: front.value("depth_max").size(),
@@ -152,6 +163,7 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
         batch_answer_bytes_max: front.value("batch_answer_bytes_max").size(),
         header_timeout: front.value("header_timeout").duration(),
         body_timeout: front.value("body_timeout").duration(),
+        write_timeout: front.value("write_timeout").duration(),
         idle_timeout: front.value("idle_timeout").duration(),
         cors,
         key_header: access.value("key_header").text().into(),

@@ -94,7 +94,8 @@ impl Keys {
             }
         }
         // The name of an entry is in the names of its keys.
-        list.retain(|key| !key.is_default() && !(key.field.key == "name" && key.is_of_many()));
+        let is_name = |key: &Key| key.field.key == "name" && key.is_of_many();
+        list.retain(|key| !key.is_default() && !is_name(key));
         Keys { list }
     }
 
@@ -128,7 +129,8 @@ fn entry_name(entry: &Entry) -> String {
     let mut name = section.name.to_owned();
     // Two chains may have groups of one name; the names of nodes differ over all chains.
     let scope = if section.name == "group" { text("chain") } else { None };
-    for part in scope.into_iter().chain(text("name").or_else(|| text("url")).or_else(file)) {
+    let own = text("name").or_else(|| text("zone")).or_else(|| text("url")).or_else(file);
+    for part in scope.into_iter().chain(own) {
         name.push('.');
         name.push_str(&part);
     }

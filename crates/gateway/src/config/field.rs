@@ -86,17 +86,20 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 16] = [
+pub static SECTIONS: [&Section; 19] = [
     &SERVER,
     &CHAIN,
     &NODE,
     &GROUP,
     &CALL,
     &CACHE,
+    &REDIS,
     &HEALTH,
     &FRONT,
     &TLS,
     &CERTIFICATE,
+    &ZONE,
+    &LIMIT,
     &ACCESS,
     &KEY,
     &JWT,
@@ -579,6 +582,91 @@ pub(super) static CACHE: Section = Section {
     ],
 };
 
+pub(super) static REDIS: Section = Section {
+    name: "redis",
+    form: Form::Once,
+    doc: "A second tier of the cache, shared by several gateways, that outlives them. Whatever is \
+          read from it is judged by the gateway's own view of the chain. A Redis that is slow or \
+          away costs a call `timeout` at most, and after a few calls nothing. Who can write to it \
+          can answer in a node's place.",
+    fields: &[
+        Field {
+            key: "url",
+            kind: Kind::RedisUrl,
+            default: Default::Follows("the tier is off"),
+            doc: "Where it is. `redis://` is a single server, `redis-sentinel://` one behind \
+                  sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; \
+                  `rediss` in place of `redis` is TLS. Further addresses follow as \
+                  `?node=HOST:PORT&node=…`.",
+        },
+        Field {
+            key: "tls_ca",
+            kind: Kind::File,
+            default: Default::Follows("Mozilla's roots, built in"),
+            doc: "File of PEM certificates to trust in place of the built-in ones. Only for \
+                  `rediss`.",
+        },
+        Field {
+            key: "prefix",
+            kind: Kind::Name,
+            default: Default::Is("weir"),
+            doc: "What every key begins with. Gateways of one prefix share their answers: give \
+                  test networks that are begun anew a new one.",
+        },
+        Field {
+            key: "timeout",
+            kind: Kind::Duration { min: MS, max: SECOND },
+            default: Default::Is("5ms"),
+            doc: "How long a call waits for it at most, once.",
+        },
+        Field {
+            key: "read_replicas",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether its replicas are read from: those that it has when we connect. Writes go to \
+                  the primary, and so do reads while no replica answers.",
+        },
+        Field {
+            key: "compress_bytes_min",
+            kind: Kind::Bytes { min: 0, max: GIB },
+            default: Default::Is("4KiB"),
+            doc: "Answers smaller than this are stored as they are, others packed with zstd.",
+        },
+        Field {
+            key: "entry_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 64 * MIB },
+            default: Default::Is("1MiB"),
+            doc: "Bytes of one answer. A larger one is not stored.",
+        },
+        Field {
+            key: "ttl_max",
+            kind: Kind::Duration { min: SECOND, max: Duration::from_secs(86400 * 365) },
+            default: Default::Is("1d"),
+            doc: "Longest life of an entry. Those bound to the head, and errors, live as long as \
+                  in memory. What is thrown out when Redis is full is its own `maxmemory-policy`.",
+        },
+        Field {
+            key: "failures_max",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Is("5"),
+            doc: "Failures and timeouts in a row after which a thread leaves it alone.",
+        },
+        Field {
+            key: "backoff",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("1s"),
+            doc: "How long it is left alone until a probe, which no call waits for.",
+        },
+        Field {
+            key: "tell_reorgs",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether reorgs are told to the other gateways, which then poll their nodes at \
+                  once, and heard from them. Answers are right without it too.",
+        },
+    ],
+};
+
 pub(super) static HEALTH: Section = Section {
     name: "health",
     form: Form::Once,
@@ -654,6 +742,13 @@ pub(super) static FRONT: Section = Section {
                   descriptors, and those to the nodes on top.",
         },
         Field {
+            key: "connections_per_client_max",
+            kind: Kind::Count { min: 1, max: 10_000_000 },
+            default: Default::Follows("not limited"),
+            doc: "Open connections of one client address over all threads. One more is closed at \
+                  once. Those of `trusted_proxies` are not counted.",
+        },
+        Field {
             key: "body_bytes_max",
             kind: Kind::Bytes { min: 1024, max: GIB },
             default: Default::Is("5MiB"),
@@ -707,6 +802,13 @@ pub(super) static FRONT: Section = Section {
             kind: Kind::Duration { min: MS, max: HOUR },
             default: Default::Is("30s"),
             doc: "Time for a request's body to arrive whole.",
+        },
+        Field {
+            key: "write_timeout",
+            kind: Kind::Duration { min: Duration::from_millis(10), max: HOUR },
+            default: Default::Is("30s"),
+            doc: "How long a client may take nothing of an answer before its connection is closed \
+                  (nginx: 60 s).",
         },
         Field {
             key: "idle_timeout",
@@ -837,6 +939,48 @@ pub(super) static TLS: Section = Section {
             default: Default::Follows("`required` where `client_ca` is set, else `off`"),
             doc: "Whether clients are asked for a certificate, and served without one. One that is \
                   shown is always verified.",
+        },
+    ],
+};
+
+pub(super) static ZONE: Section = Section {
+    name: "zone",
+    form: Form::Named,
+    doc: "What request limits count in: whom a call counts against and how fast that drains. The \
+          arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the \
+          millisecond; a zone without a rate counts calls in flight, as `limit_conn`. All threads \
+          share a zone.",
+    fields: &[
+        Field {
+            key: "key",
+            kind: Kind::ZoneKey,
+            default: Default::Required,
+            doc: "What tells those apart who are limited; several parts together make one key. \
+                  `client` is the client's address, `client-net` the same with IPv6 cut to 64 bits, \
+                  `header:NAME` a header of the client. A call whose key is empty, or over 65535 \
+                  bytes, is not limited.",
+        },
+        Field {
+            key: "rate",
+            kind: Kind::Rate,
+            default: Default::Follows("none: the zone counts calls in flight"),
+            doc: "How fast calls may come, per second or per minute. As in nginx it is kept in whole \
+                  thousandths of a call per second: `1r/m` is 0.016 per second.",
+        },
+        Field {
+            key: "cost",
+            kind: Kind::Choice(&["call", "weight"]),
+            default: Default::Is("call"),
+            doc: "What a call counts as: one, or as many as the weight of its method says \
+                  (`weir explain` shows it), as if that many had come at once.",
+        },
+        Field {
+            key: "bytes",
+            kind: Kind::Bytes { min: 32 << 10, max: 64 * GIB },
+            default: Default::Is("16MiB"),
+            doc: "Memory for keys, 64 bytes each, taken from the system as it is filled. When it is \
+                  full, a key that was called least lately is forgotten; where calls in flight are \
+                  counted, calls of new keys are refused.",
         },
     ],
 };
@@ -1235,6 +1379,73 @@ pub(super) static ACCESS_LOG: Section = Section {
             default: Default::Is("16384"),
             doc: "Lines that may wait to be written, over all threads. What is beyond is dropped \
                   and counted: a slow disk never delays an answer.",
+        },
+    ],
+};
+
+pub(super) static LIMIT: Section = Section {
+    name: "limit",
+    form: Form::Listed,
+    doc: "A zone put to use. Every call of a batch is judged by itself. All limits that fit a call \
+          apply, of several with one zone the first; it is charged to all zones or, if one of them \
+          refuses it, to none.",
+    fields: &[
+        Field {
+            key: "zone",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "Name of the zone.",
+        },
+        Field {
+            key: "chain",
+            kind: Kind::Name,
+            default: Default::Follows("every chain"),
+            doc: "Name of the chain whose calls it applies to.",
+        },
+        Field {
+            key: "methods",
+            kind: Kind::Methods,
+            default: Default::Follows("every method"),
+            doc: "Methods that it applies to. Without this, bodies that are no call count too.",
+        },
+        Field {
+            key: "burst",
+            kind: Kind::Count { min: 0, max: 4_000_000 },
+            default: Default::Is("0"),
+            doc: "Calls that may come ahead of the rate; more are refused.",
+        },
+        Field {
+            key: "delay",
+            kind: Kind::Count { min: 0, max: 4_000_000 },
+            default: Default::Is("0"),
+            doc: "Calls ahead of the rate from which on they wait for their turn, within the burst.",
+        },
+        Field {
+            key: "nodelay",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether calls within the burst go on at once.",
+        },
+        Field {
+            key: "concurrent",
+            kind: Kind::Count { min: 1, max: 1_000_000_000 },
+            default: Default::Follows("none: the zone's rate counts"),
+            doc: "Calls that may be in flight at a time, for a zone without a rate. A call that \
+                  waits for its turn is not in flight yet.",
+        },
+        Field {
+            key: "dry_run",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether it only counts what it would do. Limits in dry run are judged after the \
+                  others, and only by each other.",
+        },
+        Field {
+            key: "status",
+            kind: Kind::Count { min: 400, max: 599 },
+            default: Default::Is("429"),
+            doc: "HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are \
+                  refused. The JSON-RPC code is -32005 always.",
         },
     ],
 };

@@ -15,6 +15,7 @@ use super::fault::Report;
 use super::field::{self, Default, Field, Form, SECTIONS, Section};
 use super::kind::{Kind, Value};
 use super::mask::{Masks, Shown};
+use super::redis_url;
 use super::url::{self, MASK};
 
 mod nearest;
@@ -431,6 +432,7 @@ fn shown(field: Option<&Field>, written: &str) -> Shown {
     match field {
         None => Shown::Instead(MASK.to_owned()),
         Some(Field { kind: Kind::Url, .. }) => quoted(url::masked(text)),
+        Some(Field { kind: Kind::RedisUrl, .. }) => quoted(redis_url::masked(text)),
         Some(field) if field.kind.is_secret() => Shown::Instead(MASK.to_owned()),
         Some(Field { kind: Kind::Origins, .. }) => Shown::Itself,
         Some(_) if text.contains("://") || text.contains(":-") => quoted(MASK.to_owned()),

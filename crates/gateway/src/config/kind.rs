@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::HashKey;
+use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
+use super::{HashKey, KeyPart};
+use crate::rules::limit::Rate;
 use crate::see::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use crate::tls::ciphers;
 
@@ -38,6 +40,8 @@ pub(super) enum Kind {
     Name,
     /// A node's URL; secret.
     Url,
+    /// The URL of a Redis; secret.
+    RedisUrl,
     /// What a consistent hash is taken of.
     HashKey,
     /// A file's name.
@@ -82,6 +86,10 @@ pub(super) enum Kind {
     Path,
     /// What a line of the access log holds.
     LogFormat,
+    /// List of what a zone's key is made of.
+    ZoneKey,
+    /// Calls per second or per minute.
+    Rate,
 }
 
 /// A value that was read and is within its bounds.
@@ -96,9 +104,11 @@ pub(super) enum Value {
     Address(Option<SocketAddr>),
     Text(String),
     Url(NodeUrl),
+    RedisUrl(RedisUrl),
     HashKey(HashKey),
     Texts(Vec<String>),
     Headers(Vec<(http::HeaderName, http::HeaderValue)>),
+    Rate(Rate),
 }
 
 /// Longest name of a chain, node or group: they become metric labels.
@@ -109,6 +119,9 @@ pub(super) const METHOD_BYTES_MAX: usize = 1024;
 
 /// Longest URL path of a chain.
 const PATH_BYTES_MAX: usize = 256;
+
+/// Highest rate: far above what one machine answers, and far below where the arithmetic would end.
+const RATE_MAX: u64 = 1_000_000_000;
 
 /// Units of durations, with their length in milliseconds.
 const DURATION_UNITS: [(&str, u64); 5] =
@@ -129,7 +142,10 @@ impl Kind {
     /// Whether its value must not be shown as it is.
     pub(super) fn is_secret(self) -> bool {
         // Whoever puts a header that carries a secret into a rule is told so without it.
-        matches!(self, Kind::Url | Kind::Headers | Kind::Secret { .. } | Kind::HeaderTests)
+        matches!(
+            self,
+            Kind::Url | Kind::RedisUrl | Kind::Headers | Kind::Secret { .. } | Kind::HeaderTests
+        )
     }
 
     /// Whether it is a list, each element of which is read by itself.
@@ -147,6 +163,7 @@ impl Kind {
                 | Kind::Origins
                 | Kind::Texts
                 | Kind::HeaderTests
+                | Kind::ZoneKey
         )
     }
 
@@ -161,7 +178,7 @@ impl Kind {
             Kind::Choice(_) => "one of the words",
             Kind::AddressOrOff => "an address",
             Kind::Name => "a name",
-            Kind::Url => "a url",
+            Kind::Url | Kind::RedisUrl => "a url",
             Kind::HashKey => "a hash key",
             Kind::File => "a file name",
             Kind::Host => "a host name",
@@ -184,6 +201,8 @@ impl Kind {
             Kind::HeaderTests => "a list of headers",
             Kind::Path => "a path",
             Kind::LogFormat => "a format",
+            Kind::ZoneKey => "a list of what the key is made of",
+            Kind::Rate => "a rate",
         }
     }
 
@@ -195,6 +214,7 @@ impl Kind {
             Kind::Count { .. } | Kind::Bytes { .. } => Err("out of range"),
             Kind::Number { .. } => self.of_number(count as f64),
             Kind::Duration { .. } => Err("a duration needs a unit"),
+            Kind::Rate => Err("a rate needs a unit"),
             _ => Err("a number does not fit here"),
         }
     }
@@ -236,6 +256,7 @@ impl Kind {
             Kind::AddressOrOff if text == "off" => Ok(Value::Address(None)),
             Kind::AddressOrOff => address(text).map(|address| Value::Address(Some(address))),
             Kind::Url => NodeUrl::parse(text).map(Value::Url),
+            Kind::RedisUrl => RedisUrl::parse(text).map(Value::RedisUrl),
             Kind::HashKey => hash_key(text).map(Value::HashKey),
             Kind::Name | Kind::Names => plain(check_name(text)),
             Kind::File | Kind::Files | Kind::Host => plain(check_not_empty(text)),
@@ -260,6 +281,8 @@ impl Kind {
             Kind::LogFormat => plain(Format::parse(text).map(drop).map_err(|fault| fault.as_str())),
             Kind::Methods => plain(check_method(text)),
             Kind::Origins => origin(text).map(Value::Text),
+            Kind::ZoneKey => plain(key_part(text).map(|_| ())),
+            Kind::Rate => rate(text).map(Value::Rate),
             // A variable of the environment is text; what it stands for may be a number.
             Kind::Count { .. } => self.of_count(text.parse().map_err(|_| "not a whole number")?),
             Kind::Number { .. } => self.of_number(text.parse().map_err(|_| "not a number")?),
@@ -320,6 +343,10 @@ impl fmt::Display for Kind {
             Kind::Url => {
                 write!(formatter, "http://host[:port][/path] or https://host[:port][/path]")
             }
+            Kind::RedisUrl => write!(
+                formatter,
+                "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…"
+            ),
             Kind::HashKey => write!(formatter, "\"call\", \"client\" or \"header:NAME\""),
             Kind::File => write!(formatter, "name of a file, from the folder of this one"),
             Kind::Host => write!(formatter, "host name or ip address"),
@@ -368,6 +395,13 @@ impl fmt::Display for Kind {
                 formatter,
                 "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\""
             ),
+            Kind::ZoneKey => write!(
+                formatter,
+                "list of \"client\", \"client-net\", \"header:NAME\", \"method\" and \"chain\""
+            ),
+            Kind::Rate => {
+                write!(formatter, "\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m")
+            }
         }
     }
 }
@@ -488,6 +522,36 @@ pub(super) fn header_test(text: &str) -> Result<(String, String), &'static str> 
         return Err("this header carries secrets, which rules do not see");
     }
     Ok((name.as_str().to_owned(), value.trim().to_owned()))
+}
+
+/// Reads a part of the key of a zone.
+pub(super) fn key_part(text: &str) -> Result<KeyPart, &'static str> {
+    match text.split_once(':') {
+        None if text == "client" => Ok(KeyPart::Client),
+        None if text == "client-net" => Ok(KeyPart::ClientNet),
+        None if text == "method" => Ok(KeyPart::Method),
+        None if text == "chain" => Ok(KeyPart::Chain),
+        Some(("header", name)) => {
+            let name = name.parse().map_err(|_| "not the name of a header")?;
+            Ok(KeyPart::Header(name))
+        }
+        _ => Err("no such part of a key"),
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, &'static str> {
+    const WHAT: &str = "not a rate: a whole number and r/s or r/m";
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    if !(1..=RATE_MAX).contains(&number) {
+        return Err("out of range");
+    }
+    match unit {
+        "r/s" => Ok(Rate::per_second(number)),
+        "r/m" => Ok(Rate::per_minute(number)),
+        _ => Err(WHAT),
+    }
 }
 
 fn check_not_empty(text: &str) -> Result<(), &'static str> {
@@ -614,9 +678,23 @@ impl Value {
         }
     }
 
+    pub(super) fn redis_url(self) -> RedisUrl {
+        match self {
+            Value::RedisUrl(url) => url,
+            other => misread(&other),
+        }
+    }
+
     pub(super) fn hash_key(self) -> HashKey {
         match self {
             Value::HashKey(key) => key,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn rate(self) -> Rate {
+        match self {
+            Value::Rate(rate) => rate,
             other => misread(&other),
         }
     }

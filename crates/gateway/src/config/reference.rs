@@ -48,6 +48,7 @@ url = \"http://127.0.0.1:8545\"
   stands for `${`. Relative names begin at the folder of the configuration file.
 - URLs of nodes and values of headers are secrets: no log, page, metric or message shows them.
 - `--listen`, `--admin`, `--threads` and `--no-cache` of `weir serve` go before the file.
+- A running gateway takes a changed file by `weir reload`; `docs/operating.md` says what that keeps.
 
 More files to start from are in `examples/`.
 ";

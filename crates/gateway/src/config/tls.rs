@@ -17,6 +17,18 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 /// # Errors
 /// What is wrong with the file.
 pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    verifying(ca).map(over_http1)
+}
+
+/// The same for a protocol that has no name in TLS.
+///
+/// # Errors
+/// As [`verifying_client`].
+pub(super) fn plain_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    verifying(ca).map(Arc::new)
+}
+
+fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
@@ -37,7 +49,7 @@ pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, S
         }
     }
     let builder = builder()?.with_root_certificates(roots);
-    Ok(over_http1(builder.with_no_client_auth()))
+    Ok(builder.with_no_client_auth())
 }
 
 /// A client that takes any certificate: for a node whose operator has said so.

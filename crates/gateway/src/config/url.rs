@@ -164,7 +164,8 @@ fn has_port_text(place: &str) -> bool {
     after_brackets.contains(':')
 }
 
-fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
+/// A URL without its secrets; `place` is its host and port.
+pub(super) fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
     let mut shown = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
     if user {
         shown.push_str(MASK);

@@ -283,7 +283,9 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
         }
     }
     body.push(b']');
-    let mut message = Message::plain(200, Body::whole(body));
+    let (status, retry_after) = batch_status(items);
+    let mut message = Message::plain(status, Body::whole(body));
+    message.retry_after = retry_after;
     if front.answer_headers {
         let said: Vec<String> = Mark::ALL
             .iter()
@@ -293,6 +295,26 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
         message.cache = (!said.is_empty()).then(|| Cow::Owned(said.join(", ")));
     }
     message
+}
+
+/// A batch has the status 200, unless a limit refused all of it: then the first one's status, and
+/// the time until the first one may come again.
+fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
+    let limited = |item: &Answered<'_>| match &item.payload {
+        Content::Payload(Payload::Failed(Failure {
+            kind: Kind::OverRate { status } | Kind::OverConcurrency { status },
+            retry_after,
+            ..
+        })) => Some((*status, *retry_after)),
+        _ => None,
+    };
+    let Some((status, _)) = items.first().and_then(limited) else { return (200, None) };
+    let mut waits = Vec::new();
+    for item in items {
+        let Some((_, wait)) = limited(item) else { return (200, None) };
+        waits.extend(wait);
+    }
+    (status, waits.into_iter().min())
 }
 
 fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, shared: &Shared) {
@@ -343,6 +365,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
     match kind {
         Kind::NoNode | Kind::Stopping => 503,
         Kind::Deadline => 504,
+        Kind::OverRate { status } | Kind::OverConcurrency { status } => status,
         Kind::RateLimited => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
         Kind::BatchTooLarge | Kind::MethodOff => 200,
@@ -373,6 +396,8 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         }
         Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
         Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
+        Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
+        Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
         Kind::TooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")
         }

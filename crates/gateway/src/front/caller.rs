@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::config::access::KeyPlaces;
 use crate::front::head::{Head, Verb};
 use crate::front::token::Tokens;
+use crate::limits::key_headers;
 use crate::rules::access::{Denial, Grant, may_use};
 use crate::rules::direct::caller_hash;
 use crate::worker::Worker;
@@ -76,6 +77,8 @@ impl Caller {
 pub(crate) struct Wanted {
     /// Lower-case name of the header that some group balances by.
     pub(crate) hash_header: Option<String>,
+    /// The headers that keys of request limits are made of.
+    pub(crate) limits: Vec<http::HeaderName>,
     /// Whether more than that is wanted.
     pub(crate) extra: Option<WantedExtra>,
 }
@@ -99,7 +102,7 @@ impl Wanted {
             tokens: !config.access.issuers.is_empty(),
             kept_headers: config.kept_headers.clone(),
         });
-        Wanted { hash_header, extra }
+        Wanted { hash_header, limits: key_headers(config), extra }
     }
 }
 

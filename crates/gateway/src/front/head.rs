@@ -9,8 +9,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::front::caller::{Extra, Wanted};
+use smallvec::SmallVec;
 
+use crate::front::caller::{Extra, Wanted};
 use crate::front::peer::Said;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
@@ -81,11 +82,16 @@ pub(crate) struct Head {
     pub(crate) hash_header: Option<Box<[u8]>>,
     /// The client's address by what proxies say; it counts only where the peer is trusted.
     pub(crate) forwarded: Option<IpAddr>,
+    /// Values of the headers that keys of request limits are made of, by [`Wanted::limits`].
+    pub(crate) limit_headers: KeptHeaders,
     /// What access control, rules and the access log want of it; none while all are off.
     pub(crate) extra: Option<Arc<Extra>>,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
 }
+
+/// Values of headers by their place among those that are kept; mostly there is one or none.
+pub(crate) type KeptHeaders = SmallVec<[Option<Box<[u8]>>; 1]>;
 
 /// The target's path without its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +138,9 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `wanted` says what is kept of it beyond what HTTP needs, `said` which header says whose request it
-/// is.
+/// `wanted` says what is kept of it beyond what HTTP needs: of the header for balancing the last, of
+/// those for limits the first, as nginx's `$http_NAME` has it. `said` is which one says whose request
+/// it is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
@@ -159,10 +166,9 @@ pub(crate) fn read_head(
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
-    let mut facts = Facts::new(version);
-    let hash_header = wanted.hash_header.as_deref();
+    let mut facts = Facts::new(version, wanted.limits.len());
     for header in parsed.headers.iter() {
-        facts.note(header, hash_header)?;
+        facts.note(header, wanted)?;
     }
     let target = parsed.path.unwrap_or("/");
     if let Some(wanted) = &wanted.extra {
@@ -199,11 +205,12 @@ struct Facts {
     coding: Coding,
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
+    limit_headers: KeptHeaders,
     extra: Option<Arc<Extra>>,
 }
 
 impl Facts {
-    fn new(version: u8) -> Facts {
+    fn new(version: u8, limit_headers: usize) -> Facts {
         Facts {
             version,
             hosts: 0,
@@ -217,15 +224,12 @@ impl Facts {
             coding: Coding::Identity,
             origin: None,
             hash_header: None,
+            limit_headers: SmallVec::from_elem(None, limit_headers),
             extra: None,
         }
     }
 
-    fn note(
-        &mut self,
-        header: &httparse::Header<'_>,
-        hash_header: Option<&str>,
-    ) -> Result<(), HeadFault> {
+    fn note(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         // The length of a name tells most headers apart before any byte is compared.
@@ -251,8 +255,13 @@ impl Facts {
             }
             _ => {}
         }
-        if hash_header.is_some_and(is) {
+        if wanted.hash_header.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
+        }
+        for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
+            if kept.is_none() && is(known.as_str()) {
+                *kept = Some(value.into());
+            }
         }
         Ok(())
     }
@@ -294,6 +303,7 @@ impl Facts {
             origin: self.origin,
             hash_header: self.hash_header,
             forwarded: None,
+            limit_headers: self.limit_headers,
             extra: self.extra,
             bytes,
         })

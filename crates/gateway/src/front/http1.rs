@@ -29,9 +29,6 @@ use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
 use crate::worker::Worker;
 
-/// How long a client may take no byte of an answer. nginx's `send_timeout` is 60 s; a client that
-/// takes nothing for half of that holds memory for no good.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 /// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
 /// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
@@ -41,6 +38,9 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A buffer larger than this is given back between requests.
 const BUFFER_BYTES_KEPT: usize = 1024;
+/// At most this much is read ahead while a request waits for its turn; beyond it the client is not
+/// listened to until it has its answer.
+const EARLY_BYTES_MAX: usize = 64 * 1024;
 /// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -82,9 +82,16 @@ pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let watchdog = Watchdog::default();
     let from = peer.clone();
-    let connection = Connection { stream, watchdog, buf: Vec::new(), peer, standing, thread };
+    let connection = Connection {
+        stream,
+        watchdog: Watchdog::default(),
+        buf: Vec::new(),
+        early: Vec::new(),
+        peer,
+        standing,
+        thread,
+    };
     // A client that goes away is no event for anyone.
     if let Err(error) = connection.run().await {
         let client = from.address;
@@ -96,6 +103,8 @@ struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
     buf: Vec<u8>,
+    /// What came while a request waited for its turn; follows `buf`.
+    early: Vec<u8>,
     peer: Peer,
     standing: Rc<Standing>,
     thread: Rc<Thread>,
@@ -151,8 +160,15 @@ where
             };
             let front = &worker.shared.config.front;
             let client = self.peer.client(&head, front);
-            let mut message =
-                respond(&worker, &head, body.bytes(&self.buf), client, PROTOCOL).await;
+            let mut message = if worker.shared.limits.as_ref().is_some_and(|limits| limits.delays) {
+                match Box::pin(self.respond_or_leave(&worker, &head, &body, client)).await {
+                    Some(message) => message,
+                    None => return Ok(()),
+                }
+            } else {
+                let bytes = body.bytes(&self.buf);
+                respond(&worker, &head, bytes, client, PROTOCOL, &Cell::new(0)).await
+            };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
             }
@@ -169,7 +185,40 @@ where
                 return self.stream.shutdown().await;
             }
             self.forget(body.end(&head));
+            if !self.early.is_empty() {
+                self.buf.append(&mut self.early);
+            }
         }
+    }
+
+    /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
+    /// wait ends, as in nginx. `None` if it left.
+    async fn respond_or_leave(
+        &mut self,
+        worker: &Rc<Worker>,
+        head: &Head,
+        body: &ReadBody,
+        client: IpAddr,
+    ) -> Option<Message> {
+        let waiting = Cell::new(0);
+        let bytes = body.bytes(&self.buf);
+        let mut responding = pin!(respond(worker, head, bytes, client, PROTOCOL, &waiting));
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(message) = responding.as_mut().poll(cx) {
+                return Poll::Ready(Some(message));
+            }
+            // Whoever sends the next requests meanwhile is there; what came of them is kept.
+            while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
+                let early = &mut self.early;
+                match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
+                    Poll::Ready(Ok(bytes)) if bytes > 0 => {}
+                    Poll::Ready(_) => return Poll::Ready(None),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Waits, without holding on to any configuration, until a request begins; whether one has.
@@ -242,8 +291,13 @@ where
         }
         if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
             let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-            wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [interim, b"", b""])
-                .await?;
+            wait::write(
+                &mut self.stream,
+                &mut self.watchdog,
+                front.write_timeout,
+                [interim, b"", b""],
+            )
+            .await?;
         }
         let read = match head.length {
             Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
@@ -339,7 +393,8 @@ where
             out.extend_from_slice(&body.start);
             [&out[..], &body.middle[..], body.end]
         };
-        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
         worker.spare.give(out);
         done
     }
@@ -368,7 +423,8 @@ where
             Shape { front, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
         answer::write_head(&mut out, &message, shape);
         let parts = [&out[..], &message.body.start[..], &[]];
-        let done = wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, parts).await;
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
         worker.spare.give(out);
         done?;
         self.stream.shutdown().await?;
@@ -435,13 +491,15 @@ fn is_preface(buf: &[u8]) -> bool {
     buf[..known] == HTTP2_PREFACE[..known]
 }
 
-/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2.
+/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2. `waiting` tells
+/// meanwhile how many of its calls wait for their turn by a limit.
 pub(crate) async fn respond(
     worker: &Rc<Worker>,
     head: &Head,
     body: &[u8],
     client: IpAddr,
     protocol: &'static str,
+    waiting: &Cell<usize>,
 ) -> Message {
     let shared = &worker.shared;
     let calls = shared.access_log.is_some().then(note::Calls::new);
@@ -461,6 +519,8 @@ pub(crate) async fn respond(
             caller: &caller,
             path,
             hash_header: head.hash_header.as_deref(),
+            limit_headers: &head.limit_headers,
+            waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
         };

@@ -4,6 +4,7 @@
 //! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
 //! and answered by the same function.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,6 +24,7 @@ use crate::front::caller::{Extra, Wanted};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
+use crate::front::unread::{Answer, Unread};
 use crate::front::{compress, http1};
 use crate::thread::Thread;
 use crate::worker::Worker;
@@ -46,18 +48,31 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let rewound = Rewound { read, at: 0, stream };
+    let unread = Rc::new(Unread::default());
     let service = hyper::service::service_fn(|request| {
-        let (worker, peer) = (thread.worker(), peer.clone());
-        async move { Ok::<_, Infallible>(respond(&worker, request, &peer).await) }
+        let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
+        async move { Ok::<_, Infallible>(respond(&worker, &unread, request, &peer).await) }
     });
+    let patience = thread.worker().shared.config.front.write_timeout;
     let connection = builder(&thread.worker().shared.config.front)
         .serve_connection(TokioIo::new(rewound), service);
     tokio::pin!(connection);
-    tokio::select! {
-        done = connection.as_mut() => return done.map_err(io::Error::other),
-        () = thread.drain_begun() => connection.as_mut().graceful_shutdown(),
+    let mut looks = tokio::time::interval(patience / 2);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            done = connection.as_mut() => return done.map_err(io::Error::other),
+            () = thread.drain_begun(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => {
+                if unread.is_stuck(patience) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
     }
-    connection.await.map_err(io::Error::other)
 }
 
 fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> {
@@ -73,9 +88,10 @@ fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> 
 
 async fn respond(
     worker: &Rc<Worker>,
+    unread: &Rc<Unread>,
     request: http::Request<Incoming>,
     peer: &Peer,
-) -> http::Response<Full<Bytes>> {
+) -> http::Response<Answer> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
     let head = head_of(&parts, &worker.shared.wanted, Said::by(front));
@@ -90,12 +106,16 @@ async fn respond(
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             match head.coding {
-                Coding::Identity => http1::respond(worker, &head, &body, client, PROTOCOL).await,
+                Coding::Identity => {
+                    http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                }
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
-                    Ok(body) => http1::respond(worker, &head, &body, client, PROTOCOL).await,
+                    Ok(body) => {
+                        http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                    }
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }
@@ -111,10 +131,15 @@ async fn respond(
         let note = message.note.take().unwrap_or_else(|| Box::new(Note::bare(client, PROTOCOL)));
         note::log(worker, *note, &message);
     }
-    response(worker, &head, message)
+    response(worker, unread, &head, message)
 }
 
-fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Full<Bytes>> {
+fn response(
+    worker: &Worker,
+    unread: &Rc<Unread>,
+    head: &Head,
+    message: Message,
+) -> http::Response<Answer> {
     let date = worker.date();
     let shape = Shape {
         front: &worker.shared.config.front,
@@ -123,7 +148,7 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
         tell_keep_alive: false,
         date: &date,
     };
-    let mut response = http::Response::new(Full::default());
+    let mut response = http::Response::new(());
     *response.status_mut() = http::StatusCode::from_u16(message.status)
         .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     answer::each_header(&message, shape, |name, value| {
@@ -132,14 +157,11 @@ fn response(worker: &Worker, head: &Head, message: Message) -> http::Response<Fu
             response.headers_mut().append(name, value);
         }
     });
-    if head.verb != Verb::Head {
-        *response.body_mut() = Full::new(message.body.join().into());
-    }
-    response
+    let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
+    response.map(|()| unread.answer(body))
 }
 
 fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
-    let hash_header = wanted.hash_header.as_deref();
     let extra = wanted.extra.as_ref().map(|wanted| {
         let mut extra = Extra::new(wanted);
         for (name, value) in &parts.headers {
@@ -170,7 +192,12 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),
         coding: value("content-encoding").map_or(Coding::Identity, head::coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
-        hash_header: hash_header.and_then(value).map(Box::from),
+        hash_header: wanted.hash_header.as_deref().and_then(value).map(Box::from),
+        limit_headers: wanted
+            .limits
+            .iter()
+            .map(|name| value(name.as_str()).map(Box::from))
+            .collect(),
         forwarded: said.and_then(|said| {
             let values = parts.headers.get_all(said.header());
             said.client(values.iter().map(http::HeaderValue::as_bytes))

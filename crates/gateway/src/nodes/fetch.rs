@@ -240,7 +240,7 @@ fn worth(attempt: &Attempt) -> u8 {
 fn given_up(attempt: Attempt) -> Fetched {
     let node = Some(attempt.node);
     let payload = attempt.payload.unwrap_or(Payload::Failed(attempt.failure));
-    Fetched { payload, node, settled: false }
+    Fetched { payload, node, settled: false, from_tier: false }
 }
 
 async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, attempts: u32) -> Fetched {

@@ -126,6 +126,7 @@ async fn follow(watched: Rc<Watched>, place: usize) {
                 polls += 1;
                 silent = 0;
                 watched.seen(&mut line, family, seen).await;
+                watched.confirm(place, line.shared.since_start(began));
             }
             Err(Missed::Limited { retry_after }) => {
                 rest_until = watched.limited(place, retry_after);
@@ -258,18 +259,23 @@ impl Watched {
     /// for good.
     async fn check_id(&self, line: &mut Line, family: FamilyName) -> bool {
         if family == FamilyName::Bitcoin {
+            self.state.identify(None);
             return true;
         }
         let id = match line.ask("eth_chainId", b"[]").await {
             Ok(result) => quantity::from_value(&result),
             // A node that does not know the method is taken at its word.
-            Err(Refused::ByNode) => return true,
+            Err(Refused::ByNode) => None,
             Err(Refused::Missed(_)) => return false,
         };
-        let Some(id) = id else { return true };
+        let Some(id) = id else {
+            self.state.identify(None);
+            return true;
+        };
         let expected = self.id.get().unwrap_or(id);
         self.id.set(Some(expected));
         let shared = self.shared();
+        self.state.identify(Some(expected));
         let state = &shared.nodes[self.node(&shared, line.place)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
@@ -302,6 +308,16 @@ impl Watched {
         let asks = self.apply(step);
         self.link(line, family, asks).await;
         self.tracker.borrow_mut().unanswered(place);
+    }
+
+    /// A poll is over: whatever the node answered before it began was from the branch that it shows,
+    /// unless a change of branch is marked by now.
+    fn confirm(&self, place: usize, began: Duration) {
+        let view = self.state.view.load();
+        if view.nodes.get(place).is_some_and(|node| node.consistent) {
+            let shared = self.shared();
+            shared.nodes[self.node(&shared, place)].confirm(began);
+        }
     }
 
     /// Fetches the headers that link a node's new head to what is known of it.
@@ -369,6 +385,9 @@ impl Watched {
             HeadEvent::Reorg { fork, depth } => {
                 state.reorgs.fetch_add(1, Ordering::Relaxed);
                 state.reorg_depth_max.fetch_max(depth, Ordering::Relaxed);
+                if let Some(redis) = &shared.redis {
+                    redis.tell_reorg(&state.name, fork);
+                }
                 tracing::info!(chain, fork, depth, "chain was reorganised");
             }
             HeadEvent::NodeReorg { node, fork, depth } => {
@@ -380,6 +399,9 @@ impl Watched {
             HeadEvent::FinalizedFell { from, to } => {
                 if let Some(cache) = &shared.cache {
                     cache.clear();
+                }
+                if let Some(redis) = &shared.redis {
+                    redis.void(&state.redis);
                 }
                 tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
             }

@@ -102,7 +102,7 @@ fn join(parts: &[Part], mut answered: Vec<(Fetched, Mark)>) -> (Fetched, Mark) {
     match merge(&results) {
         Ok(merged) => {
             let payload = Payload::Result(merged.into());
-            (Fetched { payload, node, settled: false }, mark)
+            (Fetched { payload, node, settled: false, from_tier: false }, mark)
         }
         // A node answered a part with logs from elsewhere, or not with logs at all.
         Err(_) => (Fetched::failed(Failure::ours(Kind::Malformed)), mark),

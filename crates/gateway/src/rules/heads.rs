@@ -282,7 +282,10 @@ impl HeadTracker {
         self.walk(node, now, &mut step);
         self.heard(node);
         self.settle(now, Some(node), false, &mut step);
+        let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.nodes[node].branch);
+        // What is known below the head counts too: readers compare hashes there.
+        step.changed |= self.canonical.bottom() != bottom;
         step
     }
 

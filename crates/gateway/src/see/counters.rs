@@ -13,6 +13,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
@@ -114,6 +115,38 @@ impl TlsCounts {
     }
 }
 
+/// What happened between one thread and Redis.
+#[derive(Debug, Default)]
+pub(crate) struct RedisCounts {
+    /// Lookups whose value was answered with.
+    pub(crate) hits: Count,
+    /// Lookups that found nothing.
+    pub(crate) misses: Count,
+    /// Values that do not hold here.
+    pub(crate) stale: Count,
+    /// Values that are not what we write.
+    pub(crate) refused: Count,
+    pub(crate) errors: Count,
+    pub(crate) timeouts: Count,
+    /// Lookups that were left out while a breaker was open.
+    pub(crate) skipped: Count,
+    pub(crate) stores: Count,
+    pub(crate) stores_failed: Count,
+    /// Answers that were not stored for want of a proof, of room, or of Redis.
+    pub(crate) stores_dropped: Count,
+    /// Times that a breaker opened.
+    pub(crate) opened: Count,
+    /// Breakers that are open.
+    pub(crate) open: Count,
+    /// Answers that wait for their node's next poll.
+    pub(crate) unproved: Count,
+    /// One exchange, however many keys.
+    pub(crate) latency: Latencies,
+}
+
+/// What happened to the calls in one zone, by [`LimitOutcome`].
+pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
+
 /// The statuses with which whole requests are refused; any other is counted with the last.
 pub(crate) const REFUSALS: [u16; 12] = [400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
@@ -128,12 +161,13 @@ pub(crate) struct Counters {
     pub(crate) keys: Vec<Arc<Count>>,
     /// Calls that a rule fitted, by its place.
     pub(crate) rules: Vec<Arc<Count>>,
-    /// Those of chains and nodes that a reload has removed; see [`RETIRED_MAX`].
+    pub(crate) zones: Vec<Arc<ZoneCounts>>,
+    /// Those of what a reload has removed; see [`RETIRED_MAX`].
     pub(crate) retired: Retired,
     thread: Arc<ThreadCounts>,
 }
 
-/// What was counted for chains and nodes that are no longer configured, by their labels: one that
+/// What was counted for chains, nodes and zones that are no longer configured, by their labels: one that
 /// comes back goes on counting where it stopped, and sums over all do not fall.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Retired {
@@ -141,9 +175,10 @@ pub(crate) struct Retired {
     pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
     keys: Vec<(Arc<str>, Arc<Count>)>,
     rules: Vec<(Arc<str>, Arc<Count>)>,
+    zones: Vec<(Arc<str>, Arc<ZoneCounts>)>,
 }
 
-/// Removed chains, and removed nodes, that are remembered; the first to go is the first forgotten.
+/// Removed chains, removed nodes and removed zones that are remembered; the first to go is the first forgotten.
 /// More would mean a configuration that is generated with new names over and over.
 const RETIRED_MAX: usize = 256;
 
@@ -161,6 +196,8 @@ pub(crate) struct Labels {
     /// Of keys and issuers of tokens.
     pub(crate) keys: Vec<Arc<str>>,
     pub(crate) rules: Vec<Arc<str>>,
+    /// Names.
+    pub(crate) zones: Vec<Arc<str>>,
 }
 
 /// The numbers that have no label of the configuration.
@@ -188,6 +225,9 @@ pub(crate) struct ThreadCounts {
     pub(crate) denied: [Count; Denial::ALL.len()],
     pub(crate) log_lines: Count,
     pub(crate) log_dropped: Count,
+    pub(crate) redis: RedisCounts,
+    /// Calls that wait for their turn by a limit now.
+    pub(crate) calls_waiting: Count,
 }
 
 impl Deref for Counters {
@@ -201,7 +241,7 @@ impl Deref for Counters {
 impl Counters {
     /// Zeros for these labels.
     pub(crate) fn new(labels: &Labels) -> Counters {
-        Counters::with(labels, Arc::default(), Retired::default(), Retired::default())
+        Counters::with(labels, Arc::default(), &Retired::default(), Retired::default())
     }
 
     /// Zeros for chains of so many methods and for so many nodes.
@@ -210,7 +250,7 @@ impl Counters {
         let name = |at: usize| -> Arc<str> { at.to_string().into() };
         let chains = methods.iter().enumerate().map(|(at, count)| (name(at), *count)).collect();
         let nodes = (0..nodes).map(|at| (name(0), name(at))).collect();
-        Counters::new(&Labels { chains, nodes, ..Labels::default() })
+        Counters::new(&Labels { chains, nodes, zones: vec![name(0); 1], ..Labels::default() })
     }
 
     /// The numbers for these labels after a reload: what has the same label goes on.
@@ -219,6 +259,8 @@ impl Counters {
         methods.extend(before.chains.iter().cloned().zip(self.methods.iter().cloned()));
         let mut nodes = self.retired.nodes.clone();
         nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
+        let mut zones = self.retired.zones.clone();
+        zones.extend(before.zones.iter().cloned().zip(self.zones.iter().cloned()));
         let mut keys = self.retired.keys.clone();
         keys.extend(before.keys.iter().cloned().zip(self.keys.iter().cloned()));
         let mut rules = self.retired.rules.clone();
@@ -226,30 +268,36 @@ impl Counters {
         let retired = Retired {
             methods: gone(&methods, &labels.chains),
             nodes: gone(&nodes, &labels.nodes),
+            zones: gone(&zones, &labels.zones),
             keys: gone(&keys, &labels.keys),
             rules: gone(&rules, &labels.rules),
         };
-        let all = Retired { methods, nodes, keys, rules };
-        Counters::with(labels, Arc::clone(&self.thread), all, retired)
+        let all = Retired { methods, nodes, zones, keys, rules };
+        Counters::with(labels, Arc::clone(&self.thread), &all, retired)
     }
 
     fn with(
         labels: &Labels,
         thread: Arc<ThreadCounts>,
-        all: Retired,
+        before: &Retired,
         retired: Retired,
     ) -> Counters {
+        let chain = |label: &ChainLabel| known(&before.methods, label);
+        let node = |label: &NodeLabel| known(&before.nodes, label);
         let zeros = |label: &ChainLabel| (0..=label.1).map(|_| MethodCounts::default()).collect();
-        let methods = labels
-            .chains
-            .iter()
-            .map(|label| known(&all.methods, label).unwrap_or_else(|| zeros(label)));
-        let nodes = labels.nodes.iter().map(|label| known(&all.nodes, label).unwrap_or_default());
-        let keys = labels.keys.iter().map(|label| known(&all.keys, label).unwrap_or_default());
-        let rules = labels.rules.iter().map(|label| known(&all.rules, label).unwrap_or_default());
+        let methods =
+            labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
+        let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
+        let zones = labels.zones.iter();
+        let zones = zones.map(|label| known(&before.zones, label).unwrap_or_default());
+        let keys = labels.keys.iter();
+        let keys = keys.map(|label| known(&before.keys, label).unwrap_or_default());
+        let rules = labels.rules.iter();
+        let rules = rules.map(|label| known(&before.rules, label).unwrap_or_default());
         Counters {
             methods: methods.collect(),
             nodes: nodes.collect(),
+            zones: zones.collect(),
             keys: keys.collect(),
             rules: rules.collect(),
             retired,
@@ -261,6 +309,11 @@ impl Counters {
     pub(crate) fn method(&self, chain: usize, place: Option<usize>) -> &MethodCounts {
         let counts = &self.methods[chain];
         &counts[place.unwrap_or(counts.len() - 1)]
+    }
+
+    /// Counts what became of a call in a zone.
+    pub(crate) fn zone(&self, zone: usize, outcome: LimitOutcome) {
+        self.zones[zone][outcome.index()].add(1);
     }
 
     pub(crate) fn connection_opened(&self) {
@@ -336,6 +389,7 @@ mod tests {
         Labels {
             chains: chains.iter().map(|chain| ((*chain).into(), 2)).collect(),
             nodes: nodes.iter().map(|(chain, node)| ((*chain).into(), (*node).into())).collect(),
+            zones: chains.iter().map(|name| (*name).into()).collect(),
             ..Labels::default()
         }
     }
@@ -348,12 +402,14 @@ mod tests {
         counters.methods[1][0].answered(Mark::Hit, Duration::ZERO);
         counters.nodes[0].attempts.add(3);
         counters.nodes[1].attempts.add(4);
+        counters.zone(1, LimitOutcome::Passed);
 
         let second = labels(&["b"], &[("b", "two"), ("b", "one")]);
         let after = counters.after(&first, &second);
         assert_eq!(after.requests.get(), 5);
         assert_eq!(after.methods[0][0].answered[Mark::Hit.index()].get(), 1);
         assert_eq!(after.nodes[0].attempts.get(), 4);
+        assert_eq!(after.zones[0][LimitOutcome::Passed.index()].get(), 1);
         assert_eq!(after.nodes[1].attempts.get(), 0, "a node of another chain is another node");
         // A call that began before the change ends after it.
         counters.nodes[0].attempts.add(1);

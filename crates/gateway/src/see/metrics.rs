@@ -6,6 +6,7 @@
 //! from clients: their number is bounded.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -65,6 +66,8 @@ struct Scrape {
     rules: Vec<String>,
     /// Lines of the access log that the file did not take.
     log_unwritten: u64,
+    /// Messages sent and heard; none where the tier in Redis is off.
+    redis: Option<(u64, u64)>,
 }
 
 /// Where the samples of one metric are written.
@@ -129,12 +132,21 @@ const REFERENCE_END: &str = "
 - `chain`, `node`, `group`: names from the configuration.
 - `method`: a method of the chain's table; `other` for every method that the table does not know,
   so that clients cannot make labels.
-- `cache`: `hit` (from memory, or known without asking a node), `miss` (from a node, kept if it
+- `cache`: `hit` (from memory or Redis, or known without asking a node), `miss` (from a node, kept if it
   may be), `join` (from a call to a node that another client had begun), `bypass` (from a node, may
   not be kept).
-- `outcome`: `ok`, `failed` (the node did not answer, or not with an answer), `rate_limited` (the
-  node refused because it is called too often); of reloads `applied` or `refused`.
+- `outcome`: of attempts `ok`, `failed` (the node did not answer, or not with an answer),
+  `rate_limited` (the node refused because it is called too often); of request limits `passed`,
+  `delayed`, `rejected`, and what a dry run would have done, `delayed_dry_run` and
+  `rejected_dry_run`; of reloads `applied` or `refused`.
+- `zone`: a zone of request limits, from the configuration.
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
+- `outcome` of lookups in Redis: `hit`, `miss`, `stale` (the value does not hold by this gateway's
+  view of the chain), `refused` (it is not a value that a gateway wrote), `error`, `timeout`,
+  `skipped` (Redis is left alone for a while).
+- `outcome` of stores in Redis: `ok`, `failed`, `dropped` (no proof came that the answer is about
+  its block, too many were under way, or Redis is left alone).
+- `direction`: `sent`, `heard`.
 - `status`: the HTTP status that the request was refused with.
 - `version`, `handshake`: `1.2` or `1.3`; `full` or `resumed`.
 - `reason` of a TLS handshake: `timeout`, `closed` (the client has gone), `not_tls`,
@@ -191,6 +203,10 @@ impl Scrape {
             keys: shared.config.access.counted_names().map(str::to_owned).collect(),
             rules: shared.config.rules.iter().map(|rule| rule.name.to_string()).collect(),
             log_unwritten: shared.access_log.as_ref().map_or(0, |queues| queues.unwritten()),
+            redis: shared.redis.as_ref().map(|redis| {
+                let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+                (count(&redis.messages_sent), count(&redis.messages_heard))
+            }),
             tally,
         }
     }

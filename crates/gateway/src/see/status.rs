@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tally::{MethodTally, NodeTally, Spread, Tally};
 use crate::config::{Balance, HashKey};
 use crate::front::answer::Mark;
+use crate::limits::{KEY_BYTES, LimitOutcome, Limits};
 use crate::rules::heads::NodeView;
 use crate::rules::health;
 use crate::shared::{ChainShared, Outcome, Reloaded, Reloads, Shared};
@@ -38,6 +39,8 @@ pub struct Status {
     pub chains: Vec<ChainStatus>,
     /// The cache in memory.
     pub cache: CacheStatus,
+    /// Zones of request limits, in the order of the configuration.
+    pub zones: Vec<ZoneStatus>,
     /// Sums over all chains.
     pub totals: Totals,
 }
@@ -265,6 +268,29 @@ pub struct CacheStatus {
     pub hit_ratio: Option<f64>,
 }
 
+/// One zone of request limits.
+#[derive(Debug, Clone, Serialize)]
+pub struct ZoneStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// Keys that it holds.
+    pub keys: u64,
+    /// Keys that it can hold.
+    pub keys_max: u64,
+    /// Keys that were forgotten for others.
+    pub evicted: u64,
+    /// Calls let through at once.
+    pub passed: u64,
+    /// Calls that waited for their turn.
+    pub delayed: u64,
+    /// Calls refused.
+    pub rejected: u64,
+    /// Calls that would have waited, had it not been a dry run.
+    pub delayed_dry_run: u64,
+    /// Calls that would have been refused, had it not been a dry run.
+    pub rejected_dry_run: u64,
+}
+
 /// Sums over all chains and threads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Totals {
@@ -300,6 +326,8 @@ pub struct Totals {
     pub in_flight: u64,
     /// Calls to nodes under way that equal calls may join.
     pub flights: u64,
+    /// Calls that wait for their turn by a limit.
+    pub waiting: u64,
 }
 
 /// HTTP requests refused with one status.
@@ -332,6 +360,7 @@ impl Status {
             config: config_status(shared.lineage.reloads()),
             chains,
             cache: cache_status(shared, tally),
+            zones: zone_statuses(shared, tally),
             totals: totals(tally),
         }
     }
@@ -352,6 +381,27 @@ impl Status {
         }
         reasons
     }
+}
+
+fn zone_statuses(shared: &Shared, tally: &Tally) -> Vec<ZoneStatus> {
+    let fills = shared.limits.as_ref().map(Limits::fills).unwrap_or_default();
+    let zones = shared.config.zones.iter().zip(fills).zip(&tally.zones);
+    zones
+        .map(|((zone, fill), outcomes)| {
+            let count = |outcome: LimitOutcome| outcomes[outcome.index()];
+            ZoneStatus {
+                name: zone.name.to_string(),
+                keys: fill.keys,
+                keys_max: (zone.bytes / KEY_BYTES) as u64,
+                evicted: fill.evicted,
+                passed: count(LimitOutcome::Passed),
+                delayed: count(LimitOutcome::Delayed),
+                rejected: count(LimitOutcome::Rejected),
+                delayed_dry_run: count(LimitOutcome::DelayedDryRun),
+                rejected_dry_run: count(LimitOutcome::RejectedDryRun),
+            }
+        })
+        .collect()
 }
 
 /// The name of the method at this place of a chain's table.
@@ -548,5 +598,6 @@ fn totals(tally: &Tally) -> Totals {
         hedges_won: tally.hedges_won,
         in_flight: tally.nodes.iter().map(|node| node.in_flight).sum(),
         flights: tally.flights,
+        waiting: tally.calls_waiting,
     }
 }

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use super::counters::{
-    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, TLS_VERSIONS,
+    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, RedisCounts, TLS_VERSIONS,
 };
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
 
 #[cfg(test)]
@@ -55,6 +56,29 @@ pub(crate) struct Tally {
     pub(crate) rules: Vec<u64>,
     pub(crate) log_lines: u64,
     pub(crate) log_dropped: u64,
+    pub(crate) calls_waiting: u64,
+    /// By zone, then by [`LimitOutcome`].
+    pub(crate) zones: Vec<[u64; LimitOutcome::ALL.len()]>,
+    pub(crate) redis: RedisTally,
+}
+
+/// What happened with Redis.
+#[derive(Debug, Default)]
+pub(crate) struct RedisTally {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) stale: u64,
+    pub(crate) refused: u64,
+    pub(crate) errors: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) skipped: u64,
+    pub(crate) stores: u64,
+    pub(crate) stores_failed: u64,
+    pub(crate) stores_dropped: u64,
+    pub(crate) opened: u64,
+    pub(crate) open: u64,
+    pub(crate) unproved: u64,
+    pub(crate) latency: Spread,
 }
 
 /// What happened to the calls of one method.
@@ -139,7 +163,11 @@ impl Tally {
             sums.resize(counts.len(), 0);
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
         }
-        let sums: [(&mut u64, &Count); 14] = [
+        self.zones.resize(thread.zones.len(), Default::default());
+        for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
+            sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
+        }
+        let sums: [(&mut u64, &Count); 15] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
             (&mut self.requests, &thread.requests),
@@ -154,10 +182,36 @@ impl Tally {
             (&mut self.flights, &thread.flights),
             (&mut self.log_lines, &thread.log_lines),
             (&mut self.log_dropped, &thread.log_dropped),
+            (&mut self.calls_waiting, &thread.calls_waiting),
         ];
         for (sum, count) in sums {
             *sum += count.get();
         }
+        self.redis.add(&thread.redis);
+    }
+}
+
+impl RedisTally {
+    fn add(&mut self, counts: &RedisCounts) {
+        let sums: [(&mut u64, &Count); 13] = [
+            (&mut self.hits, &counts.hits),
+            (&mut self.misses, &counts.misses),
+            (&mut self.stale, &counts.stale),
+            (&mut self.refused, &counts.refused),
+            (&mut self.errors, &counts.errors),
+            (&mut self.timeouts, &counts.timeouts),
+            (&mut self.skipped, &counts.skipped),
+            (&mut self.stores, &counts.stores),
+            (&mut self.stores_failed, &counts.stores_failed),
+            (&mut self.stores_dropped, &counts.stores_dropped),
+            (&mut self.opened, &counts.opened),
+            (&mut self.open, &counts.open),
+            (&mut self.unproved, &counts.unproved),
+        ];
+        for (sum, count) in sums {
+            *sum += count.get();
+        }
+        self.latency.add(&counts.latency);
     }
 }
 

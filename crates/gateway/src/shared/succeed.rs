@@ -3,7 +3,9 @@
 //!
 //! A chain is the same while its name, its family and its id are: its view, its heads and its cache
 //! entries go on. A node is the same while its chain, its name, its URL, its headers and its TLS
-//! settings are: its health goes on. The counts of a chain or node go on by name alone, so that no
+//! settings are: its health goes on. A zone of request limits is the same while its name, its key, its
+//! memory and what it counts are: what it holds goes on, whatever its rate. The counts of a chain, node
+//! or zone go on by name alone, so that no
 //! metric falls. What a thread has to itself is taken over in `worker.rs`, the heads of nodes in
 //! `nodes/watch.rs`.
 
@@ -67,11 +69,20 @@ impl Shared {
             Some(cache) => cache.under(&config.cache),
             None => Cache::new(&config.cache),
         });
+        let redis = config.redis.as_ref().map(|_| self.redis.clone().unwrap_or_default());
         let lineage = Arc::clone(&self.lineage);
         let chains_count = chains.len();
-        let queues = self.access_log.clone();
         let shared = Shared::build(
-            config, chains, nodes, counters, cache, lineage, labels, by_number, queues,
+            config,
+            chains,
+            nodes,
+            counters,
+            cache,
+            redis,
+            lineage,
+            labels,
+            by_number,
+            Some(self),
         );
         (0..chains_count).for_each(|chain| shared.renew_own_candidates(chain));
         shared

@@ -1,6 +1,6 @@
 //! The words in which `weir explain` puts what the tables and rules have decided.
 
-use gateway::config::{Cache, Group};
+use gateway::config::{Cache, Cost, Group, Limit, Zone};
 use gateway::rules::access::Denial;
 use gateway::rules::direct::{Action, Rule, WHOLE};
 use gateway::rules::heads::ChainView;
@@ -11,6 +11,7 @@ use wire::key::{KeyParts, Resolved};
 use wire::method::{BlockParam, Bound, Method, Repeat};
 
 use super::{Bond, Plan};
+use crate::source;
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
@@ -65,6 +66,18 @@ pub(super) fn rule(rule: &Rule) -> String {
 
 pub(super) fn group(group: &Group) -> String {
     format!("{}, which serves {}", group.name, group.methods.join(" "))
+}
+
+/// A limit that applies to a call.
+pub(super) fn limit(limit: &Limit, zone: &Zone, method: Option<&Method>) -> String {
+    let counts = match (zone.cost, method) {
+        (Cost::Weight, Some(method)) if method.weight > 1 => {
+            format!(", where the call counts as {}", method.weight)
+        }
+        _ => String::new(),
+    };
+    let dry = if limit.dry_run { ", in dry run" } else { "" };
+    format!("{}{counts}{dry}; else status {}", source::described_limit(limit, zone), limit.status)
 }
 
 pub(super) fn deadline(group: &Group) -> String {

@@ -317,6 +317,30 @@ fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
     gateway.assert_sound();
 }
 
+/// A request whose answer is larger than what sockets hold, for a client that takes in little.
+fn large() -> Vec<u8> {
+    let calls: Vec<String> = (0..900)
+        .map(|id| call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", 1 + id)))
+        .collect();
+    post("/", format!("[{}]", calls.join(",")).as_bytes())
+}
+
+#[test]
+fn a_client_that_does_not_take_its_answer_is_left() {
+    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"600ms\"");
+    let mut idle = Client::with_little_room(&gateway.address);
+    idle.send(&large());
+    pause(SHORT * 4);
+    idle.drain();
+    let (bytes, ended) = idle.taken();
+    assert!(!ended, "it got its whole answer of {bytes} bytes, so nothing was judged");
+    // One that takes its time, but takes, gets all of it.
+    let mut slow = Client::with_little_room(&gateway.address);
+    slow.send(&large());
+    assert_eq!(slow.answer().unwrap().status, 200);
+    gateway.assert_sound();
+}
+
 #[test]
 fn broken_http2_ends_its_connection_only() {
     let (_node, mut gateway) = gateway("");

@@ -34,6 +34,75 @@ fn head(method: Method, address: &str, path: &str) -> Head {
     head.header("content-type", "application/json")
 }
 
+/// A connection whose streams let through so many bytes until they are read.
+async fn connect(
+    address: &str,
+    window: u32,
+) -> (SendRequest<Full<Bytes>>, tokio::task::JoinHandle<Result<(), hyper::Error>>) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window).initial_connection_window_size(1 << 20);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[test]
+fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
+    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"2s\"");
+    let address = gateway.address.clone();
+    let large = || {
+        let call = |id: u32| {
+            let params = format!("[\"0x{:x}\",true]", id + 1);
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_getBlockByNumber","params":{params}}}"#
+            )
+        };
+        let calls: Vec<String> = (0..40).map(call).collect();
+        let body = Bytes::from(format!("[{}]", calls.join(",")));
+        head(Method::POST, &address, "/").body(Full::new(body)).unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut sender, running) = connect(&address, 20_000).await;
+        let mut slow = sender.send_request(large()).await.unwrap().into_body();
+        let began = std::time::Instant::now();
+        let mut bytes = 0;
+        while let Some(frame) = slow.frame().await {
+            let frame = frame.unwrap_or_else(|error| {
+                panic!("{error} after {bytes} bytes in {:?}", began.elapsed())
+            });
+            bytes += frame.into_data().unwrap().len();
+            // Within the timeout at each piece, and over it in all.
+            tokio::time::sleep(std::time::Duration::from_millis(60)).await;
+        }
+        assert!(began.elapsed() > std::time::Duration::from_secs(2), "{bytes} bytes came at once");
+
+        let unread = sender.send_request(large()).await.unwrap();
+        // Another stream that moves on does not hide it.
+        let moving = async {
+            loop {
+                let body = Full::new(Bytes::from(CALL));
+                let call = head(Method::POST, &address, "/").body(body).unwrap();
+                match sender.send_request(call).await {
+                    Ok(answer) => drop(answer.into_body().collect().await),
+                    Err(_) => return,
+                }
+                // Real time: the gateway is a process of its own.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await; // A call now and then.
+            }
+        };
+        let patience = std::time::Duration::from_secs(20);
+        tokio::time::timeout(patience, moving).await.expect("the connection is left");
+        drop(unread);
+        // With a reset or without a word: it has ended.
+        let _ = running.await.unwrap();
+        let (mut sender, _running) = connect(&address, 20_000).await;
+        let post = head(Method::POST, &address, "/eth");
+        assert_eq!(ask(&mut sender, post, CALL.as_bytes().to_vec()).await, RIGHT);
+    });
+    gateway.assert_sound();
+}
+
 #[test]
 fn http2_requests_meet_the_same_limits() {
     let (_node, mut gateway) = gateway("");

@@ -139,6 +139,10 @@ pub(crate) fn entry(name: &str, url: &str, more: &str) -> String {
     format!("[[node]]\nname = \"{name}\"\nurl = \"{url}\"\n{more}\n")
 }
 
+/// What stands under `[server]` unless a test is about that: connections that idle when a test ends
+/// are not waited for.
+const USUAL: &str = "[server]\ndrain_deadline = \"5s\"\ndrain_linger = \"0s\"\n";
+
 const POLLED_ONCE: &str = "poll_interval = \"1h\"";
 
 /// A chain that polls its nodes once: `[chain.sim]` with further lines.
@@ -161,7 +165,7 @@ pub(crate) struct Served {
 impl Served {
     /// Starts it with this configuration, addresses and threads apart.
     pub(crate) fn start(text: &str) -> Served {
-        Served::with_server("[server]\ndrain_deadline = \"5s\"\n", text)
+        Served::with_server(USUAL, text)
     }
 
     /// The same with further lines under `[server]`.
@@ -181,11 +185,7 @@ impl Served {
 
     /// Brings another configuration into use; the keys that it changed.
     pub(crate) fn reload(&self, text: &str) -> Vec<String> {
-        let changes = self
-            .gateway
-            .as_ref()
-            .unwrap()
-            .reload(Served::config("[server]\ndrain_deadline = \"5s\"\n", text));
+        let changes = self.gateway.as_ref().unwrap().reload(Served::config(USUAL, text));
         changes.into_iter().map(|change| change.key).collect()
     }
 
@@ -277,7 +277,7 @@ pub(crate) fn wait_for_quiet(nodes: &[&SimNode]) {
 }
 
 /// Waits until something holds.
-pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < give_up, "waited in vain: {what}");

@@ -1,5 +1,5 @@
-//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, chromium,
-//! prometheus).
+//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
+//! chromium, prometheus).
 //!
 //! Included by path from the test files that need it. It installs nothing: `cargo xtask check`
 //! does that. A missing program skips the test, and the skip is written to the file named by

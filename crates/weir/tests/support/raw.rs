@@ -69,6 +69,37 @@ impl Client {
         Client { stream, read: Vec::new() }
     }
 
+    /// A connection whose own buffer takes little, so that what is not read stays with the sender.
+    pub(crate) fn with_little_room(address: &str) -> Client {
+        let address: std::net::SocketAddr = address.parse().expect("an address");
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            None,
+        )
+        .expect("a socket");
+        socket.set_recv_buffer_size(16 * 1024).expect("a socket takes options");
+        socket.connect(&address.into()).expect("something listens there");
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes options");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes options");
+        Client { stream, read: Vec::new() }
+    }
+
+    /// How many bytes have come, and whether they are one whole answer.
+    pub(crate) fn taken(&self) -> (usize, bool) {
+        let head = self.read.windows(4).position(|four| four == b"\r\n\r\n");
+        let head =
+            head.map(|at| (at + 4, String::from_utf8_lossy(&self.read[..at + 2]).into_owned()));
+        let whole = head.and_then(|(at, head)| {
+            let head = head.to_ascii_lowercase();
+            let (_, rest) = head.split_once("content-length: ")?;
+            let length: usize = rest.split_once("\r\n")?.0.parse().ok()?;
+            Some(at + length)
+        });
+        (self.read.len(), whole == Some(self.read.len()))
+    }
+
     /// Sends bytes. A connection that was closed meanwhile is no failure here: what was answered
     /// before is still to be read.
     pub(crate) fn send(&mut self, bytes: &[u8]) {

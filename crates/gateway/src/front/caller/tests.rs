@@ -16,7 +16,7 @@ fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
         tokens: true,
         kept_headers: vec!["user-agent".into(), "x-team".into()],
     };
-    let wanted = Wanted { hash_header: None, extra: Some(extra) };
+    let wanted = Wanted { hash_header: None, limits: Vec::new(), extra: Some(extra) };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
     read_head(text.as_bytes(), 1 << 14, &wanted, None).unwrap().unwrap()
 }

@@ -2,9 +2,13 @@
 
 use super::*;
 
+fn wanted() -> Wanted {
+    let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
+    Wanted { hash_header: Some("x-user".to_owned()), limits, extra: None }
+}
+
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
-    let wanted = Wanted { hash_header: Some("x-user".to_owned()), extra: None };
-    read_head(text.as_bytes(), 16 * 1024, &wanted, None)
+    read_head(text.as_bytes(), 16 * 1024, &wanted(), None)
 }
 
 #[test]
@@ -20,6 +24,13 @@ fn an_ordinary_request_is_read_whole() {
     assert_eq!(head.accept, Accept { gzip: true, zstd: false });
     assert_eq!(head.hash_header.as_deref(), Some(&b"bob"[..]));
     assert_eq!(&text.as_bytes()[head.bytes..], b"body");
+}
+
+#[test]
+fn headers_of_limits_are_kept_in_their_order_and_the_first_of_a_name() {
+    let head = read("POST / HTTP/1.1\r\nHost: a\r\nX-KEY: one\r\nx-key: two\r\n\r\n");
+    let head = head.unwrap().unwrap();
+    assert_eq!(head.limit_headers[..], [Some(Box::from(&b"one"[..])), None]);
 }
 
 #[test]

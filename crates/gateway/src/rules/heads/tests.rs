@@ -556,3 +556,39 @@ mod random {
         }
     }
 }
+
+#[test]
+fn a_node_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
+    let before = net.tracker.view();
+    let settings = net.tracker.settings;
+    net.tracker.settle_for(settings, 3);
+    net.tracker.forget(1);
+    let view = net.tracker.view();
+    assert_eq!((view.head, view.generation), (before.head, before.generation));
+    assert_eq!(view.canonical(21), before.canonical(21));
+    assert_eq!(view.nodes[1..], [NodeView::default(); 2], "nothing is known of these");
+    assert!(view.nodes[0].at_head);
+    // A node elsewhere that takes its place is another node: no branch of it has changed.
+    net.poll(2, A, 22).poll(0, A, 22);
+    assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
+    net.poll(1, fork(b'b', 10), 15);
+    assert_eq!(net.tracker.view().generation, before.generation);
+    assert!(!net.tracker.view().nodes[1].consistent);
+}
+
+#[test]
+fn other_settings_hold_from_the_next_poll_on() {
+    let mut net = Net::new(2);
+    net.poll(0, A, 20).poll(1, A, 20);
+    net.poll(0, A, 21).poll(0, A, 22);
+    assert!(net.tracker.view().nodes[1].at_head || net.tracker.view().nodes[1].lag <= 2);
+    let settings = HeadSettings { lag_max: 0, ..net.tracker.settings };
+    net.tracker.settle_for(settings, 0);
+    assert_eq!(net.tracker.view().nodes.len(), 2, "it never shrinks: places are kept");
+    net.poll(1, A, 21).poll(0, A, 22);
+    let view = net.tracker.view();
+    assert!(view.nodes[0].head > view.nodes[1].head);
+    assert_eq!(view.nodes[1].at_head, view.nodes[1].lag == 0);
+}

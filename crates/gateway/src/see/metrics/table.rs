@@ -8,6 +8,7 @@ use super::{Metric, Scrape, Series};
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
+use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
 use crate::see::counters::TLS_VERSIONS;
 use crate::see::status::NodeState;
@@ -283,6 +284,64 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "weir_limit_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["zone", "outcome"],
+        help: "Calls judged by request limits, by zone. A call that is refused counts only where it \
+               was; one that waits counts as delayed in the zone that asked for the longest wait.",
+        samples: |scrape, series| {
+            let zones = scrape.status.zones.iter().zip(&scrape.tally.zones);
+            zones.into_iter().try_for_each(|(zone, counts)| {
+                let mut outcomes = LimitOutcome::ALL.iter().zip(counts);
+                outcomes.try_for_each(|(outcome, count)| {
+                    series.count(&[&zone.name, outcome.as_str()], *count)
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_limit_waiting",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Calls that wait for their turn by a limit.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.calls_waiting),
+    },
+    Metric {
+        name: "weir_zone_keys",
+        kind: Gauge,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a zone holds.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.gauge(&[&zone.name], zone.keys))
+        },
+    },
+    Metric {
+        name: "weir_zone_max_keys",
+        kind: Gauge,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a zone can hold.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.gauge(&[&zone.name], zone.keys_max))
+        },
+    },
+    Metric {
+        name: "weir_zone_evictions",
+        kind: Counter,
+        unit: "",
+        labels: &["zone"],
+        help: "Keys that a full zone has forgotten for new ones.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter();
+            zones.try_for_each(|zone| series.count(&[&zone.name], zone.evicted))
+        },
+    },
+    Metric {
         name: "weir_retries",
         kind: Counter,
         unit: "",
@@ -362,6 +421,100 @@ pub(super) const METRICS: &[Metric] = &[
         help: "Answers that could be kept by their method but were not: too large, or outdated by a \
                reorg or a new head while they came.",
         samples: |scrape, series| series.count(&[], scrape.tally.fills_refused),
+    },
+    Metric {
+        name: "weir_redis_lookups",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Keys looked up in Redis, one for each call that memory could not answer.",
+        samples: |scrape, series| {
+            if scrape.redis.is_none() {
+                return Ok(());
+            }
+            let redis = &scrape.tally.redis;
+            series.count(&["hit"], redis.hits)?;
+            series.count(&["miss"], redis.misses)?;
+            series.count(&["stale"], redis.stale)?;
+            series.count(&["refused"], redis.refused)?;
+            series.count(&["error"], redis.errors)?;
+            series.count(&["timeout"], redis.timeouts)?;
+            series.count(&["skipped"], redis.skipped)
+        },
+    },
+    Metric {
+        name: "weir_redis_lookup_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: &[],
+        help: "Time of one exchange with Redis; lookups of one moment share an exchange.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.spread(&[], &scrape.tally.redis.latency),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_stores",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Answers that were to be stored in Redis.",
+        samples: |scrape, series| {
+            if scrape.redis.is_none() {
+                return Ok(());
+            }
+            let redis = &scrape.tally.redis;
+            series.count(&["ok"], redis.stores)?;
+            series.count(&["failed"], redis.stores_failed)?;
+            series.count(&["dropped"], redis.stores_dropped)
+        },
+    },
+    Metric {
+        name: "weir_redis_stores_unproved",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Answers that wait for the next poll of their node before they are stored.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.gauge(&[], scrape.tally.redis.unproved),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_breakers_open",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Connections to Redis, of all threads, that are left alone or not yet made.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.gauge(&[], scrape.tally.redis.open),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_breakers_opened",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Times that a connection was left alone after failures in a row.",
+        samples: |scrape, series| match scrape.redis {
+            Some(_) => series.count(&[], scrape.tally.redis.opened),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_redis_messages",
+        kind: Counter,
+        unit: "",
+        labels: &["direction"],
+        help: "Messages to and from other gateways: reorgs, and generations that were replaced.",
+        samples: |scrape, series| match scrape.redis {
+            Some((sent, heard)) => {
+                series.count(&["sent"], sent)?;
+                series.count(&["heard"], heard)
+            }
+            None => Ok(()),
+        },
     },
     Metric {
         name: "weir_chain_head",

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{NodeState, Status, method_names};
 use crate::config::Config;
 use crate::front::answer::Mark;
+use crate::limits::LimitOutcome;
 use crate::rules::heads::{ChainView, Head, NodeView};
 use crate::shared::{Outcome, Shared};
 
@@ -51,6 +52,17 @@ secret = "sekrit5-0123456789abcdef"
 name = "closed"
 keys = ["alice"]
 deny = 403
+
+[redis]
+url = "redis://user:sekrit5@127.0.0.1:1"
+
+[zone.clients]
+key = ["client"]
+rate = "10r/s"
+bytes = "64KiB"
+
+[[limit]]
+zone = "clients"
 "#;
 
 /// Two chains and three nodes of which nothing is known yet.
@@ -93,6 +105,10 @@ pub(crate) fn populated() -> Arc<Shared> {
         thread.methods[0][unknown].answered(Mark::Bypass, Duration::from_millis(40));
         thread.methods[0][unknown].errors.add(1);
         thread.methods[0][unknown].failed.add(2);
+        for outcome in LimitOutcome::ALL {
+            thread.zone(0, outcome);
+        }
+        thread.calls_waiting.set(3);
         thread.attempt(0, Duration::from_millis(5), false);
         thread.attempt(0, Duration::from_millis(5), true);
         thread.nodes[0].rate_limited.add(1);
@@ -102,6 +118,11 @@ pub(crate) fn populated() -> Arc<Shared> {
         thread.connection_opened();
         thread.connection_closed();
         thread.refused(413);
+        let redis = &thread.redis;
+        for count in [&redis.hits, &redis.stale, &redis.stores, &redis.opened, &redis.open] {
+            count.add(2);
+        }
+        redis.latency.observe(Duration::from_micros(200));
         for count in [&thread.requests, &thread.batches, &thread.retries, &thread.hedges] {
             count.add(3);
         }

@@ -1,0 +1,98 @@
+//! The URL of a Redis, whose secrets cannot be printed by accident.
+//!
+//! One text says where it is and how it is set up: alone, behind sentinels, or as a cluster, with
+//! further addresses as `node=` in the query. It opens no connection; that is `redis/`.
+
+use std::fmt;
+
+use fred::types::config::{Config, ServerConfig};
+
+use super::url::{self, MASK};
+
+#[cfg(test)]
+mod tests;
+
+/// What a URL begins with.
+const SCHEMES: [&str; 6] =
+    ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// Where a Redis is, checked. Printing it shows no secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    client: Config,
+    tls: bool,
+    shown: Box<str>,
+}
+
+impl RedisUrl {
+    /// Checks a URL.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that hold no part of it.
+    pub fn parse(text: &str) -> Result<RedisUrl, &'static str> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err("a url of a redis begins with redis://");
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        if !SCHEMES.contains(&scheme.as_str()) {
+            return Err("no such scheme");
+        }
+        if text.contains('#') {
+            return Err("a url of a redis has no fragment (#)");
+        }
+        let uri: http::Uri = format!("{scheme}://{rest}").parse().map_err(|_| "not a url")?;
+        let authority = uri.authority().ok_or("the url has no host")?.as_str();
+        let (user, place) = match authority.rsplit_once('@') {
+            Some((_, place)) => (true, place),
+            None => (false, authority),
+        };
+        if place.is_empty() || place.starts_with(':') {
+            return Err("the url has no host");
+        }
+        if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
+            return Err("a url of sentinels names the service: ?sentinelServiceName=NAME");
+        }
+        // Certificates are our own business: the client would read those of the host.
+        let plain = scheme.replacen("rediss", "redis", 1);
+        let client = Config::from_url(&format!("{plain}://{rest}")).map_err(|_| "not a url")?;
+        let shown = url::shown(&uri, place, user).into();
+        Ok(RedisUrl { client, tls: scheme.starts_with("rediss"), shown })
+    }
+
+    /// Whether connections are made over TLS.
+    pub fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Whether it is a cluster, where the keys of one command must lie on one node.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.client.server, ServerConfig::Clustered { .. })
+    }
+
+    /// Host names and addresses that are connected to first.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        self.client.server.hosts().into_iter().map(|server| server.host.to_string()).collect()
+    }
+
+    /// What the client needs to connect. **Secret**: it holds the password.
+    pub(crate) fn client(&self) -> Config {
+        self.client.clone()
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.shown)
+    }
+}
+
+/// Any text that may be such a URL, fit to be shown.
+pub(super) fn masked(text: &str) -> String {
+    RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string())
+}

@@ -1,0 +1,528 @@
+//! The zones of request limits: whom a call counts against, and what is kept of them.
+//!
+//! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is held
+//! for some tens of nanoseconds and never across a wait; a call takes the locks of all its zones, in
+//! the order of the zones, so that it is judged and charged as one and nobody waits in a circle. The
+//! arithmetic is `rules/limit.rs`, the memory `limits/table.rs`, connections `limits/clients.rs`;
+//! `path.rs` says when a call is judged.
+
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use wire::method::Method;
+
+use crate::config::{self, Config, Cost, KeyPart, LimitKind};
+use crate::error::{Failure, Kind};
+use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look, retry_ms};
+use crate::see::counters::Counters;
+
+pub(crate) mod clients;
+mod table;
+
+pub(crate) use table::KEY_BYTES;
+use table::{KEY_BYTES_INLINE, Material, Table};
+
+/// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
+const KEY_BYTES_MAX: usize = 65_535;
+/// Into how many parts a zone is cut, so that threads seldom meet.
+const PARTS: usize = 16;
+/// Smaller zones stay whole: there, what is given up should be the oldest of all.
+const PART_KEYS_MIN: usize = 1024;
+
+/// What became of a call in a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LimitOutcome {
+    Passed,
+    Delayed,
+    Rejected,
+    DelayedDryRun,
+    RejectedDryRun,
+}
+
+impl LimitOutcome {
+    /// All outcomes, in the order of [`LimitOutcome::index`].
+    pub(crate) const ALL: [LimitOutcome; 5] = [
+        LimitOutcome::Passed,
+        LimitOutcome::Delayed,
+        LimitOutcome::Rejected,
+        LimitOutcome::DelayedDryRun,
+        LimitOutcome::RejectedDryRun,
+    ];
+
+    /// nginx's word for it (`$limit_req_status`), in lower case.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            LimitOutcome::Passed => "passed",
+            LimitOutcome::Delayed => "delayed",
+            LimitOutcome::Rejected => "rejected",
+            LimitOutcome::DelayedDryRun => "delayed_dry_run",
+            LimitOutcome::RejectedDryRun => "rejected_dry_run",
+        }
+    }
+
+    /// Its place in counters.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Whom a call comes from, and what it asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    pub(crate) client: IpAddr,
+    /// Index of the chain.
+    pub(crate) chain: usize,
+    pub(crate) chain_name: &'a str,
+    /// Empty where the body could not be read.
+    pub(crate) name: &'a str,
+    /// The method's row, if a table knows it.
+    pub(crate) method: Option<&'static Method>,
+    /// Values of the headers that keys are made of, by place in [`key_headers`].
+    pub(crate) headers: &'a [Option<Box<[u8]>>],
+}
+
+/// What a call has to do before it goes on.
+#[derive(Debug)]
+pub(crate) enum Charge {
+    Pass,
+    Wait(Duration),
+    Refuse(Failure),
+}
+
+/// All zones and limits.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    zones: Vec<Zone>,
+    /// By chain, in the order of the configuration.
+    chains: Vec<ChainLimits>,
+    /// Whether any limit makes calls wait.
+    pub(crate) delays: bool,
+}
+
+/// The limits of one chain.
+#[derive(Debug, Default)]
+struct ChainLimits {
+    rates: Vec<RateLimit>,
+    /// Those that only count.
+    dry_rates: Vec<RateLimit>,
+    in_flight: Vec<FlightLimit>,
+    dry_in_flight: Vec<FlightLimit>,
+}
+
+#[derive(Debug, Clone)]
+struct RateLimit {
+    zone: usize,
+    methods: Vec<Box<str>>,
+    terms: Terms,
+    status: u16,
+}
+
+#[derive(Debug, Clone)]
+struct FlightLimit {
+    zone: usize,
+    methods: Vec<Box<str>>,
+    max: u64,
+    status: u16,
+}
+
+#[derive(Debug)]
+struct Zone {
+    key: Vec<Part>,
+    cost: Cost,
+    kept: Arc<Kept>,
+}
+
+/// What a zone holds. It outlives a reload that does not change what it is.
+#[derive(Debug)]
+struct Kept {
+    /// Random, so that nobody can make keys that fall together.
+    index: foldhash::fast::RandomState,
+    /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
+    digest: [std::hash::RandomState; 2],
+    parts: Box<[ZonePart]>,
+}
+
+/// A part on cache lines of its own, so that threads in different parts do not meet there either.
+#[derive(Debug)]
+#[repr(align(128))]
+struct ZonePart(Mutex<Table>);
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Client,
+    ClientNet,
+    /// By place in [`key_headers`].
+    Header(usize),
+    Method,
+    Chain,
+}
+
+/// How full a zone is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub(crate) keys: u64,
+    pub(crate) evicted: u64,
+}
+
+impl Limits {
+    /// The limits of a configuration, with what zones held under the one before; none if it has
+    /// none.
+    pub(crate) fn after(before: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
+        if config.limits.is_empty() {
+            return None;
+        }
+        let headers = key_headers(config);
+        let kept = |zone: &config::Zone| {
+            let (limits, before) = before?;
+            let same = |own: &config::Zone| {
+                (&own.name, &own.key, own.bytes) == (&zone.name, &zone.key, zone.bytes)
+                    && own.rate.is_some() == zone.rate.is_some()
+            };
+            let at = before.zones.iter().position(same)?;
+            Some(Arc::clone(&limits.zones[at].kept))
+        };
+        let zones = config.zones.iter();
+        let zones = zones.map(|zone| Zone::new(zone, &headers, kept(zone))).collect();
+        let mut chains: Vec<ChainLimits> = Vec::new();
+        chains.resize_with(config.chains.len(), ChainLimits::default);
+        let mut delays = false;
+        for limit in &config.limits {
+            let methods = &limit.methods;
+            let (zone, status) = (limit.zone, limit.status);
+            let own = chains.iter_mut().enumerate();
+            for (_, chain) in own.filter(|(at, _)| limit.chain.is_none_or(|own| own == *at)) {
+                match limit.kind {
+                    LimitKind::Rate(terms) => {
+                        delays |= !limit.dry_run && terms.delay.is_some_and(|d| d < terms.burst);
+                        let of =
+                            if limit.dry_run { &mut chain.dry_rates } else { &mut chain.rates };
+                        of.push(RateLimit { zone, methods: methods.clone(), terms, status });
+                    }
+                    LimitKind::Concurrent(max) => {
+                        let of = if limit.dry_run {
+                            &mut chain.dry_in_flight
+                        } else {
+                            &mut chain.in_flight
+                        };
+                        of.push(FlightLimit { zone, methods: methods.clone(), max, status });
+                    }
+                }
+            }
+        }
+        Some(Limits { zones, chains, delays })
+    }
+
+    /// How full each zone is.
+    pub(crate) fn fills(&self) -> Vec<Fill> {
+        let fill = |zone: &Zone| {
+            zone.kept.parts.iter().fold(Fill::default(), |sum, part| {
+                let table = part.0.lock();
+                let (keys, evicted) = (table.held() as u64, table.evicted());
+                Fill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
+            })
+        };
+        self.zones.iter().map(fill).collect()
+    }
+
+    /// Judges a call by its rate limits and charges it to their zones, unless it is refused. `now`
+    /// in milliseconds of any clock that all threads share.
+    pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
+        let chain = &self.chains[caller.chain];
+        let charge = match self.judge(&chain.rates, caller, now, counters, false) {
+            Judgement::Passed => Charge::Pass,
+            Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
+            Judgement::Refused { at } => {
+                return Charge::Refuse(self.over_rate(&chain.rates[at], caller, now));
+            }
+        };
+        if !chain.dry_rates.is_empty() {
+            self.judge(&chain.dry_rates, caller, now, counters, true);
+        }
+        charge
+    }
+
+    /// Judges by these limits; `at` of the result is a place among them.
+    fn judge(
+        &self,
+        limits: &[RateLimit],
+        caller: &Counted<'_>,
+        now: u64,
+        counters: &Counters,
+        dry_run: bool,
+    ) -> Judgement {
+        let chosen = self.chosen(limits, caller);
+        let mut tables = self.lock(limits, &chosen);
+        let mut found: SmallVec<[Option<usize>; 4]> = SmallVec::new();
+        let mut looked: SmallVec<[(Looked, Terms); 4]> = SmallVec::new();
+        for ((limit, material), table) in chosen.iter().zip(&tables) {
+            let limit = &limits[*limit];
+            let at = table.find(material);
+            let state = at.map(|at| table.state(at));
+            let cost = self.zones[limit.zone].cost(caller);
+            looked.push((look(state, limit.terms.rate, now, cost), limit.terms));
+            found.push(at);
+        }
+        let judgement = judge(&looked);
+        let refused = matches!(judgement, Judgement::Refused { .. });
+        for (place, table) in tables.iter_mut().enumerate() {
+            match (refused, found[place]) {
+                (false, at) => table.keep(&chosen[place].1, at, looked[place].0.state, now),
+                (true, Some(at)) => table.touch(at, now),
+                (true, None) => {}
+            }
+        }
+        drop(tables);
+        let zone = |place: usize| limits[chosen[place].0].zone;
+        let count = |place: usize, outcome: LimitOutcome| counters.zone(zone(place), outcome);
+        let (acted, outcome) = match (judgement, dry_run) {
+            (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
+            (Judgement::Delayed { at, .. }, false) => (at, LimitOutcome::Delayed),
+            (Judgement::Delayed { at, .. }, true) => (at, LimitOutcome::DelayedDryRun),
+            (Judgement::Refused { at }, false) => (at, LimitOutcome::Rejected),
+            (Judgement::Refused { at }, true) => (at, LimitOutcome::RejectedDryRun),
+        };
+        for place in 0..chosen.len() {
+            if place == acted {
+                count(place, outcome);
+            } else if !refused {
+                count(place, LimitOutcome::Passed);
+            }
+        }
+        match judgement {
+            Judgement::Refused { at } => Judgement::Refused { at: chosen[at].0 },
+            other => other,
+        }
+    }
+
+    /// The tables of the chosen limits, locked in the order of their zones.
+    fn lock(
+        &self,
+        limits: &[RateLimit],
+        chosen: &[(usize, Material)],
+    ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
+        let zone = |at: usize| limits[chosen[at].0].zone;
+        // One limit is by far the most frequent case.
+        if let [(_, material)] = chosen {
+            return SmallVec::from_iter([self.zones[zone(0)].part(material)]);
+        }
+        let mut order: SmallVec<[usize; 4]> = (0..chosen.len()).collect();
+        order.sort_unstable_by_key(|at| zone(*at));
+        let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
+        tables.resize_with(chosen.len(), || None);
+        for at in order {
+            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].1));
+        }
+        tables.into_iter().flatten().collect()
+    }
+
+    /// The limits that apply to a call, by place, with its key in their zones: of several with one
+    /// zone the first, and none for which it has no key.
+    fn chosen(
+        &self,
+        limits: &[RateLimit],
+        caller: &Counted<'_>,
+    ) -> SmallVec<[(usize, Material); 4]> {
+        let mut chosen: SmallVec<[(usize, Material); 4]> = SmallVec::new();
+        let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
+        for (at, limit) in limits.iter().enumerate() {
+            if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
+                zones.push(limit.zone);
+                chosen.extend(self.zones[limit.zone].material(caller).map(|key| (at, key)));
+            }
+        }
+        chosen
+    }
+
+    /// What a call that is over a rate is answered with.
+    fn over_rate(&self, limit: &RateLimit, caller: &Counted<'_>, now: u64) -> Failure {
+        let zone = &self.zones[limit.zone];
+        let state = zone.material(caller).and_then(|material| {
+            let table = zone.part(&material);
+            table.find(&material).map(|at| table.state(at))
+        });
+        let wait = retry_ms(state, limit.terms, now, zone.cost(caller));
+        let retry_after = wait.map(Duration::from_millis);
+        Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
+    }
+
+    /// Counts a call as in flight in the zones of its concurrency limits; none if it has none.
+    ///
+    /// # Errors
+    /// Ours, if a zone has as many in flight for its key as are allowed.
+    pub(crate) fn enter(
+        &self,
+        caller: &Counted<'_>,
+        counters: &Counters,
+    ) -> Result<Option<Box<Entered<'_>>>, Failure> {
+        let chain = &self.chains[caller.chain];
+        if chain.in_flight.is_empty() && chain.dry_in_flight.is_empty() {
+            return Ok(None);
+        }
+        let mut entered = Box::new(Entered { limits: self, places: SmallVec::new() });
+        let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
+        for (dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
+            for limit in limits {
+                if !fits(&limit.methods, caller.name) || zones.contains(&limit.zone) {
+                    continue;
+                }
+                zones.push(limit.zone);
+                let zone = &self.zones[limit.zone];
+                let Some(material) = zone.material(caller) else { continue };
+                let free = zone.part(&material).enter(&material, limit.max);
+                let outcome = match (free, dry_run) {
+                    (true, _) => LimitOutcome::Passed,
+                    (false, false) => LimitOutcome::Rejected,
+                    (false, true) => LimitOutcome::RejectedDryRun,
+                };
+                counters.zone(limit.zone, outcome);
+                if free {
+                    entered.places.push((limit.zone, material));
+                } else if !dry_run {
+                    return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
+                }
+            }
+        }
+        Ok(Some(entered))
+    }
+}
+
+/// A call that counts as in flight until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    limits: &'a Limits,
+    places: SmallVec<[(usize, Material); 2]>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        for (zone, material) in &self.places {
+            self.limits.zones[*zone].part(material).leave(material);
+        }
+    }
+}
+
+impl Zone {
+    fn new(zone: &config::Zone, headers: &[http::HeaderName], kept: Option<Arc<Kept>>) -> Zone {
+        let place = |name: &http::HeaderName| headers.iter().position(|known| known == name);
+        let part = |part: &KeyPart| match part {
+            KeyPart::Client => Part::Client,
+            KeyPart::ClientNet => Part::ClientNet,
+            KeyPart::Header(name) => {
+                Part::Header(place(name).expect("headers are gathered from the same zones"))
+            }
+            KeyPart::Method => Part::Method,
+            KeyPart::Chain => Part::Chain,
+        };
+        Zone {
+            key: zone.key.iter().map(part).collect(),
+            cost: zone.cost,
+            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(zone.bytes))),
+        }
+    }
+
+    fn part(&self, material: &Material) -> MutexGuard<'_, Table> {
+        // The upper bits choose the place within the part, the lowest is always 1.
+        let parts = &self.kept.parts;
+        parts[(material.hash >> 1) as usize % parts.len()].0.lock()
+    }
+
+    fn cost(&self, caller: &Counted<'_>) -> u64 {
+        match self.cost {
+            Cost::Call => 1,
+            Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
+        }
+    }
+
+    /// The call's key; none if it is empty or too long, in which case the call is not limited.
+    fn material(&self, caller: &Counted<'_>) -> Option<Material> {
+        let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
+        match *self.key.as_slice() {
+            [part] => part.write(caller, &mut bytes),
+            ref parts => {
+                let mut empty = true;
+                for part in parts {
+                    // Each part has its length before it, so that no two lists of parts are alike.
+                    let start = bytes.len();
+                    bytes.extend_from_slice(&[0; 4]);
+                    part.write(caller, &mut bytes);
+                    let length = (bytes.len() - start - 4) as u32;
+                    bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+                    empty &= length == 0;
+                }
+                if empty {
+                    return None;
+                }
+            }
+        }
+        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let mut key = [0; KEY_BYTES_INLINE + 1];
+        if bytes.len() <= KEY_BYTES_INLINE {
+            key[..bytes.len()].copy_from_slice(&bytes);
+            key[KEY_BYTES_INLINE] = bytes.len() as u8;
+        } else {
+            for (half, state) in key.chunks_exact_mut(8).zip(&self.kept.digest) {
+                let mut hasher = state.build_hasher();
+                hasher.write(&bytes);
+                half.copy_from_slice(&hasher.finish().to_le_bytes());
+            }
+            key[KEY_BYTES_INLINE] = u8::MAX;
+        }
+        let mut words = [0; 3];
+        for (word, bytes) in words.iter_mut().zip(key.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
+        }
+        Some(Material { hash: self.kept.index.hash_one(words) | 1, key: words })
+    }
+}
+
+impl Kept {
+    fn new(bytes: usize) -> Kept {
+        let keys = bytes / KEY_BYTES;
+        let parts = if keys / PARTS < PART_KEYS_MIN { 1 } else { PARTS };
+        Kept {
+            index: foldhash::fast::RandomState::default(),
+            digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
+            parts: (0..parts).map(|_| ZonePart(Mutex::new(Table::new(keys / parts)))).collect(),
+        }
+    }
+}
+
+impl Part {
+    fn write(self, caller: &Counted<'_>, out: &mut SmallVec<[u8; 128]>) {
+        match (self, caller.client) {
+            (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
+                out.extend_from_slice(&address.octets());
+            }
+            (Part::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
+            (Part::ClientNet, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()[..8]),
+            (Part::Header(place), _) => {
+                let value = caller.headers.get(place).and_then(Option::as_deref);
+                out.extend_from_slice(value.unwrap_or(b""));
+            }
+            (Part::Method, _) => out.extend_from_slice(caller.name.as_bytes()),
+            (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
+        }
+    }
+}
+
+/// Lower-case names of the headers that keys of zones are made of, each once.
+pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
+    let mut names: Vec<http::HeaderName> = Vec::new();
+    for part in config.zones.iter().flat_map(|zone| &zone.key) {
+        if let KeyPart::Header(name) = part
+            && !names.contains(name)
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests;

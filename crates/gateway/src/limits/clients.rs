@@ -1,0 +1,86 @@
+//! How many connections each client has open, over all threads.
+//!
+//! Bounded by the connections themselves: a client without one is forgotten. Taken when a connection
+//! comes and goes, never for a request.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+
+/// The open connections by client.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    max: AtomicUsize,
+    open: Mutex<HashMap<IpAddr, usize, RandomState>>,
+}
+
+/// One connection's seat, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    clients: Arc<Clients>,
+    client: IpAddr,
+}
+
+impl Clients {
+    /// At most so many connections for each client, those before a reload counted in; none without
+    /// a maximum.
+    pub(crate) fn after(before: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
+        let max = max?;
+        let clients = before.map_or_else(Arc::default, Arc::clone);
+        clients.max.store(max, Ordering::Relaxed);
+        Some(clients)
+    }
+
+    /// A seat for one more connection of a client; none if it has as many as it may.
+    pub(crate) fn seat(self: &Arc<Clients>, client: IpAddr) -> Option<Seat> {
+        let mut open = self.open.lock();
+        let count = open.entry(client).or_default();
+        if *count >= self.max.load(Ordering::Relaxed) {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { clients: Arc::clone(self), client })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut open = self.clients.open.lock();
+        if let Some(count) = open.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: seats are counted by client, and given back.
+
+    use super::*;
+
+    #[test]
+    fn a_client_has_so_many_seats_and_no_more() {
+        let clients = Clients::after(None, Some(2)).unwrap();
+        let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+        let first = clients.seat(one).unwrap();
+        let second = clients.seat(one).unwrap();
+        assert!(clients.seat(one).is_none());
+        let third = clients.seat(other).unwrap();
+        let clients = Clients::after(Some(&clients), Some(1)).unwrap();
+        assert!(Clients::after(Some(&clients), None).is_none());
+        assert!(clients.seat(other).is_none(), "a reload lost count");
+        let clients = Clients::after(Some(&clients), Some(2)).unwrap();
+        drop(first);
+        let fourth = clients.seat(one).unwrap();
+        assert!(clients.seat(one).is_none());
+        drop((second, third, fourth));
+        assert!(clients.open.lock().is_empty(), "a client without a connection is kept");
+    }
+}

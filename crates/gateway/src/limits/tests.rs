@@ -1,0 +1,323 @@
+//! Goal: the right limits apply to a call under the right key, all zones are charged or none, and no
+//! count is lost or given twice between threads. Method: configurations as they are written, calls
+//! in virtual time, and real threads at one instant.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::method::{FamilyName, family};
+
+use super::*;
+use crate::see::counters::Labels;
+
+const NODES: &str = "\
+[chain.eth]
+paths = [\"/\"]
+[chain.side]
+[[node]]
+url = \"http://127.0.0.1:8545\"
+chain = \"eth\"
+[[node]]
+url = \"http://127.0.0.1:8546\"
+chain = \"side\"
+";
+
+/// Limits with counters, and a caller to start from.
+struct Scene {
+    limits: Limits,
+    counters: Counters,
+}
+
+fn counters(zones: usize) -> Counters {
+    let zones = (0..zones).map(|at| at.to_string().into()).collect();
+    Counters::new(&Labels { zones, ..Labels::default() })
+}
+
+fn config(text: &str) -> Config {
+    let config = Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None);
+    config.unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+impl Scene {
+    fn new(text: &str) -> Scene {
+        let config = config(text);
+        let limits = Limits::after(None, &config).unwrap();
+        Scene { limits, counters: counters(config.zones.len()) }
+    }
+    /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
+    fn call(&self, caller: &Counted<'_>, now: u64) -> String {
+        match self.limits.charge(caller, now, &self.counters) {
+            Charge::Pass => ".".to_owned(),
+            Charge::Wait(wait) => wait.as_millis().to_string(),
+            Charge::Refuse(_) => "x".to_owned(),
+        }
+    }
+
+    fn calls(&self, caller: &Counted<'_>, now: u64, count: usize) -> String {
+        let outcomes: Vec<String> = (0..count).map(|_| self.call(caller, now)).collect();
+        outcomes.join(" ")
+    }
+
+    fn outcomes(&self, zone: usize) -> Vec<u64> {
+        self.counters.zones[zone].iter().map(|count| count.get()).collect()
+    }
+}
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+fn caller(name: &str) -> Counted<'_> {
+    let method = family(FamilyName::Ethereum).method(name);
+    Counted { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[] }
+}
+
+#[test]
+fn a_configuration_without_limits_has_none() {
+    let config = Config::from_text("test", NODES, Path::new(""), &|_| None).unwrap();
+    assert!(Limits::after(None, &config).is_none());
+}
+
+#[test]
+fn calls_are_told_apart_by_the_key() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client\", \"method\", \"chain\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
+    );
+    let first = caller("eth_call");
+    let side = Counted { chain: 1, chain_name: "side", ..first };
+    let other = Counted { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
+    for caller in [first, side, other, caller("eth_chainId")] {
+        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{caller:?}");
+    }
+    assert_eq!(scene.outcomes(0), [4, 0, 4, 0, 0]);
+    assert_eq!(scene.limits.fills(), [Fill { keys: 4, evicted: 0 }]);
+}
+
+#[test]
+fn parts_of_a_key_do_not_run_into_each_other() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"header:a\", \"header:b\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
+    );
+    let long = "x".repeat(70_000);
+    let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
+    for (a, b) in pairs {
+        let headers = [Some(Box::from(a.as_bytes())), Some(Box::from(b.as_bytes()))];
+        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
+    }
+    for headers in
+        [[None, None], [Some(Box::from(&b""[..])), None], [Some(long.as_bytes().into()), None]]
+    {
+        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
+    }
+}
+
+#[test]
+fn long_keys_are_told_apart_to_the_last_byte() {
+    let scene =
+        Scene::new("[zone.z]\nkey = [\"header:a\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n");
+    for length in [1, 7, 8, 22, 23, 24, 25, 500, 65_535] {
+        for last in [b'x', b'y'] {
+            let mut value = vec![b'x'; length];
+            value[length - 1] = last;
+            let headers = [Some(value.into_boxed_slice())];
+            let caller = Counted { headers: &headers, ..caller("eth_call") };
+            assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
+        }
+    }
+    assert_eq!(scene.limits.fills()[0].keys, 18);
+}
+
+#[test]
+fn an_ipv6_client_is_its_network_where_that_is_asked_for() {
+    let zone = |key: &str| {
+        Scene::new(&format!(
+            "[zone.z]\nkey = [\"{key}\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n"
+        ))
+    };
+    let at = |low: u16, net: u16| {
+        let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
+        Counted { client: IpAddr::V6(address), ..caller("eth_call") }
+    };
+    let (whole, net) = (zone("client"), zone("client-net"));
+    let outcomes = |scene: &Scene| {
+        [at(1, 1), at(2, 1), at(1, 2)].map(|caller| scene.call(&caller, 5)).join(" ")
+    };
+    assert_eq!(outcomes(&whole), ". . .");
+    assert_eq!(outcomes(&net), ". x .");
+    assert_eq!(net.calls(&caller("eth_call"), 5, 2), ". x");
+}
+
+#[test]
+fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
+         [[limit]]\nzone = \"z\"\nmethods = [\"eth_getLogs\", \"debug_*\"]\nburst = 1\nnodelay = true\n\
+         [[limit]]\nzone = \"z\"\nchain = \"eth\"\nburst = 3\nnodelay = true\n",
+    );
+    assert_eq!(scene.calls(&caller("eth_getLogs"), 0, 3), ". . x");
+    assert_eq!(scene.calls(&caller("debug_any"), 0, 1), "x");
+    // The same key under the second limit's terms: two of four are taken.
+    assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
+    let side = Counted { chain: 1, chain_name: "side", ..caller("eth_call") };
+    assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit is about this chain");
+}
+
+#[test]
+fn all_zones_are_charged_or_none() {
+    let scene = Scene::new(
+        "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
+         [[limit]]\nzone = \"a\"\nburst = 10\nnodelay = true\n[[limit]]\nzone = \"b\"\n",
+    );
+    let client = caller("eth_call");
+    // The second zone refuses most; the first must not be charged for these.
+    for now in 0..1000 {
+        scene.call(&client, now);
+    }
+    assert_eq!(scene.outcomes(0), [10, 0, 0, 0, 0]);
+    assert_eq!(scene.outcomes(1), [10, 0, 990, 0, 0]);
+}
+
+#[test]
+fn a_dry_run_counts_and_lets_through() {
+    let scene = Scene::new(
+        "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
+         [[limit]]\nzone = \"a\"\nburst = 5\n\
+         [[limit]]\nzone = \"b\"\nburst = 1\ndry_run = true\n",
+    );
+    assert_eq!(scene.calls(&caller("eth_call"), 0, 7), ". 1000 2000 3000 4000 5000 x");
+    assert_eq!(scene.outcomes(0), [1, 5, 1, 0, 0]);
+    assert_eq!(scene.outcomes(1), [1, 0, 0, 1, 4]);
+    assert!(scene.limits.delays);
+}
+
+#[test]
+fn a_call_may_count_as_much_as_it_weighs() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client\"]\nrate = \"10r/s\"\ncost = \"weight\"\n\
+         [[limit]]\nzone = \"z\"\nburst = 1000\nnodelay = true\n",
+    );
+    let heavy = caller("eth_getLogs");
+    let weight = u64::from(heavy.method.unwrap().weight);
+    assert!(weight > 1);
+    let calls = 1001 / weight;
+    for _ in 0..calls {
+        assert_eq!(scene.call(&heavy, 0), ".");
+    }
+    assert_eq!(scene.call(&heavy, 0), "x");
+    let Charge::Refuse(failure) = scene.limits.charge(&heavy, 0, &scene.counters) else {
+        panic!("it passed")
+    };
+    let due = calls * weight + weight - 1001;
+    assert_eq!(failure.retry_after, Some(Duration::from_millis(due * 100)));
+    assert_eq!(scene.call(&heavy, due * 100), ".");
+}
+
+#[test]
+fn those_in_flight_leave_when_they_are_dropped() {
+    let scene = Scene::new(
+        "[zone.a]\nkey = [\"client\"]\n[zone.b]\nkey = [\"method\"]\n[zone.c]\nkey = [\"client\"]\n\
+         [[limit]]\nzone = \"a\"\nconcurrent = 3\n\
+         [[limit]]\nzone = \"b\"\nconcurrent = 2\nmethods = [\"eth_call\"]\nstatus = 503\n\
+         [[limit]]\nzone = \"c\"\nconcurrent = 1\ndry_run = true\n",
+    );
+    let enter = |name| scene.limits.enter(&caller(name), &scene.counters);
+    let first = enter("eth_call").unwrap();
+    let second = enter("eth_call").unwrap();
+    let refused = enter("eth_call").unwrap_err();
+    assert_eq!(refused.kind, Kind::OverConcurrency { status: 503 });
+    // The refused one is not counted in the zone that had let it in.
+    let third = enter("eth_chainId").unwrap();
+    assert!(enter("eth_chainId").is_err());
+    drop(second);
+    let fourth = enter("eth_call").unwrap();
+    assert!(enter("eth_chainId").is_err());
+    drop((first, third, fourth));
+    let keys: Vec<u64> = scene.limits.fills().iter().map(|fill| fill.keys).collect();
+    assert_eq!(keys, [0, 0, 0], "something stayed");
+    assert_eq!(scene.outcomes(2), [1, 0, 0, 0, 3]);
+}
+
+#[test]
+fn threads_share_a_zone_to_the_last_call() {
+    let scene = Scene::new(
+        "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
+         [zone.b]\nkey = [\"client\", \"method\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
+         [[limit]]\nzone = \"b\"\nmethods = [\"eth_*\"]\nburst = 299\nnodelay = true\n\
+         [[limit]]\nzone = \"a\"\nburst = 499\nnodelay = true\n\
+         [[limit]]\nzone = \"b\"\nburst = 299\nnodelay = true\n",
+    );
+    let passed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (limits, passed) = (&scene.limits, &passed);
+            scope.spawn(move || {
+                let counters = counters(2);
+                // Both orders of the two zones are taken, so locks in a circle would hang here.
+                for call in 0..2000 {
+                    let name = ["eth_call", "net_version"][(call + thread) % 2];
+                    if matches!(limits.charge(&caller(name), 0, &counters), Charge::Pass) {
+                        passed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(passed.load(Ordering::Relaxed), 500);
+}
+
+#[test]
+fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\nbytes = \"32KiB\"\n[[limit]]\nzone = \"z\"\n",
+    );
+    let victim = caller("eth_call");
+    assert_eq!(scene.call(&victim, 0), ".");
+    for number in 0..2000u64 {
+        let client = IpAddr::V4(Ipv4Addr::from(0x0b00_0000 + number as u32));
+        assert_eq!(scene.call(&Counted { client, ..victim }, number), ".");
+        // Who is refused all the time stays limited, however many others come.
+        assert_eq!(scene.call(&victim, number), "x", "forgotten after {number}");
+    }
+    let fill = scene.limits.fills()[0];
+    assert_eq!(fill.keys as usize, (32 << 10) / KEY_BYTES);
+    assert_eq!(fill.keys + fill.evicted, 2001);
+}
+
+#[test]
+fn a_reload_keeps_what_zones_hold() {
+    let text = |key: &str, rate: &str, more: &str| {
+        format!(
+            "[zone.a]\nkey = [\"{key}\"]\n{rate}\n[[limit]]\nzone = \"a\"\n\
+             {more}\n[zone.b]\nkey = [\"header:y\"]\n[[limit]]\nzone = \"b\"\nconcurrent = 1\n"
+        )
+    };
+    let first = config(&text("client", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
+    let before = Limits::after(None, &first).unwrap();
+    let counters = counters(2);
+    let headers = [Some(Box::from(&b"k"[..])), None];
+    let caller = Counted { headers: &headers, ..caller("eth_call") };
+    let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
+    assert!(pass(&before) && pass(&before) && !pass(&before));
+    let in_flight = before.enter(&caller, &counters).unwrap();
+    // Another rate and burst, and another header before the one that a key is made of.
+    let second = text("client", "rate = \"2r/s\"", "burst = 2\nnodelay = true");
+    let second = config(&format!(
+        "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"
+    ));
+    let after = Limits::after(Some((&before, &first)), &second).unwrap();
+    let headers = [Some(Box::from(&b"x"[..])), Some(Box::from(&b"k"[..]))];
+    let moved = Counted { headers: &headers, ..caller };
+    let counts = self::counters(3);
+    let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);
+    assert!(!after.chains[0].rates.is_empty());
+    assert!(pass(&after), "the larger burst has room for one more");
+    assert!(!pass(&after), "what was charged before is forgotten");
+    assert!(after.enter(&moved, &counts).is_err(), "who was in flight is forgotten");
+    drop(in_flight);
+    assert!(after.enter(&moved, &counts).is_ok());
+    // Another key is another zone.
+    let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
+    let after = Limits::after(Some((&before, &first)), &third).unwrap();
+    assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
+}

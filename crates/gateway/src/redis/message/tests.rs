@@ -1,0 +1,35 @@
+//! Goal: messages come back as they were sent, and anything else is no message.
+
+use super::*;
+
+#[test]
+fn messages_come_back() {
+    for news in [News::Reorg { fork: 17 }, News::Generation] {
+        let message = Message { sender: 0xfeed, chain: "eth-main.1", news };
+        let text = message.to_string();
+        assert_eq!(read(text.as_bytes()), Some(message), "{text}");
+    }
+    let shown = Message { sender: 1, chain: "eth", news: News::Reorg { fork: 9 } }.to_string();
+    assert_eq!(shown, "weir1 0000000000000001 eth reorg 9");
+}
+
+#[test]
+fn anything_else_is_none() {
+    for bytes in [
+        &b""[..],
+        b"weir1",
+        b"weir2 0000000000000001 eth reorg 9",
+        b"weir1 1 eth reorg 9",
+        b"weir1 000000000000000g eth reorg 9",
+        b"weir1 0000000000000001  reorg 9",
+        b"weir1 0000000000000001 eth reorg",
+        b"weir1 0000000000000001 eth reorg -9",
+        b"weir1 0000000000000001 eth reorg 9 9",
+        b"weir1 0000000000000001 eth reorg 99999999999999999999999",
+        b"weir1 0000000000000001 eth flood",
+        b"\xff\xfe",
+        &[b'w'; 1000],
+    ] {
+        assert_eq!(read(bytes), None, "{}", String::from_utf8_lossy(bytes));
+    }
+}

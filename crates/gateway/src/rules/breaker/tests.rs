@@ -1,0 +1,48 @@
+//! Goal: the other side is asked while it answers, left alone while it does not, and asked again.
+//! Method: each step of its life, in virtual time.
+
+use super::*;
+
+const BACKOFF: Duration = Duration::from_secs(1);
+
+fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn closed() -> Breaker {
+    let mut breaker = Breaker::new(3, BACKOFF);
+    assert!(!breaker.is_closed(), "nothing is known at the start");
+    assert!(breaker.probe_due(at(0)));
+    breaker.probed(true, at(0));
+    breaker
+}
+
+#[test]
+fn failures_in_a_row_open_it_and_an_answer_between_them_does_not() {
+    let mut breaker = closed();
+    assert!(!breaker.failed(at(1)) && !breaker.failed(at(2)));
+    breaker.succeeded();
+    assert!(!breaker.failed(at(3)) && !breaker.failed(at(4)) && breaker.is_closed());
+    assert!(breaker.failed(at(5)), "the third in a row");
+    assert!(!breaker.is_closed());
+    // Calls that were under way when it opened change nothing.
+    assert!(!breaker.failed(at(6)));
+    breaker.succeeded();
+    assert!(!breaker.is_closed());
+}
+
+#[test]
+fn one_probe_at_a_time_decides_after_the_backoff() {
+    let mut breaker = closed();
+    (0..3).for_each(|_| {
+        breaker.failed(at(10));
+    });
+    assert!(!breaker.probe_due(at(1_009)));
+    assert!(breaker.probe_due(at(1_010)));
+    assert!(!breaker.probe_due(at(9_000)), "one is under way");
+    breaker.probed(false, at(1_020));
+    assert!(!breaker.is_closed() && !breaker.probe_due(at(2_019)));
+    assert!(breaker.probe_due(at(2_020)));
+    breaker.probed(true, at(2_021));
+    assert!(breaker.is_closed());
+}

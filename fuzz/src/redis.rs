@@ -1,0 +1,36 @@
+//! Tries what the gateway reads from Redis on made-up bytes; `Cargo.toml` tells how.
+//!
+//! What must hold is in `crates/gateway/src/redis/fuzz.rs`. The gateway's own files are compiled here
+//! by themselves: they are pure, and the rest of the gateway would take minutes to build.
+#![cfg_attr(fuzzing, no_main)]
+
+#[path = "../../crates/gateway/src/rules/portable/bond.rs"]
+mod bond;
+#[path = "../../crates/gateway/src/redis/fuzz.rs"]
+mod fuzz;
+#[path = "../../crates/gateway/src/redis/message.rs"]
+mod message;
+#[path = "../../crates/gateway/src/redis/value.rs"]
+mod value;
+
+/// Where the files above look for it.
+mod rules {
+    pub(crate) mod portable {
+        pub(crate) use crate::bond::Bond;
+    }
+}
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::redis(bytes));
+
+#[cfg(not(fuzzing))]
+mod blind;
+
+#[cfg(not(fuzzing))]
+fn main() {
+    blind::run(&blind::Target {
+        try_one: fuzz::redis,
+        seeds: fuzz::seeds,
+        mutate: fuzz::mutate,
+    });
+}

@@ -1,0 +1,75 @@
+//! What request limits cost: hits under a zone that holds 10^6 keys, each call of another key, beside
+//! the same hits without any limit.
+//!
+//! Both gateways stay up, because filling the zone takes longer than all turns; only one is under
+//! load at a time. The limit refuses nobody, so that both answer the same.
+
+use anyhow::{Result, ensure};
+
+use super::cost::{self, BLOCK_CALL, Named, Taken};
+use super::load::{self, Load};
+use super::row::Row;
+use super::server::{Contender, Server};
+use super::{Bench, CONNECTIONS};
+
+/// Keys in the zone.
+const KEYS: u64 = 1_000_000;
+/// A zone with room for all of them, by a header, and a rate that no key reaches.
+const LIMIT: &str = "\
+[zone.keys]
+key = [\"header:x-key\"]
+rate = \"1000r/s\"
+bytes = \"64MiB\"
+
+[[limit]]
+zone = \"keys\"
+burst = 1000
+nodelay = true
+";
+/// Before every turn.
+const WARM_SECONDS: u64 = 1;
+/// Seconds of load that fill the zone at first, then again as long as it takes.
+const FILL_SECONDS: u64 = 5;
+const FILLS_MAX: u64 = 60;
+
+/// A gateway with or without the limit.
+struct Arm {
+    server: Server,
+    label: &'static str,
+}
+
+impl Named for Arm {
+    fn label(&self) -> &'static str {
+        self.label
+    }
+}
+
+/// A hit under a limit against the same hit without.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
+    let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let load = Load::Keyed { body: BLOCK_CALL.to_owned(), count: KEYS };
+    let mut arms = Vec::new();
+    for (label, more) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
+        let program = bench.weir.clone();
+        let contender = Contender::Configured { label, program, nodes: nodes.clone(), more };
+        arms.push(Arm { server: Server::start(&contender, BLOCK_CALL)?, label });
+    }
+    bench.say("limit: filling the zone");
+    let mut sent = 0;
+    for _ in 0..FILLS_MAX {
+        // Each run walks from another key on; together they have seen nearly all of them.
+        sent += load::run(arms[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
+        if sent >= 2 * KEYS {
+            break;
+        }
+    }
+    ensure!(sent >= 2 * KEYS, "only {sent} requests in {} s", FILLS_MAX * FILL_SECONDS);
+    let figures = cost::interleave(bench, "limit", &arms, |arm| -> Result<Taken> {
+        load::run(arm.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        Ok((load::turn(&arm.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
+    })?;
+    Ok(cost::rows("hit under a limit", &figures, &[Some(1.03)]))
+}
