@@ -20,7 +20,7 @@ const KEY_BYTES_MIN: usize = 16;
 
 /// Make an API key and the configuration lines for it
 ///
-/// Prints the key, which is shown this once and kept nowhere, and a [[key]] table with its hash. Only
+/// Prints the key, which is shown this once and kept nowhere, and a `[[key]]` table with its hash. Only
 /// the table goes into the configuration; the key goes to whoever shall call.
 #[derive(Args)]
 #[command(after_long_help = "\
