@@ -18,6 +18,7 @@ use std::time::Duration;
 use wire::call::Limits;
 use wire::method::FamilyName;
 
+pub mod access;
 pub mod diff;
 pub mod fault;
 pub mod field;
@@ -28,7 +29,8 @@ pub mod url;
 mod checked;
 mod expand;
 mod file;
-mod kind;
+mod jwt;
+pub(crate) mod kind;
 mod mask;
 mod tls;
 
@@ -38,9 +40,13 @@ mod tests;
 use crate::rules::client::{AddressSource, Trusted};
 use crate::rules::limit::{Rate, Terms};
 use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
+use access::{Access, AccessLog};
 use fault::{Faults, Report};
 use redis_url::RedisUrl;
 use url::NodeUrl;
+
+use crate::rules::access::{MethodRules, MethodSet};
+use crate::rules::direct::Rule;
 
 /// The whole configuration of one gateway. A reload replaces it as one value.
 #[derive(Clone, Debug)]
@@ -78,6 +84,14 @@ pub struct Config {
     pub retry: RetryBudget,
     /// What is logged.
     pub log: Log,
+    /// Who may call, and which methods are served.
+    pub access: Access,
+    /// Where calls go, in the order in which rules are tried.
+    pub rules: Vec<Rule>,
+    /// What is written of requests; `None` when nothing is.
+    pub access_log: Option<AccessLog>,
+    /// Headers that rules and the access log look at, lower case.
+    pub kept_headers: Vec<Box<str>>,
     /// At least one chain; no two share a name or a path.
     pub chains: Vec<Chain>,
     /// At least one node for each chain, in the order of the file.
@@ -164,6 +178,8 @@ pub struct Front {
     pub idle_timeout: Duration,
     /// Which web pages may call.
     pub cors: Cors,
+    /// The header that holds a key, which web pages may send too.
+    pub key_header: Box<str>,
     /// Whether answers are compressed when the client accepts it.
     pub compression: bool,
     /// Answers smaller than this are not compressed.
@@ -334,6 +350,8 @@ pub struct Chain {
     pub paths: Vec<Box<str>>,
     /// Whether paths that belong to no chain lead here. True for at most one chain.
     pub default: bool,
+    /// Which methods are served on it.
+    pub methods: MethodRules,
     /// Its nodes, as indexes into [`Config::nodes`], in the order of the file.
     pub nodes: Vec<usize>,
     /// Its groups, as indexes into [`Config::groups`], in the order of the file. The last one
@@ -432,6 +450,8 @@ pub struct Group {
     pub nodes: Vec<usize>,
     /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
     pub methods: Vec<Box<str>>,
+    /// Methods that are not served, though they come to it.
+    pub methods_deny: MethodSet,
     /// How one of the nodes is chosen.
     pub balance: Balance,
     /// Time for the whole call, repeats included.
@@ -557,6 +577,11 @@ pub fn read_duration(text: &str) -> Result<Duration, &'static str> {
     kind::duration(text)
 }
 
+/// Whether a text can name a chain, node, group or key.
+pub fn is_name(text: &str) -> bool {
+    kind::check_name(text).is_ok()
+}
+
 /// What the command line says over the file; `None` leaves the file's value or the default.
 #[derive(Clone, Debug)]
 pub struct Overrides {
@@ -600,7 +625,7 @@ impl Config {
         let mut report = Report::of_file(name, text);
         let world = expand::World { folder, environment };
         match file::read(text, &world, &mut report) {
-            Some(written) => checked::check(&written, folder, report),
+            Some(written) => checked::check(&written, &world, report),
             None => Err(report.finish()),
         }
     }
@@ -618,7 +643,8 @@ impl Config {
     ) -> Result<Config, Faults> {
         let mut report = Report::of_arguments();
         let written = file::of_upstreams(upstreams, &mut report);
-        let config = checked::check(&written, Path::new(""), report)?;
+        let world = expand::World { folder: Path::new(""), environment: &|_| None };
+        let config = checked::check(&written, &world, report)?;
         Ok(config.overridden(&Overrides { listen, admin: None, threads, no_cache }))
     }
 

@@ -39,6 +39,14 @@ pub(crate) enum Kind {
     BatchTooLarge,
     /// The gateway is stopping.
     Stopping,
+    /// The method is not served, or not to this caller.
+    MethodOff,
+    /// The caller's key does not lead to the chain that a rule sent the call to.
+    Forbidden,
+    /// A rule sent the call to a path that leads to no chain.
+    NoChain,
+    /// The rule at this place of the configuration refuses the call.
+    Rule(u16),
     /// The client is over the rate of a limit, which answers with this HTTP status.
     OverRate { status: u16 },
     /// The client has as many calls in flight as a limit allows, which answers with this status.
@@ -83,6 +91,12 @@ pub enum Error {
     Listen {
         /// The configured address.
         address: std::net::SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file of the access log cannot be written.
+    #[error("cannot open the access log: {source}")]
+    AccessLog {
         /// What the system says.
         source: std::io::Error,
     },

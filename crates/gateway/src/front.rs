@@ -2,16 +2,19 @@
 //!
 //! What a request means is `path.rs`. In reading order: `http1` (a connection;
 //! `arrive` and `tls` before it, `peer` at its other end), `head` and `body`
-//! (what is read), `answer` (what is written), `compress`, `http2` and `unread`
-//! (what its clients have not taken).
+//! (what is read), `caller` and `token` (who calls), `answer` (what is written), `compress`, `http2`
+//! and `unread` (what its clients have not taken).
 
 pub(crate) mod answer;
 pub(crate) mod arrive;
 pub(crate) mod body;
+pub(crate) mod caller;
 pub(crate) mod compress;
 pub(crate) mod head;
 pub(crate) mod http1;
 pub(crate) mod http2;
+pub(crate) mod note;
 pub(crate) mod peer;
 pub(crate) mod tls;
+pub(crate) mod token;
 pub(crate) mod unread;

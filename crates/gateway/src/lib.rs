@@ -13,6 +13,8 @@ mod coalesce;
 pub mod config;
 mod error;
 mod front;
+#[cfg(test)]
+mod fuzz;
 mod limits;
 mod nodes;
 mod path;

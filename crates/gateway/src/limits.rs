@@ -72,7 +72,7 @@ impl LimitOutcome {
 
 /// Whom a call comes from, and what it asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Caller<'a> {
+pub(crate) struct Counted<'a> {
     pub(crate) client: IpAddr,
     /// Index of the chain.
     pub(crate) chain: usize,
@@ -230,7 +230,7 @@ impl Limits {
 
     /// Judges a call by its rate limits and charges it to their zones, unless it is refused. `now`
     /// in milliseconds of any clock that all threads share.
-    pub(crate) fn charge(&self, caller: &Caller<'_>, now: u64, counters: &Counters) -> Charge {
+    pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         let charge = match self.judge(&chain.rates, caller, now, counters, false) {
             Judgement::Passed => Charge::Pass,
@@ -249,7 +249,7 @@ impl Limits {
     fn judge(
         &self,
         limits: &[RateLimit],
-        caller: &Caller<'_>,
+        caller: &Counted<'_>,
         now: u64,
         counters: &Counters,
         dry_run: bool,
@@ -324,7 +324,7 @@ impl Limits {
     fn chosen(
         &self,
         limits: &[RateLimit],
-        caller: &Caller<'_>,
+        caller: &Counted<'_>,
     ) -> SmallVec<[(usize, Material); 4]> {
         let mut chosen: SmallVec<[(usize, Material); 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
@@ -338,7 +338,7 @@ impl Limits {
     }
 
     /// What a call that is over a rate is answered with.
-    fn over_rate(&self, limit: &RateLimit, caller: &Caller<'_>, now: u64) -> Failure {
+    fn over_rate(&self, limit: &RateLimit, caller: &Counted<'_>, now: u64) -> Failure {
         let zone = &self.zones[limit.zone];
         let state = zone.material(caller).and_then(|material| {
             let table = zone.part(&material);
@@ -355,7 +355,7 @@ impl Limits {
     /// Ours, if a zone has as many in flight for its key as are allowed.
     pub(crate) fn enter(
         &self,
-        caller: &Caller<'_>,
+        caller: &Counted<'_>,
         counters: &Counters,
     ) -> Result<Option<Box<Entered<'_>>>, Failure> {
         let chain = &self.chains[caller.chain];
@@ -430,7 +430,7 @@ impl Zone {
         parts[(material.hash >> 1) as usize % parts.len()].0.lock()
     }
 
-    fn cost(&self, caller: &Caller<'_>) -> u64 {
+    fn cost(&self, caller: &Counted<'_>) -> u64 {
         match self.cost {
             Cost::Call => 1,
             Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
@@ -438,7 +438,7 @@ impl Zone {
     }
 
     /// The call's key; none if it is empty or too long, in which case the call is not limited.
-    fn material(&self, caller: &Caller<'_>) -> Option<Material> {
+    fn material(&self, caller: &Counted<'_>) -> Option<Material> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
             [part] => part.write(caller, &mut bytes),
@@ -494,7 +494,7 @@ impl Kept {
 }
 
 impl Part {
-    fn write(self, caller: &Caller<'_>, out: &mut SmallVec<[u8; 128]>) {
+    fn write(self, caller: &Counted<'_>, out: &mut SmallVec<[u8; 128]>) {
         match (self, caller.client) {
             (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
                 out.extend_from_slice(&address.octets());

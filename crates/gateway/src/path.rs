@@ -1,8 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → limit → route → plan → cache → coalesce → redis → fetch (choose → send ⟲ retry) → fill →
-//! answer
+//! decode → limit → direct → permit → route → plan → cache → coalesce → redis → fetch (choose → send
+//! ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -11,7 +11,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,7 +27,9 @@ use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
-use crate::limits::{Caller, Charge};
+use crate::front::caller::{Caller, Extra};
+use crate::front::note::Calls;
+use crate::limits::{Charge, Counted};
 use crate::nodes::fetch::fetch;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
@@ -38,7 +39,10 @@ use crate::rules::heads::ChainView;
 use crate::shared::NO_NODE;
 use crate::worker::Worker;
 
+mod admit;
 mod logs;
+
+pub(crate) use admit::rewritten;
 
 /// Calls of one batch that are under way at a time. More would let one client take all connections
 /// to the nodes; fewer would make large batches slow.
@@ -50,7 +54,15 @@ pub(crate) struct Request<'a> {
     /// Index of the chain that its path leads to.
     pub(crate) chain: usize,
     pub(crate) body: &'a [u8],
-    pub(crate) client: IpAddr,
+    pub(crate) caller: &'a Caller,
+    /// Its path, without a key.
+    pub(crate) path: &'a str,
+    /// The group that a rule has chosen, if one has.
+    pub(crate) group: Option<usize>,
+    /// What rules look at in its head; none while nothing does.
+    pub(crate) extra: Option<&'a Extra>,
+    /// Where the access log wants to hear of each call; none while it is off.
+    pub(crate) calls: Option<&'a Calls>,
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that keys of limits are made of.
@@ -140,10 +152,14 @@ async fn answer_batch<'a>(
     if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
 }
 
-fn refused<'a>(worker: &Worker, refusal: Refusal<'a>) -> Answered<'a> {
+fn refused<'a>(worker: &Worker, request: &Request<'_>, refusal: Refusal<'a>) -> Answered<'a> {
     worker.counters.calls_refused.add(1);
     let id = refusal.id.unwrap_or(b"null");
-    Answered { id, payload: Content::Refused(refusal), mark: None, node: None }
+    let answered = Answered { id, payload: Content::Refused(refusal), mark: None, node: None };
+    if let Some(calls) = request.calls {
+        calls.note(calls.begin(), worker, request.chain, "", &answered, Duration::ZERO);
+    }
+    answered
 }
 
 /// Answers one call of a body; none for a notification.
@@ -159,29 +175,43 @@ async fn answer_item<'a>(
     let mut _entered = None;
     if let Some(limits) = &worker.shared.limits {
         let wait = match limits.charge(
-            &caller(worker, request, &item, method),
+            &counted(worker, request, &item, method),
             worker.now_ms(),
             &worker.counters,
         ) {
             Charge::Pass => None,
             Charge::Wait(wait) => Some(wait),
-            Charge::Refuse(failure) => return limited(request, &item, failure),
+            Charge::Refuse(failure) => return limited(worker, request, &item, failure),
         };
         if let Some(wait) = wait {
             Box::pin(wait_turn(worker, request, wait)).await;
             now = worker.tick();
         }
-        match limits.enter(&caller(worker, request, &item, method), &worker.counters) {
+        match limits.enter(&counted(worker, request, &item, method), &worker.counters) {
             Ok(entered) => _entered = entered,
-            Err(failure) => return limited(request, &item, failure),
+            Err(failure) => return limited(worker, request, &item, failure),
         }
     }
     let call = match item {
         Ok(call) => call,
-        Err(refusal) => return Some(refused(worker, refusal)),
+        Err(refusal) => return Some(refused(worker, request, refusal)),
     };
+    if let Some(grant) = &request.caller.grant {
+        worker.counters.keys[grant.index].add(1);
+    }
     let began = worker.now();
-    let (fetched, mark) = answer_call(worker, request, &call, method, now).await;
+    let place = request.calls.map_or(0, Calls::begin);
+    let request = match admit::directed(worker, request, &call) {
+        Ok(directed) => directed,
+        Err(kind) => return denied(worker, request, &call, kind, place),
+    };
+    // A rule may have led it to a chain of another family.
+    let found = worker.shared.chains[request.chain].family.find(&call.method);
+    let method = found.map(|(_, method)| method);
+    if let Err(kind) = admit::permitted(worker, &request, &call, method) {
+        return denied(worker, &request, &call, kind, place);
+    }
+    let (fetched, mark) = answer_call(worker, &request, &call, method, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
     counts.answered(mark, worker.now().saturating_sub(began));
     match &fetched.payload {
@@ -192,24 +222,55 @@ async fn answer_item<'a>(
             tracing::debug!(method = &*call.method, %failure, "call failed");
         }
     }
+    let (payload, node) = (Content::Payload(fetched.payload), fetched.node);
+    let answered = Answered { id: b"", payload, mark: Some(mark), node };
+    told(worker, &request, &call, answered, began, place)
+}
+
+/// A call that nobody is asked for.
+fn denied<'a>(
+    worker: &Worker,
+    request: &Request<'_>,
+    call: &Call<'a>,
+    kind: Kind,
+    place: usize,
+) -> Option<Answered<'a>> {
+    let payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+    let began = worker.now();
+    let answered = Answered { id: b"", payload, mark: None, node: None };
+    told(worker, request, call, answered, began, place)
+}
+
+/// The answer under the call's id, noted for the access log; none for a notification.
+fn told<'a>(
+    worker: &Worker,
+    request: &Request<'_>,
+    call: &Call<'a>,
+    answered: Answered<'a>,
+    began: Duration,
+    place: usize,
+) -> Option<Answered<'a>> {
+    if let Some(calls) = request.calls {
+        let took = worker.now().saturating_sub(began);
+        calls.note(place, worker, request.chain, &call.method, &answered, took);
+    }
     let Some(id) = call.id.raw() else {
         worker.counters.notifications.add(1);
         return None;
     };
-    let payload = Content::Payload(fetched.payload);
-    Some(Answered { id, payload, mark: Some(mark), node: fetched.node })
+    Some(Answered { id, ..answered })
 }
 
 /// What limits need to know of a call.
-fn caller<'a>(
+fn counted<'a>(
     worker: &'a Worker,
     request: &Request<'a>,
     item: &'a Result<Call<'_>, Refusal<'_>>,
     method: Option<&'static Method>,
-) -> Caller<'a> {
+) -> Counted<'a> {
     let name = item.as_ref().map_or("", |call| &*call.method);
-    Caller {
-        client: request.client,
+    Counted {
+        client: request.caller.address,
         chain: request.chain,
         chain_name: &worker.shared.chains[request.chain].name,
         name,
@@ -248,18 +309,24 @@ impl Drop for Waiting<'_> {
 /// The answer to a call that a limit refused. A notification is told too if it came alone: its HTTP
 /// status has to say so, and no answer of it can be mistaken for another's.
 fn limited<'a>(
+    worker: &Worker,
     request: &Request<'a>,
     item: &Result<Call<'a>, Refusal<'a>>,
     failure: Failure,
 ) -> Option<Answered<'a>> {
+    let payload = Content::Payload(Payload::Failed(failure));
+    let answered = Answered { id: b"null", payload, mark: None, node: None };
+    if let Some(calls) = request.calls {
+        let name = item.as_ref().map_or("", |call| &*call.method);
+        calls.note(calls.begin(), worker, request.chain, name, &answered, Duration::ZERO);
+    }
     let id = match item {
         Ok(call) => call.id.raw(),
         Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
     };
     let alone = request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or(alone.then_some(b"null"))?;
-    let payload = Content::Payload(Payload::Failed(failure));
-    Some(Answered { id, payload, mark: None, node: None })
+    Some(Answered { id, ..answered })
 }
 
 /// One call through every step.
@@ -339,11 +406,11 @@ fn route<'a>(
     now: Instant,
 ) -> Ask<'a> {
     let shared = &worker.shared;
-    let group = shared.router.group(request.chain, &call.method);
+    let group = request.group.unwrap_or_else(|| shared.router.group(request.chain, &call.method));
     let config = &shared.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
     let balance_key = match &config.balance {
-        _ if sticky => client_key(request),
+        _ if sticky => request.caller.address_hash(),
         Balance::Hash { key, .. } => balance_key(request, call, key),
         Balance::LeastLoaded | Balance::Weighted => 0,
     };
@@ -372,15 +439,10 @@ fn balance_key(request: &Request<'_>, call: &Call<'_>, key: &HashKey) -> u64 {
             let params = hash64(call.params.raw().unwrap_or(b""));
             hash64(call.method.as_bytes()) ^ params.rotate_left(1)
         }
-        HashKey::Header(_) => request.hash_header.map_or_else(|| client_key(request), hash64),
-        HashKey::Client => client_key(request),
-    }
-}
-
-fn client_key(request: &Request<'_>) -> u64 {
-    match request.client {
-        IpAddr::V4(address) => hash64(&address.octets()),
-        IpAddr::V6(address) => hash64(&address.octets()),
+        HashKey::Header(_) => {
+            request.hash_header.map_or_else(|| request.caller.address_hash(), hash64)
+        }
+        HashKey::Client => request.caller.address_hash(),
     }
 }
 

@@ -4,17 +4,20 @@
 //! the time since the process started, random bits are arguments, and every table has a bound. The
 //! callers are `path` (order of steps), `nodes` (polls and calls) and `cache` (validity on hit).
 //!
-//! Read in this order: `limit` (whether at all), `route` (which group), `cacheable` (bound to what), `choose` (which node),
+//! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
+//! (which group), `cacheable` (bound to what), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
 //! `client` and `proxy` (whose address it is);
 //! `heads` and `health` keep what is known of the chain and of the nodes; `portable` says what may
 //! leave the process and come back, `breaker` when its store is left alone.
 
+pub mod access;
 pub mod breaker;
 pub mod cacheable;
 pub mod choose;
 pub mod classify;
 pub mod client;
+pub mod direct;
 pub mod heads;
 pub mod health;
 pub mod hedge;

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
 use crate::redis::news::News;
+use crate::see::access_log::write::Writer;
 use crate::see::admin;
 use crate::shared::{Outcome, Shared};
 use crate::thread::{Door, Thread};
@@ -65,6 +67,10 @@ pub struct Gateway {
     taken: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     watcher: JoinHandle<()>,
+    /// The writers of the access log: the present one last. One that a reload has replaced ends by
+    /// itself once no request uses its configuration any more. The lock is for reloads, which are
+    /// rare.
+    access_log: Mutex<Vec<Writer>>,
 }
 
 /// One configuration with its state; the number counts them.
@@ -119,6 +125,13 @@ impl Gateway {
         let bound = sockets::bind(&config, inherited)?;
         let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
         let shared = Shared::new(config, Vec::new());
+        let access_log = match &shared.access_log {
+            Some(queues) => {
+                let writer = Writer::start(Arc::clone(queues));
+                vec![writer.map_err(|source| Error::AccessLog { source })?]
+            }
+            None => Vec::new(),
+        };
         let (phase, _) = watch::channel(Phase::Serving);
         let snapshot = Snapshot { number: 0, shared: Arc::clone(&shared) };
         let (followed, _) = watch::channel(snapshot.clone());
@@ -150,6 +163,7 @@ impl Gateway {
         let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
         let sockets = bound.kept;
+        let access_log = Mutex::new(access_log);
         Ok(Gateway {
             listen,
             listen_tls,
@@ -161,6 +175,7 @@ impl Gateway {
             taken,
             threads,
             watcher,
+            access_log,
         })
     }
 
@@ -173,6 +188,7 @@ impl Gateway {
         let Snapshot { number, shared: before } = self.served.borrow().clone();
         let changes = diff(&before.config, &config);
         let shared = before.succeed(config);
+        self.follow_access_log(&before, &shared);
         let snapshot = Snapshot { number: number + 1, shared: Arc::clone(&shared) };
         // In this order: once the former nodes are not followed any more, a head may be served that
         // none of them is known to have reached, and nobody may begin to ask them for it.
@@ -184,6 +200,22 @@ impl Gateway {
         let told = changes.iter().map(ToString::to_string).collect();
         shared.lineage.reloaded(Outcome::Applied { changes: told });
         changes
+    }
+
+    /// Has another access log written, if the new configuration has another.
+    fn follow_access_log(&self, before: &Shared, after: &Shared) {
+        let same = match (&before.access_log, &after.access_log) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (_, None) => true,
+            (None, Some(_)) => false,
+        };
+        let mut writers = self.access_log.lock();
+        writers.retain(|writer| !writer.has_ended());
+        let Some(queues) = after.access_log.as_ref().filter(|_| !same) else { return };
+        match Writer::start_anyway(Arc::clone(queues)) {
+            Ok(writer) => writers.push(writer),
+            Err(error) => tracing::error!(%error, "the access log has no thread to write it"),
+        }
     }
 
     /// Notes, for status and metrics, why there is no new configuration. The one in use stays. The
@@ -240,6 +272,9 @@ impl Gateway {
         self.phase.send_replace(Phase::Stopped);
         if self.watcher.join().is_err() {
             tracing::error!("the watch thread ended in a panic");
+        }
+        for writer in self.access_log.into_inner() {
+            writer.stop();
         }
     }
 }

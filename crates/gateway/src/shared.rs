@@ -17,9 +17,9 @@ use wire::method::{Family, family};
 
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
-use crate::front::head::Wanted;
+use crate::front::caller::{Gate, Wanted};
+use crate::limits::Limits;
 use crate::limits::clients::Clients;
-use crate::limits::{Limits, key_headers};
 use crate::nodes::dial::Dial;
 use crate::redis;
 use crate::rules::choose::Order;
@@ -28,6 +28,7 @@ use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
 };
 use crate::rules::route::{ChainRoutes, Router};
+use crate::see::access_log::write::Queues;
 use crate::see::counters::{Counters, Labels};
 
 mod lineage;
@@ -54,8 +55,14 @@ pub(crate) struct Shared {
     pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// Headers of requests whose values are kept.
+    /// What is kept of each request's head.
     pub(crate) wanted: Wanted,
+    /// Who may send requests; none where everybody may and nobody is known.
+    pub(crate) gate: Option<Gate>,
+    /// Whether some list of methods is not empty, so that reading calls have to be looked at.
+    pub(crate) has_method_lists: bool,
+    /// Where the access log is gathered; none while it is off.
+    pub(crate) access_log: Option<Arc<Queues>>,
     /// None where no request limit is configured.
     pub(crate) limits: Option<Limits>,
     /// None where connections of one client are not limited.
@@ -172,7 +179,10 @@ impl Shared {
             cache,
             redis,
             counters,
-            wanted: Wanted { hash: hash_header(&config), limits: key_headers(&config) },
+            wanted: Wanted::of(&config, hash_header(&config)),
+            gate: Gate::of(&config),
+            has_method_lists: has_method_lists(&config),
+            access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
             limits: Limits::after(before.and_then(Shared::zones), &config),
             clients: Clients::after(
                 before.and_then(|before| before.clients.as_ref()),
@@ -405,6 +415,8 @@ fn labels(config: &Config) -> Labels {
     Labels {
         chains: config.chains.iter().map(chain).collect(),
         nodes: config.nodes.iter().map(node).collect(),
+        keys: config.access.counted_names().map(Arc::from).collect(),
+        rules: config.rules.iter().map(|rule| Arc::from(&*rule.name)).collect(),
         zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),
     }
 }
@@ -465,6 +477,23 @@ fn router(config: &Config) -> Router {
         .collect();
     Router::new(&routes, config.chains.iter().position(|chain| chain.default))
         .expect("a checked configuration has no path or pattern twice")
+}
+
+/// The queues of the access log, those before a reload if they are of the same one.
+fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
+    let log = config.access_log.as_ref()?;
+    let kept = &config.kept_headers;
+    let before = before.filter(|queues| queues.are_of(log, kept));
+    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.threads))))
+}
+
+fn has_method_lists(config: &Config) -> bool {
+    let access = &config.access;
+    !access.policy.methods.is_open()
+        || config.chains.iter().any(|chain| !chain.methods.is_open())
+        || config.groups.iter().any(|group| !group.methods_deny.is_empty())
+        || access.keys.iter().any(|key| !key.grant.methods.is_open())
+        || !access.issuers.is_empty()
 }
 
 fn hash_header(config: &Config) -> Option<String> {

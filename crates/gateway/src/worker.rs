@@ -13,7 +13,9 @@ use tokio::time::Instant;
 
 use crate::coalesce::Flights;
 use crate::config::{Config, Group};
+use crate::front::caller;
 use crate::front::head::Head;
+use crate::front::token::Tokens;
 use crate::nodes::balance::Balancer;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
@@ -51,6 +53,10 @@ pub(crate) struct Worker {
     /// By group; none where hedging is off.
     pub(crate) hedges: Vec<Option<Rc<RefCell<Hedge>>>>,
     pub(crate) budget: Rc<RefCell<RetryBudget>>,
+    /// What is remembered of tokens; none where no tokens are taken.
+    pub(crate) tokens: Option<RefCell<Tokens>>,
+    /// Its place among the serving threads.
+    pub(crate) index: usize,
     recent: Cell<Instant>,
     now: Cell<Duration>,
     random: Rc<Cell<u64>>,
@@ -123,6 +129,8 @@ impl Worker {
             balancers: balancers(config),
             hedges,
             budget: Rc::new(RefCell::new(budget)),
+            tokens: caller::tokens(config).map(RefCell::new),
+            index,
             recent: Cell::new(Instant::now()),
             now: Cell::new(now),
             random: Rc::new(Cell::new(random)),
@@ -180,6 +188,9 @@ impl Worker {
             balancers: balancers(config),
             hedges,
             budget,
+            // Their keys may be others now.
+            tokens: caller::tokens(config).map(RefCell::new),
+            index,
             recent: Cell::new(Instant::now()),
             now: Cell::new(now),
             random: Rc::clone(&self.random),

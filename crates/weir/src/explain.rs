@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::{Config, Group};
+use gateway::rules::access::{Denial, Grant, MethodCase, may_call, may_use};
 use gateway::rules::cacheable::{self, CacheRule};
+use gateway::rules::direct::{self, CallFacts, Directed, End, Facts, caller_hash};
 use gateway::rules::heads::{ChainView, Head};
 use gateway::rules::logs::plan_filter;
 use gateway::rules::route::{ChainRoutes, Router};
@@ -19,6 +21,7 @@ use wire::call::{Body, Call, Limits, Refusal, decode};
 use wire::filter::LogFilter;
 use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{Bound, Method, family};
+use wire::reach::reach;
 
 use crate::FAULTY;
 use crate::source::{self, Source};
@@ -53,6 +56,22 @@ pub(crate) struct Explain {
     #[arg(long, default_value = "/")]
     path: String,
 
+    /// Name of the key that it is sent with
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
+
+    /// Address of the client
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    client: std::net::IpAddr,
+
+    /// Host that it is sent to
+    #[arg(long, value_name = "HOST", default_value = "localhost")]
+    host: String,
+
+    /// Header that it is sent with; may stand several times
+    #[arg(long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+
     /// Height that latest stands for; what is final follows from the chain's finality_depth
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     head: u64,
@@ -75,11 +94,22 @@ impl Explain {
         };
         let text = read_call(text, &config.front.limits)?;
         let routes = Routes::new(&config)?;
-        let Some(chain) = routes.router.chain(&self.path) else {
+        let sender = match Sender::new(&self, &config) {
+            Ok(sender) => sender,
+            Err(why) => return Ok(refused(&why)),
+        };
+        let path = sender.directed(&config, &routes, None).path;
+        let Some(chain) = routes.router.chain(&self.path).or_else(|| routes.router.chain(&path))
+        else {
             return Ok(refused(&format!("no chain is at the path {}", self.path)));
         };
-        let case =
-            Case { config: &config, routes: &routes, chain, view: view(&config, chain, self.head) };
+        if let Some(why) = sender.refused(&config, chain) {
+            println!("refused   {why}");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        let view = view(&config, chain, self.head);
+        let (head, sender) = (self.head, &sender);
+        let case = Case { config: &config, routes: &routes, sender, head, chain, view };
         match decode(&text, &config.front.limits) {
             Err(refusal) => Ok(refused(&words::refusal(&refusal))),
             Ok(Body::Single(item)) => Ok(case.print(&[item])),
@@ -156,8 +186,85 @@ fn view(config: &Config, chain: usize, head: u64) -> ChainView {
 struct Case<'a> {
     config: &'a Config,
     routes: &'a Routes,
+    sender: &'a Sender<'a>,
+    /// Height of the made-up head.
+    head: u64,
     chain: usize,
     view: ChainView,
+}
+
+/// Who sends the calls, and with what.
+struct Sender<'a> {
+    grant: Option<&'a Grant>,
+    address: std::net::IpAddr,
+    host: &'a str,
+    path: &'a str,
+    /// By place among those that the configuration keeps.
+    headers: Vec<Option<Box<[u8]>>>,
+}
+
+impl<'a> Sender<'a> {
+    fn new(explain: &'a Explain, config: &'a Config) -> Result<Sender<'a>, String> {
+        let grant = match &explain.key {
+            None => None,
+            Some(name) => {
+                let found = config.access.keys.iter().find(|key| *key.grant.name == **name);
+                Some(&*found.ok_or_else(|| format!("there is no key {name}"))?.grant)
+            }
+        };
+        let mut headers = vec![None; config.kept_headers.len()];
+        for header in &explain.header {
+            let split = header.split_once(':');
+            let (name, value) = split.ok_or_else(|| format!("{header} is not NAME: VALUE"))?;
+            let mut kept = config.kept_headers.iter();
+            let place = kept.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
+            if let Some(place) = place {
+                headers[place] = Some(value.trim().as_bytes().into());
+            }
+        }
+        let (host, path) = (&*explain.host, &*explain.path);
+        Ok(Sender { grant, address: explain.client, host, path, headers })
+    }
+
+    /// Where the rules direct a call; without one, where they direct the path.
+    fn directed<'b>(
+        &'b self,
+        config: &Config,
+        routes: &Routes,
+        call: Option<CallFacts<'b>>,
+    ) -> Directed<'b> {
+        let facts = Facts {
+            host: self.host,
+            path: self.path,
+            headers: &self.headers,
+            key: self.grant.map(|grant| &*grant.name),
+            tier: self.grant.and_then(|grant| grant.tier.as_deref()),
+            client: caller_hash(self.grant.map(|grant| &*grant.name), self.address),
+            call,
+        };
+        direct::direct(&config.rules, &facts, |path| routes.router.chain(path))
+    }
+
+    /// Why the whole request is refused, if it is.
+    fn refused(&self, config: &Config, chain: usize) -> Option<String> {
+        let access = &config.access;
+        let now = || {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            since.map_or(0, |since| since.as_secs())
+        };
+        if !access.clients.admit(self.address) {
+            return Some(words::denial(Denial::Address));
+        }
+        match self.grant {
+            None if access.required => Some(words::denial(Denial::NoKey)),
+            None => None,
+            Some(grant) => match may_use(grant, self.address, now) {
+                Err(why) => Some(words::denial(why)),
+                Ok(()) if !grant.leads_to(chain) => Some(words::denial(Denial::Chain)),
+                Ok(()) => None,
+            },
+        }
+    }
 }
 
 impl Case<'_> {
@@ -180,15 +287,53 @@ impl Case<'_> {
     }
 
     fn explained(&self, call: &Call<'_>) -> String {
-        let chain = &self.config.chains[self.chain];
-        let group = &self.config.groups[self.routes.router.group(self.chain, &call.method)];
-        let method = family(chain.family).method(&call.method);
         let mut lines = Lines::default();
+        let params = call.params.raw().unwrap_or(b"");
+        let facts = CallFacts { method: &call.method, params };
+        let directed = self.sender.directed(self.config, self.routes, Some(facts));
+        for place in &directed.fitted {
+            lines.add("rule", &words::rule(&self.config.rules[*place]));
+        }
+        match (self.routes.router.chain(&directed.path), directed.end) {
+            (_, End::Deny(_)) => lines.text,
+            (None, _) => {
+                lines.add("refused", &format!("no chain is at the path {}", directed.path));
+                lines.text
+            }
+            (Some(chain), end) if chain != self.chain => {
+                let view = view(self.config, chain, self.head);
+                Case { chain, view, ..*self }.served(call, end, lines)
+            }
+            (Some(_), end) => self.served(call, end, lines),
+        }
+    }
+
+    /// What becomes of a call that no rule refuses.
+    fn served(&self, call: &Call<'_>, end: End, mut lines: Lines) -> String {
+        let chain = &self.config.chains[self.chain];
+        let group = match end {
+            End::Group(group) => group,
+            _ => self.routes.router.group(self.chain, &call.method),
+        };
+        let group = &self.config.groups[group];
+        let method = family(chain.family).method(&call.method);
         let known = if method.is_some() { "" } else { ", unknown to it" };
         lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
         lines.add("chain", &chain.name);
         for line in self.limits(&call.method, method) {
             lines.add("limited", &line);
+        }
+        let case = MethodCase {
+            method: &call.method,
+            reach: reach(chain.family, &call.method),
+            policy: &self.config.access.policy,
+            chain: &chain.methods,
+            group_deny: &group.methods_deny,
+            grant: self.sender.grant,
+        };
+        if let Err(why) = may_call(&case) {
+            lines.add("refused", &words::denial(why));
+            return lines.text;
         }
         lines.add("group", &words::group(group));
         for line in nodes(self.config, group) {

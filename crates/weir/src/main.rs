@@ -12,7 +12,9 @@ mod compare;
 mod demo;
 mod diff;
 mod explain;
+mod key;
 mod load;
+mod logs;
 mod node;
 mod pages;
 mod serve;
@@ -64,6 +66,8 @@ enum Command {
     Reload(ask::Reload),
     Upgrade(ask::Upgrade),
     Explain(explain::Explain),
+    Key(key::Key),
+    Logs(logs::Logs),
     Load(load::Load),
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
@@ -82,6 +86,8 @@ fn main() -> ExitCode {
         Command::Reload(reload) => reload.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Key(key) => key.run(),
+        Command::Logs(logs) => logs.run(),
         Command::Load(load) => load.run(),
         Command::Capacity(capacity) => capacity.run(),
         Command::Compare(compare) => compare.run(),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gateway::config::access::LogTarget;
 use gateway::config::fault::Faults;
 use gateway::config::{Balance, Config, Group, HashKey, KeyPart, Limit, LimitKind, Node, Zone};
 use gateway::rules::limit::CALL;
@@ -70,6 +71,7 @@ pub(crate) fn summary(config: &Config) -> String {
             let _ = writeln!(text, "  group {}: {methods} -> {nodes}, {balance}", group.name);
         }
     }
+    text.push_str(&described_access(config));
     for limit in &config.limits {
         let zone = &config.zones[limit.zone];
         let chain = limit.chain.map(|chain| format!("{}: ", config.chains[chain].name));
@@ -90,6 +92,35 @@ pub(crate) fn summary(config: &Config) -> String {
         true => writeln!(text, "cache {megabytes} MiB"),
         false => writeln!(text, "cache off"),
     };
+    text
+}
+
+/// Who may call and what is written of it, in a line each; nothing where nothing was configured.
+fn described_access(config: &Config) -> String {
+    let mut text = String::new();
+    let access = &config.access;
+    let counted = |count: usize, noun: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        format!("{count} {noun}{plural}")
+    };
+    if access.is_on() {
+        let (keys, issuers) = (access.keys.len(), access.issuers.len());
+        let need = if access.required { "a key is required" } else { "no key is required" };
+        let keys = counted(keys, "key");
+        let _ = writeln!(text, "access {keys}, {}, {need}", counted(issuers, "token issuer"));
+    }
+    if !config.rules.is_empty() {
+        let names: Vec<_> = config.rules.iter().map(|rule| &*rule.name).collect();
+        let _ = writeln!(text, "rules {}", names.join(" "));
+    }
+    if let Some(log) = &config.access_log {
+        let per = if log.per_call { "call" } else { "request" };
+        let to = match &log.to {
+            LogTarget::Stdout => "standard output".to_owned(),
+            LogTarget::File(file) => file.display().to_string(),
+        };
+        let _ = writeln!(text, "access log of each {per} to {to}");
+    }
     text
 }
 

@@ -130,15 +130,24 @@ pub fn seeds() -> Vec<Vec<u8>> {
 ///
 /// An input that breaks a promise is printed before the panic goes on.
 pub fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    let corpus = seeds();
+    mutate_all(&seeds(), jsonrpc, seed, go_on)
+}
+
+/// The same for other seeds and another decoder.
+pub fn mutate_all(
+    corpus: &[Vec<u8>],
+    try_one: fn(&[u8]),
+    seed: u64,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> u64 {
     let mut dice = Dice(seed | 1);
     let mut tried = 0;
     while go_on(tried) {
         let mut input = corpus[dice.below(corpus.len())].clone();
         for _ in 0..=dice.below(6) {
-            dice.edit(&mut input, &corpus);
+            dice.edit(&mut input, corpus);
         }
-        if let Err(panic) = std::panic::catch_unwind(|| jsonrpc(&input)) {
+        if let Err(panic) = std::panic::catch_unwind(|| try_one(&input)) {
             eprintln!(
                 "broken by {:?} (input {tried} of seed {seed})",
                 input.escape_ascii().to_string()

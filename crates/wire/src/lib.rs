@@ -5,8 +5,8 @@
 //! crate opens no socket, keeps no state and takes no decision; `gateway` and `simnode` build on
 //! it.
 //!
-//! Reading order: `json` (bytes), `call` and `answer` (envelopes), `error` (codes), `method` (the
-//! tables), `block` and `filter` (which block a call is about), `key` (when two calls are the same),
+//! Reading order: `json` (bytes), `call` and `answer` (envelopes), `error` (codes), `method` and `reach`
+//! (the tables), `block` and `filter` (which block a call is about), `key` (when two calls are the same),
 //! `quantity` (numbers in text).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -19,6 +19,8 @@ pub mod answer;
 pub mod error;
 
 pub mod method;
+
+pub mod reach;
 
 pub mod block;
 

@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use serde::Deserialize;
 
 use crate::block::{BlockForm, Tag};
+use crate::reach::{Reach, reach};
 
 #[cfg(test)]
 mod tests;
@@ -134,6 +135,8 @@ pub struct Method {
     /// How far below the head a block must be for its answer to be final in form: 1 where a node
     /// completes the newest block's answer only with the next block.
     pub behind_head: u64,
+    /// What a call acts on.
+    pub reach: Reach,
 }
 
 /// The families of chains that have a table.
@@ -224,7 +227,8 @@ pub fn family(name: FamilyName) -> &'static Family {
             let wanted = |row: &Method| {
                 prefixes.is_empty() || prefixes.iter().any(|prefix| row.name.starts_with(prefix))
             };
-            rows.extend(file.method.into_iter().flat_map(Row::expand).filter(wanted));
+            let expanded = file.method.into_iter().flat_map(|row| row.expand(name));
+            rows.extend(expanded.filter(wanted));
         }
         let places = rows.iter().enumerate().map(|(place, row)| (row.name, place)).collect();
         Family { name, rows, places }
@@ -285,7 +289,7 @@ fn one() -> u32 {
 
 impl Row {
     /// The rows it stands for. Names and parameter lists are leaked, once per table.
-    fn expand(self) -> Vec<Method> {
+    fn expand(self, family: FamilyName) -> Vec<Method> {
         let params: &'static [ParamKind] = self.params.leak();
         let names = if self.prefixes.is_empty() {
             vec![self.name]
@@ -294,6 +298,7 @@ impl Row {
         };
         let joinable = self.repeat == Repeat::Safe && !self.sticky && !self.write;
         let row = |name: String| Method {
+            reach: reach(family, &name),
             name: name.leak(),
             bound: self.bound,
             block: self.block,

@@ -6,21 +6,25 @@
 //! misspelt does not hide the next one.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wire::call::Limits;
 
+use super::access::{AccessLog, LogTarget};
 use super::diff::Keys;
+use super::expand::World;
 use super::fault::{Faults, Report, Severity};
-use super::field::{CACHE, CALL, FRONT, HEALTH, LOG, SERVER};
+use super::field::{ACCESS, ACCESS_LOG, CACHE, CALL, FRONT, HEALTH, LOG, SERVER};
 use super::file::{Entry, Written, nearest};
 use super::kind::{ShownBytes, ShownDuration};
 use super::{Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, RetryBudget};
+use crate::see::access_log::format::Format;
 
+mod access;
 mod chains;
 mod clients;
+mod direct;
 mod groups;
 mod limits;
 mod nodes;
@@ -30,12 +34,21 @@ mod tls;
 /// The configuration, or every fault of it.
 pub(super) fn check(
     written: &Written,
-    folder: &Path,
+    world: &World<'_>,
     mut report: Report<'_>,
 ) -> Result<Config, Faults> {
+    let folder = world.folder;
     let mut chains = chains::check(written, &mut report);
     let nodes = nodes::check(written, folder, &mut chains, &mut report);
     let groups = groups::check(written, &mut chains, &nodes, &mut report);
+    let access = access::check(written, world, &chains, &mut report);
+    let mut kept_headers = Vec::new();
+    let rules = direct::check(written, &chains, &groups, &access, &mut kept_headers, &mut report);
+    let access_log = access_log(&written.once(&ACCESS_LOG), world, &mut kept_headers, &mut report);
+    if let Some(header) = access.places.header.as_ref().filter(|own| kept_headers.contains(own)) {
+        let message = format!("a rule or the access log looks at {header}, which holds keys");
+        refuse(&mut report, &written.once(&ACCESS), "key_header", &message, "another header there");
+    }
     let (zones, limits) = limits::check(written, &chains, &mut report);
     let server = written.once(&SERVER);
     let (listen, listen_tls, admin) = addresses(&server, &mut report);
@@ -52,7 +65,11 @@ pub(super) fn check(
         drain_linger: server.value("drain_linger").duration(),
         drain_deadline: server.value("drain_deadline").duration(),
         reload_on_change: server.value("reload_on_change").switch(),
-        front: front(&written.once(&FRONT), &mut report),
+        front: front(&written.once(&FRONT), &written.once(&ACCESS), &mut report),
+        access,
+        rules,
+        access_log,
+        kept_headers,
         zones,
         limits,
         cache,
@@ -122,7 +139,7 @@ fn threads(server: &Entry, report: &mut Report<'_>) -> usize {
     threads
 }
 
-fn front(front: &Entry, report: &mut Report<'_>) -> Front {
+fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
     let (client_address, trusted_proxies) = clients::check(front, report);
     let origins = front.value("cors_origins").texts();
     let cors = if origins.iter().any(|origin| origin == "*") {
@@ -149,6 +166,7 @@ fn front(front: &Entry, report: &mut Report<'_>) -> Front {
         write_timeout: front.value("write_timeout").duration(),
         idle_timeout: front.value("idle_timeout").duration(),
         cors,
+        key_header: access.value("key_header").text().into(),
         compression: front.value("compression").switch(),
         compression_bytes_min: front.value("compression_bytes_min").size(),
         content_type: match front.value("content_type").choice() {
@@ -199,6 +217,34 @@ fn health(health: &Entry, report: &mut Report<'_>) -> Health {
         pause_max: health.value("pause_max").duration(),
         unsupported_age_max: health.value("unsupported_age_max").duration(),
     }
+}
+
+fn access_log(
+    log: &Entry,
+    world: &World<'_>,
+    kept_headers: &mut Vec<Box<str>>,
+    report: &mut Report<'_>,
+) -> Option<AccessLog> {
+    let Some(file) = log.chosen("file") else {
+        if let Some(span) = &log.span {
+            let advice = "file = \"access.log\", or \"-\" for standard output";
+            report.warn(Some(span), log.key("file"), "without a file nothing is written", advice);
+        }
+        return None;
+    };
+    let file = file.text();
+    let format = Format::parse(&log.value("format").text()).expect("its kind has read it");
+    for name in format.headers() {
+        direct::kept(kept_headers, name);
+    }
+    Some(AccessLog {
+        to: if file == "-" { LogTarget::Stdout } else { LogTarget::File(world.folder.join(file)) },
+        format: format.placed(|name| kept_headers.iter().position(|kept| **kept == *name)),
+        per_call: log.value("per").choice() == "call",
+        sample: log.value("sample").number(),
+        errors_always: log.value("errors_always").switch(),
+        queue_lines: log.value("queue_lines").size(),
+    })
 }
 
 fn log(log: &Entry) -> Log {

@@ -38,6 +38,8 @@ pub enum Severity {
 /// A place in a file, with its line as it may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// The file, where it is another one than that of all faults together.
+    pub file: Option<String>,
     /// Line, from 1.
     pub line: usize,
     /// Column of the first character meant, from 1, in the file as it is.
@@ -93,6 +95,7 @@ impl Fault {
     fn print(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (file, &self.place) {
             (Some(file), Some(place)) => {
+                let file = place.file.as_deref().unwrap_or(file);
                 write!(formatter, "{file}:{}:{}: ", place.line, place.column)?;
             }
             (Some(file), None) => write!(formatter, "{file}: ")?,
@@ -177,6 +180,17 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Adds what was found in another file that this one names.
+    pub(super) fn absorb(&mut self, others: Faults) {
+        for mut fault in others.list {
+            if let Some(place) = &mut fault.place {
+                place.file.clone_from(&others.file);
+            }
+            // Behind all that stands in this file.
+            self.found.push((usize::MAX, fault));
+        }
+    }
+
     /// Whether anything found keeps the gateway from starting.
     pub(super) fn has_faults(&self) -> bool {
         self.found.iter().any(|(_, fault)| fault.severity == Severity::Fault)
@@ -196,6 +210,7 @@ impl<'a> Report<'a> {
         let end = self.floor(span.end.clamp(start, line_end));
         let (text, marked) = self.masks.line(self.text, line_start..line_end, start..end);
         Place {
+            file: None,
             line: self.text[..line_start].matches('\n').count() + 1,
             column: self.text[line_start..start].chars().count() + 1,
             text,

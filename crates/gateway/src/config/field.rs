@@ -86,7 +86,7 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 14] = [
+pub static SECTIONS: [&Section; 19] = [
     &SERVER,
     &CHAIN,
     &NODE,
@@ -100,6 +100,11 @@ pub static SECTIONS: [&Section; 14] = [
     &CERTIFICATE,
     &ZONE,
     &LIMIT,
+    &ACCESS,
+    &KEY,
+    &JWT,
+    &RULE,
+    &ACCESS_LOG,
     &LOG,
 ];
 
@@ -232,6 +237,18 @@ pub(super) static CHAIN: Section = Section {
             doc: "Blocks that a head may jump beyond what the block time explains before a second \
                   node must confirm it.",
         },
+        Field {
+            key: "methods_allow",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that are served; empty is all.",
+        },
+        Field {
+            key: "methods_deny",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that are not served, whatever allows them.",
+        },
     ],
 };
 
@@ -352,6 +369,12 @@ pub(super) static GROUP: Section = Section {
             kind: Kind::Methods,
             default: Default::Required,
             doc: "Methods that it serves.",
+        },
+        Field {
+            key: "methods_deny",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that it does not serve, and no other group does in its place.",
         },
         Field {
             key: "balance",
@@ -987,6 +1010,375 @@ pub(super) static CERTIFICATE: Section = Section {
             kind: Kind::Hosts,
             default: Default::Follows("the names in the certificate"),
             doc: "Host names for which it is shown.",
+        },
+    ],
+};
+
+pub(super) static ACCESS: Section = Section {
+    name: "access",
+    form: Form::Once,
+    doc: "Who may call, and which methods are served. `docs/access.md` says how it fits together.",
+    fields: &[
+        Field {
+            key: "required",
+            kind: Kind::Switch,
+            default: Default::Follows("true where there is a key or an issuer of tokens"),
+            doc: "Whether a request without a key or token is refused with 401.",
+        },
+        Field {
+            key: "keys_file",
+            kind: Kind::File,
+            default: Default::Follows("none"),
+            doc: "A file of further `[[key]]` tables, and nothing else.",
+        },
+        Field {
+            key: "key_places",
+            kind: Kind::Words(&["header", "bearer", "path", "query"]),
+            default: Default::Follows("all four"),
+            doc: "Where a key is looked for: `key_header`; `authorization: Bearer`; the last or \
+                  the first segment of the path, which is then taken off; the parameter `key` of \
+                  the query.",
+        },
+        Field {
+            key: "key_header",
+            kind: Kind::HeaderName,
+            default: Default::Is("x-api-key"),
+            doc: "The header that holds a key.",
+        },
+        Field {
+            key: "clients_allow",
+            kind: Kind::Networks,
+            default: Default::Empty,
+            doc: "Networks whose clients may call; empty is all. Others get 403.",
+        },
+        Field {
+            key: "clients_deny",
+            kind: Kind::Networks,
+            default: Default::Empty,
+            doc: "Networks whose clients may not call, whatever allows them.",
+        },
+        Field {
+            key: "methods_allow",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that are served on all chains; empty is all.",
+        },
+        Field {
+            key: "methods_deny",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that are served on no chain, whatever allows them.",
+        },
+        Field {
+            key: "node_methods",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that act on the node itself or with keys that it holds (`admin_*`, \
+                  `personal_*`, `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, \
+                  `eth_sendTransaction` and others) and are served nevertheless. All others of \
+                  them are not.",
+        },
+        Field {
+            key: "transactions",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether signed transactions are taken (`eth_sendRawTransaction` and relatives).",
+        },
+    ],
+};
+
+pub(super) static KEY: Section = Section {
+    name: "key",
+    form: Form::Listed,
+    doc: "An API key, which `weir key` makes. Only its hash is kept; it is written nowhere and \
+          sent to no node.",
+    fields: &[
+        Field {
+            key: "name",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "How metrics and logs call its holder.",
+        },
+        Field {
+            key: "hash",
+            kind: Kind::Hash,
+            default: Default::Follows("from `secret`"),
+            doc: "SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.",
+        },
+        Field {
+            key: "secret",
+            kind: Kind::Secret { bytes_min: 16 },
+            default: Default::Follows("none"),
+            doc: "The key itself, in place of its hash: `${VAR}` or `${file:PATH}`.",
+        },
+        Field {
+            key: "tier",
+            kind: Kind::Name,
+            default: Default::Follows("none"),
+            doc: "The class that its calls belong to.",
+        },
+        Field {
+            key: "chains",
+            kind: Kind::Names,
+            default: Default::Follows("all chains"),
+            doc: "Chains that it leads to. Others get 403.",
+        },
+        Field {
+            key: "methods_allow",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that it may call; empty is all.",
+        },
+        Field {
+            key: "methods_deny",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that it may not call, whatever allows them.",
+        },
+        Field {
+            key: "node_methods",
+            kind: Kind::Methods,
+            default: Default::Empty,
+            doc: "Methods that act on the node itself, and that it may call nevertheless.",
+        },
+        Field {
+            key: "transactions",
+            kind: Kind::Switch,
+            default: Default::Follows("as in `[access]`"),
+            doc: "Whether it may send signed transactions.",
+        },
+        Field {
+            key: "clients",
+            kind: Kind::Networks,
+            default: Default::Empty,
+            doc: "Networks that it may be used from; empty is all.",
+        },
+        Field {
+            key: "expires",
+            kind: Kind::Time,
+            default: Default::Follows("never"),
+            doc: "When it becomes void.",
+        },
+    ],
+};
+
+pub(super) static JWT: Section = Section {
+    name: "jwt",
+    form: Form::Listed,
+    doc: "An issuer of tokens (JSON web tokens), taken as `authorization: Bearer`. The kind of key \
+          fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 \
+          by curve. A token needs `exp`, which is held, as `nbf` is.",
+    fields: &[
+        Field {
+            key: "name",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "How metrics and logs call it.",
+        },
+        Field {
+            key: "secret",
+            kind: Kind::Secret { bytes_min: 32 },
+            default: Default::Follows("none"),
+            doc: "The shared secret: `${VAR}` or `${file:PATH}`.",
+        },
+        Field {
+            key: "public_key",
+            kind: Kind::File,
+            default: Default::Follows("none"),
+            doc: "File with a public key, RSA or elliptic, in PEM form.",
+        },
+        Field {
+            key: "jwks",
+            kind: Kind::File,
+            default: Default::Follows("none"),
+            doc: "File with a set of JSON web keys.",
+        },
+        Field {
+            key: "issuer",
+            kind: Kind::Text,
+            default: Default::Follows("not looked at"),
+            doc: "What the claim `iss` must be.",
+        },
+        Field {
+            key: "audience",
+            kind: Kind::Texts,
+            default: Default::Empty,
+            doc: "One of which the claim `aud` must name; empty is not looked at.",
+        },
+        Field {
+            key: "leeway",
+            kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
+            default: Default::Is("30s"),
+            doc: "How far the issuer's clock may be from ours.",
+        },
+        Field {
+            key: "tier",
+            kind: Kind::Name,
+            default: Default::Follows("none"),
+            doc: "The class of calls whose token names none.",
+        },
+        Field {
+            key: "methods_claim",
+            kind: Kind::Text,
+            default: Default::Is("methods"),
+            doc: "The claim that lists methods which the token may call; without it, all.",
+        },
+        Field {
+            key: "chains_claim",
+            kind: Kind::Text,
+            default: Default::Is("chains"),
+            doc: "The claim that lists names of chains which the token leads to; without it, all.",
+        },
+        Field {
+            key: "tier_claim",
+            kind: Kind::Text,
+            default: Default::Is("tier"),
+            doc: "The claim that names the class of its calls.",
+        },
+    ],
+};
+
+pub(super) static RULE: Section = Section {
+    name: "rule",
+    form: Form::Listed,
+    doc: "A rule about where calls go. Rules are tried in their order, for each call of a batch by \
+          itself; all that is set must fit. The first that fits decides; one that rewrites the \
+          path leaves the rest to those behind it.",
+    fields: &[
+        Field {
+            key: "name",
+            kind: Kind::Name,
+            default: Default::Required,
+            doc: "How metrics and `weir explain` call it.",
+        },
+        Field {
+            key: "hosts",
+            kind: Kind::Texts,
+            default: Default::Empty,
+            doc: "Hosts of the request, without port; `*.example` is every name below.",
+        },
+        Field {
+            key: "path",
+            kind: Kind::Path,
+            default: Default::Follows("any"),
+            doc: "What the path begins with, in whole segments; without a key.",
+        },
+        Field {
+            key: "headers",
+            kind: Kind::HeaderTests,
+            default: Default::Empty,
+            doc: "Headers that must all be there.",
+        },
+        Field {
+            key: "keys",
+            kind: Kind::Names,
+            default: Default::Empty,
+            doc: "Names of keys; `ISSUER:SUBJECT` is the holder of a token.",
+        },
+        Field {
+            key: "tiers",
+            kind: Kind::Names,
+            default: Default::Empty,
+            doc: "Tiers of keys and tokens.",
+        },
+        Field { key: "methods", kind: Kind::Methods, default: Default::Empty, doc: "Methods." },
+        Field {
+            key: "params",
+            kind: Kind::Text,
+            default: Default::Follows("any"),
+            doc: "What the parameters begin with, byte for byte as the client writes them.",
+        },
+        Field {
+            key: "first_param",
+            kind: Kind::Text,
+            default: Default::Follows("any"),
+            doc: "The first parameter: a text without its quotes, anything else as it is written.",
+        },
+        Field {
+            key: "share",
+            kind: Kind::Number { min: 0.0, max: 1.0 },
+            default: Default::Is("1"),
+            doc: "Which share of what fits otherwise, in steps of 0.0001. The same client or call \
+                  is always in, or always out.",
+        },
+        Field {
+            key: "share_of",
+            kind: Kind::Choice(&["client", "call"]),
+            default: Default::Is("client"),
+            doc: "What `share` is a share of: callers (key, or else address), or calls (method \
+                  and parameters).",
+        },
+        Field {
+            key: "group",
+            kind: Kind::Name,
+            default: Default::Follows("none"),
+            doc: "The group that takes it. Chains without a group of this name are not meant.",
+        },
+        Field {
+            key: "deny",
+            kind: Kind::Count { min: 400, max: 599 },
+            default: Default::Follows("none"),
+            doc: "Refuses it. The HTTP status where it is the only call of its request.",
+        },
+        Field {
+            key: "message",
+            kind: Kind::Text,
+            default: Default::Follows("`\"request is not allowed here\"`"),
+            doc: "What the client is told by `deny`.",
+        },
+        Field {
+            key: "rewrite",
+            kind: Kind::Path,
+            default: Default::Follows("none"),
+            doc: "Takes the place of what `path` names. The path then leads to its chain.",
+        },
+    ],
+};
+
+pub(super) static ACCESS_LOG: Section = Section {
+    name: "access_log",
+    form: Form::Once,
+    doc: "A line for each request or call. `docs/access.md` lists the variables; `weir logs` \
+          sums lines up.",
+    fields: &[
+        Field {
+            key: "file",
+            kind: Kind::File,
+            default: Default::Follows("off"),
+            doc: "Where lines go; `-` is standard output. A file that was moved away is opened \
+                  anew within a second.",
+        },
+        Field {
+            key: "format",
+            kind: Kind::LogFormat,
+            default: Default::Is("json"),
+            doc: "What a line holds: one JSON object, nginx's combined format, or variables.",
+        },
+        Field {
+            key: "per",
+            kind: Kind::Choice(&["request", "call"]),
+            default: Default::Is("request"),
+            doc: "Whether a batch is one line, or one for each of its calls.",
+        },
+        Field {
+            key: "sample",
+            kind: Kind::Number { min: 0.0, max: 1.0 },
+            default: Default::Is("1"),
+            doc: "Share of lines that are written, chosen by chance.",
+        },
+        Field {
+            key: "errors_always",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether lines with an error or a status of 400 or above are written whatever \
+                  the share.",
+        },
+        Field {
+            key: "queue_lines",
+            kind: Kind::Count { min: 16, max: 10_000_000 },
+            default: Default::Is("16384"),
+            doc: "Lines that may wait to be written, over all threads. What is beyond is dropped \
+                  and counted: a slow disk never delays an answer.",
         },
     ],
 };

@@ -36,6 +36,8 @@ pub(super) struct Entry {
     /// Its heading; `None` for what was written nowhere.
     pub(super) span: Option<Range<usize>>,
     sets: Vec<Set>,
+    /// Keys that stand there with values that could not be read, which is told already.
+    unread: Vec<&'static str>,
 }
 
 /// One key that was set.
@@ -61,14 +63,16 @@ impl Written {
     pub(super) fn once(&self, section: &'static Section) -> Entry {
         let sets = self.all(section).flat_map(|entry| entry.sets.iter().cloned()).collect();
         let span = self.all(section).next().and_then(|entry| entry.span.clone());
-        Entry { section, name: String::new(), span, sets }
+        let unread = self.all(section).flat_map(|entry| entry.unread.iter().copied()).collect();
+        Entry { section, name: String::new(), span, sets, unread }
     }
 }
 
 impl Entry {
     /// A table that was written nowhere.
     pub(super) fn absent(section: &'static Section, name: &str) -> Entry {
-        Entry { section, name: name.to_owned(), span: None, sets: Vec::new() }
+        let (sets, unread) = (Vec::new(), Vec::new());
+        Entry { section, name: name.to_owned(), span: None, sets, unread }
     }
 
     pub(super) fn section(&self) -> &'static Section {
@@ -92,6 +96,11 @@ impl Entry {
         self.sets.iter().find(|set| set.key == key)
     }
 
+    /// Whether one of these keys stands there with a value that could not be read.
+    pub(super) fn has_unread(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.unread.contains(key))
+    }
+
     /// The value that was set.
     pub(super) fn chosen(&self, key: &str) -> Option<Value> {
         self.set(key).map(|set| set.value.clone())
@@ -103,6 +112,16 @@ impl Entry {
             let field = self.section.field(key).expect("only keys of the table are asked for");
             default_value(field).expect("only keys that have a default are asked for without one")
         })
+    }
+
+    /// Whether it is a table of this section.
+    pub(super) fn is_of(&self, section: &'static Section) -> bool {
+        std::ptr::eq(self.section, section)
+    }
+
+    /// How it stands in a file.
+    pub(super) fn heading(&self) -> String {
+        self.section.heading()
     }
 
     /// The full name of a key, for faults.
@@ -268,8 +287,9 @@ impl Reader<'_, '_, '_> {
                 self.unknown_key(&entry, key.get_ref(), &key.span());
                 continue;
             };
-            if let Some(set) = self.field(&entry, field, value) {
-                entry.sets.push(set);
+            match self.field(&entry, field, value) {
+                Some(set) => entry.sets.push(set),
+                None => entry.unread.push(field.key),
             }
         }
         for field in section.fields {

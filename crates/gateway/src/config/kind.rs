@@ -13,6 +13,7 @@ use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
 use super::{HashKey, KeyPart};
 use crate::rules::limit::Rate;
+use crate::see::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use crate::tls::ciphers;
 
 #[cfg(test)]
@@ -67,6 +68,24 @@ pub(super) enum Kind {
     Origins,
     /// HTTP headers by name; the values are secret.
     Headers,
+    /// A secret of at least so many bytes.
+    Secret { bytes_min: usize },
+    /// SHA-256 of a key, in hexadecimal.
+    Hash,
+    /// A point in time.
+    Time,
+    /// The name of a header.
+    HeaderName,
+    /// Any text.
+    Text,
+    /// List of texts.
+    Texts,
+    /// List of headers with their values.
+    HeaderTests,
+    /// One URL path.
+    Path,
+    /// What a line of the access log holds.
+    LogFormat,
     /// List of what a zone's key is made of.
     ZoneKey,
     /// Calls per second or per minute.
@@ -122,7 +141,11 @@ const BYTE_UNITS: [(&str, u64); 7] = [
 impl Kind {
     /// Whether its value must not be shown as it is.
     pub(super) fn is_secret(self) -> bool {
-        matches!(self, Kind::Url | Kind::RedisUrl | Kind::Headers)
+        // Whoever puts a header that carries a secret into a rule is told so without it.
+        matches!(
+            self,
+            Kind::Url | Kind::RedisUrl | Kind::Headers | Kind::Secret { .. } | Kind::HeaderTests
+        )
     }
 
     /// Whether it is a list, each element of which is read by itself.
@@ -138,6 +161,8 @@ impl Kind {
                 | Kind::Paths
                 | Kind::Methods
                 | Kind::Origins
+                | Kind::Texts
+                | Kind::HeaderTests
                 | Kind::ZoneKey
         )
     }
@@ -167,6 +192,15 @@ impl Kind {
             Kind::Methods => "a list of methods",
             Kind::Origins => "a list of origins",
             Kind::Headers => "a table of headers",
+            Kind::Secret { .. } => "a secret",
+            Kind::Hash => "a hash",
+            Kind::Time => "a time",
+            Kind::HeaderName => "the name of a header",
+            Kind::Text => "a text",
+            Kind::Texts => "a list of texts",
+            Kind::HeaderTests => "a list of headers",
+            Kind::Path => "a path",
+            Kind::LogFormat => "a format",
             Kind::ZoneKey => "a list of what the key is made of",
             Kind::Rate => "a rate",
         }
@@ -236,7 +270,15 @@ impl Kind {
             }
             Kind::Hosts => host_pattern(text).map(Value::Text),
             Kind::Networks => plain(network(text).map(drop)),
-            Kind::Paths => plain(check_path(text)),
+            Kind::Paths | Kind::Path => plain(check_path(text)),
+            Kind::Secret { bytes_min } if text.len() < bytes_min => Err("the secret is too short"),
+            Kind::Secret { .. } | Kind::Text | Kind::Texts => plain(check_not_empty(text)),
+            Kind::Hash => plain(hash(text).map(drop)),
+            Kind::Time => time(text).map(Value::Count),
+            Kind::HeaderName => plain(header_name(text).map(drop))
+                .map(|value| Value::Text(value.text().to_ascii_lowercase())),
+            Kind::HeaderTests => plain(header_test(text).map(drop)),
+            Kind::LogFormat => plain(Format::parse(text).map(drop).map_err(|fault| fault.as_str())),
             Kind::Methods => plain(check_method(text)),
             Kind::Origins => origin(text).map(Value::Text),
             Kind::ZoneKey => plain(key_part(text).map(|_| ())),
@@ -338,6 +380,21 @@ impl fmt::Display for Kind {
                 write!(formatter, "list of origins such as \"https://app.example\", or [\"*\"]")
             }
             Kind::Headers => write!(formatter, "table of header names and values"),
+            Kind::Secret { bytes_min } => write!(formatter, "{bytes_min} bytes or more"),
+            Kind::Hash => write!(formatter, "sha256: and 64 hexadecimal digits"),
+            Kind::Time => write!(formatter, "time such as \"2027-01-31T00:00:00Z\""),
+            Kind::HeaderName => write!(formatter, "name of a header, such as \"x-api-key\""),
+            Kind::Text => write!(formatter, "any text"),
+            Kind::Texts => write!(formatter, "list of texts"),
+            Kind::HeaderTests => write!(
+                formatter,
+                "list such as \"x-client: mobile\", or \"x-client: mobile*\" for what begins so"
+            ),
+            Kind::Path => write!(formatter, "path such as \"/\" or \"/eth\""),
+            Kind::LogFormat => write!(
+                formatter,
+                "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\""
+            ),
             Kind::ZoneKey => write!(
                 formatter,
                 "list of \"client\", \"client-net\", \"header:NAME\", \"method\" and \"chain\""
@@ -430,6 +487,41 @@ fn host_pattern(text: &str) -> Result<String, &'static str> {
         Ok(_) => Ok(text.to_ascii_lowercase()),
         Err(_) => Err(WHAT),
     }
+}
+
+/// Reads `sha256:` and 64 hexadecimal digits; the prefix may be left out.
+pub(super) fn hash(text: &str) -> Result<[u8; 32], &'static str> {
+    const WHAT: &str = "not a sha-256 in hexadecimal";
+    let digits = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+    if digits.len() != 64 {
+        return Err(WHAT);
+    }
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(WHAT);
+        *byte = (digit(0)? * 16 + digit(1)?) as u8;
+    }
+    Ok(hash)
+}
+
+/// Reads a time as RFC 3339 writes it, as seconds since 1970.
+fn time(text: &str) -> Result<u64, &'static str> {
+    let time: jiff::Timestamp = text.parse().map_err(|_| "not a time with a zone")?;
+    u64::try_from(time.as_second()).map_err(|_| "before 1970")
+}
+
+fn header_name(text: &str) -> Result<http::HeaderName, &'static str> {
+    text.parse().map_err(|_| "not the name of a header")
+}
+
+/// Reads a header and its value, as `name: value`.
+pub(super) fn header_test(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
+    let name = header_name(name.trim())?;
+    if CARRIERS_OF_SECRETS.contains(&name.as_str()) {
+        return Err("this header carries secrets, which rules do not see");
+    }
+    Ok((name.as_str().to_owned(), value.trim().to_owned()))
 }
 
 /// Reads a part of the key of a zone.

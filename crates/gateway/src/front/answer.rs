@@ -17,6 +17,9 @@ use crate::config::{Cors, Front};
 use crate::error::{Failure, Kind};
 use crate::front::body::ChunkFault;
 use crate::front::head::HeadFault;
+use crate::front::note::Note;
+use crate::rules::access::Denial;
+use crate::rules::direct::Action;
 use crate::shared::Shared;
 
 /// How the cache took part in an answer.
@@ -111,6 +114,8 @@ pub(crate) struct Message {
     pub(crate) node: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) encoding: Option<&'static str>,
+    /// What the access log is to be told once this is written; none while it is off.
+    pub(crate) note: Option<Box<Note>>,
 }
 
 /// A body in up to three parts, so that a large payload is not copied.
@@ -141,7 +146,15 @@ impl Body {
 
 impl Message {
     fn plain(status: u16, body: Body) -> Message {
-        Message { status, body, cache: None, node: None, retry_after: None, encoding: None }
+        Message {
+            status,
+            body,
+            cache: None,
+            node: None,
+            retry_after: None,
+            encoding: None,
+            note: None,
+        }
     }
 
     /// The answer to GET and HEAD on a chain's path: that the gateway is there.
@@ -160,6 +173,22 @@ impl Message {
         let mut body = Vec::with_capacity(64 + message.len());
         write_error(&mut body, b"null", i64::from(code.0), message, None);
         Message::plain(status, Body::whole(body))
+    }
+
+    /// Refuses a request for who sends it.
+    pub(crate) fn denied(denial: Denial) -> Message {
+        match denial {
+            Denial::NoKey => Message::refuse(401, "an API key or token is required"),
+            Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
+            Denial::Expired => Message::refuse(401, "the API key or token has expired"),
+            Denial::TwoKeys => Message::refuse(401, "more than one API key was given"),
+            Denial::Address => Message::refuse(403, "this client address is not allowed"),
+            Denial::Chain => Message::refuse(403, FORBIDDEN),
+            // Judged call by call, and answered there.
+            Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
+                Message::refuse(403, "request is not allowed here")
+            }
+        }
     }
 
     /// Refuses a head.
@@ -196,14 +225,14 @@ impl Message {
         match reply {
             Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
             Reply::One(answered) => one(answered, shared),
-            Reply::Batch(items) => batch(&items, &shared.config.front),
+            Reply::Batch(items) => batch(&items, shared),
         }
     }
 }
 
 fn one(answered: Answered<'_>, shared: &Shared) -> Message {
     let status = match &answered.payload {
-        Content::Payload(Payload::Failed(failure)) => status_of(failure.kind),
+        Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, shared),
         _ => 200,
     };
     let retry_after = match &answered.payload {
@@ -226,14 +255,15 @@ fn one(answered: Answered<'_>, shared: &Shared) -> Message {
         }
         payload => {
             let mut start = Vec::with_capacity(256);
-            write_content(&mut start, answered.id, &payload);
+            write_content(&mut start, answered.id, &payload, shared);
             Body::whole(start)
         }
     };
     message
 }
 
-fn batch(items: &[Answered<'_>], front: &Front) -> Message {
+fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
+    let front = &shared.config.front;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; Mark::ALL.len()];
     body.push(b'[');
@@ -242,11 +272,11 @@ fn batch(items: &[Answered<'_>], front: &Front) -> Message {
             body.push(b',');
         }
         let before = body.len();
-        write_content(&mut body, item.id, &item.payload);
+        write_content(&mut body, item.id, &item.payload, shared);
         if body.len() > front.batch_answer_bytes_max {
             body.truncate(before);
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
-            write_content(&mut body, item.id, &Content::Payload(failed));
+            write_content(&mut body, item.id, &Content::Payload(failed), shared);
         }
         if let Some(mark) = item.mark {
             counts[mark.index()] += 1;
@@ -287,12 +317,12 @@ fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     (status, waits.into_iter().min())
 }
 
-fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>) {
+fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, shared: &Shared) {
     match content {
         Content::Payload(Payload::Result(result)) => write_result(out, id, result),
         Content::Payload(Payload::Error(error)) => write_error_raw(out, id, error),
         Content::Payload(Payload::Failed(failure)) => {
-            let (code, message) = describe(failure.kind);
+            let (code, message) = describe(failure.kind, shared);
             write_error(out, id, i64::from(code.0), message, None);
         }
         Content::Refused(refusal) => {
@@ -301,22 +331,61 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>) {
     }
 }
 
+/// The code of a call's error, if it has one.
+pub(crate) fn code_of(content: &Content<'_>, shared: &Shared) -> Option<i64> {
+    match content {
+        Content::Payload(Payload::Result(_)) => None,
+        Content::Payload(Payload::Error(error)) => {
+            let code = wire::json::walk::member(error, "code");
+            let code = code.and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
+            // An error without a code is one all the same.
+            Some(code.unwrap_or(0))
+        }
+        Content::Payload(Payload::Failed(failure)) => {
+            Some(i64::from(describe(failure.kind, shared).0.0))
+        }
+        Content::Refused(refusal) => Some(i64::from(refusal.code.0)),
+    }
+}
+
+impl Content<'_> {
+    /// Bytes of the result or error as a node wrote it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Content::Payload(Payload::Result(bytes) | Payload::Error(bytes)) => bytes.len(),
+            Content::Payload(Payload::Failed(_)) | Content::Refused(_) => 0,
+        }
+    }
+}
+
+const FORBIDDEN: &str = "the API key or token does not lead to this chain";
+
 /// The HTTP status of a single call that failed. In a batch it is always 200.
-fn status_of(kind: Kind) -> u16 {
+fn status_of(kind: Kind, shared: &Shared) -> u16 {
     match kind {
         Kind::NoNode | Kind::Stopping => 503,
         Kind::Deadline => 504,
         Kind::OverRate { status } | Kind::OverConcurrency { status } => status,
         Kind::RateLimited => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge => 200,
+        Kind::BatchTooLarge | Kind::MethodOff => 200,
+        Kind::Forbidden => 403,
+        Kind::NoChain => 404,
+        Kind::Rule(place) => ruled(place, shared).0,
     }
 }
 
 /// The JSON-RPC error of a call that failed. Codes -32002 and -32003 are geth's for a timeout and
-/// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded".
-fn describe(kind: Kind) -> (ErrorCode, &'static str) {
+/// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded". A method
+/// that is not served has geth's code and words for one that it does not have.
+fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
     match kind {
+        Kind::MethodOff => {
+            (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
+        }
+        Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
+        Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
+        Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, shared).1),
         Kind::NoNode => (ErrorCode::INTERNAL, "no node can be used now"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
         Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no node answered in time"),
@@ -335,6 +404,14 @@ fn describe(kind: Kind) -> (ErrorCode, &'static str) {
         Kind::BatchTooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
         }
+    }
+}
+
+/// Status and message of the rule at this place.
+fn ruled(place: u16, shared: &Shared) -> (u16, &str) {
+    match shared.config.rules.get(usize::from(place)).map(|rule| &rule.action) {
+        Some(Action::Deny { status, message }) => (*status, message),
+        _ => (403, "request is not allowed here"),
     }
 }
 
@@ -388,6 +465,9 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
         let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
         each("retry-after", seconds.to_string().as_bytes());
     }
+    if message.status == 401 {
+        each("www-authenticate", b"Bearer realm=\"weir\"");
+    }
     if message.status == 405 {
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
@@ -409,7 +489,8 @@ fn cors(message: &Message, front: &Front, origin: &str, mut each: impl FnMut(&st
     }
     if message.status == 204 {
         each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
-        each("access-control-allow-headers", b"content-type, authorization, accept-encoding");
+        let own = "content-type, authorization, accept-encoding";
+        each("access-control-allow-headers", format!("{own}, {}", front.key_header).as_bytes());
         // A day; browsers cap it lower by themselves.
         each("access-control-max-age", b"86400");
     } else {

@@ -7,9 +7,11 @@
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::front::caller::{Extra, Wanted};
 use crate::front::peer::Said;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
@@ -82,21 +84,14 @@ pub(crate) struct Head {
     pub(crate) forwarded: Option<IpAddr>,
     /// Values of the headers that keys of request limits are made of, by [`Wanted::limits`].
     pub(crate) limit_headers: KeptHeaders,
+    /// What access control, rules and the access log want of it; none while all are off.
+    pub(crate) extra: Option<Arc<Extra>>,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
 }
 
 /// Values of headers by their place among those that are kept; mostly there is one or none.
 pub(crate) type KeptHeaders = SmallVec<[Option<Box<[u8]>>; 1]>;
-
-/// The headers whose values later steps need, by lower-case name.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    /// What a group balances by, if one does.
-    pub(crate) hash: Option<String>,
-    /// What keys of request limits are made of.
-    pub(crate) limits: Vec<http::HeaderName>,
-}
 
 /// The target's path without its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,8 +138,9 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `wanted` names the headers whose values are kept: for balancing the last of a name, for limits
-/// the first, as nginx's `$http_NAME` has it. `said` is which one says whose request it is.
+/// `wanted` says what is kept of it beyond what HTTP needs: of the header for balancing the last, of
+/// those for limits the first, as nginx's `$http_NAME` has it. `said` is which one says whose request
+/// it is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
@@ -175,6 +171,18 @@ pub(crate) fn read_head(
         facts.note(header, wanted)?;
     }
     let target = parsed.path.unwrap_or("/");
+    if let Some(wanted) = &wanted.extra {
+        let mut extra = Extra::new(wanted);
+        let mut host = "";
+        for header in parsed.headers.iter() {
+            if header.name.eq_ignore_ascii_case("host") {
+                host = std::str::from_utf8(header.value).unwrap_or("");
+            }
+            extra.note(header.name, header.value, wanted);
+        }
+        extra.note_target(host, target, wanted);
+        facts.extra = Some(Arc::new(extra));
+    }
     let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
     if let Some(said) = said {
         let own = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(said.header());
@@ -198,6 +206,7 @@ struct Facts {
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
     limit_headers: KeptHeaders,
+    extra: Option<Arc<Extra>>,
 }
 
 impl Facts {
@@ -216,6 +225,7 @@ impl Facts {
             origin: None,
             hash_header: None,
             limit_headers: SmallVec::from_elem(None, limit_headers),
+            extra: None,
         }
     }
 
@@ -245,7 +255,7 @@ impl Facts {
             }
             _ => {}
         }
-        if wanted.hash.as_deref().is_some_and(is) {
+        if wanted.hash_header.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
         }
         for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
@@ -294,6 +304,7 @@ impl Facts {
             hash_header: self.hash_header,
             forwarded: None,
             limit_headers: self.limit_headers,
+            extra: self.extra,
             bytes,
         })
     }

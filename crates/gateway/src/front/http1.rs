@@ -18,10 +18,13 @@ use tokio::time::Instant;
 use crate::config::{ContentType, Front};
 use crate::front::answer::{self, Message, Shape};
 use crate::front::body::Chunked;
+use crate::front::caller::{self, Caller};
 use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
+use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http2};
-use crate::path::{self, Request};
+use crate::path::{self, Request, rewritten};
+use crate::rules::access::Denial;
 use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
 use crate::worker::Worker;
@@ -40,6 +43,8 @@ const BUFFER_BYTES_KEPT: usize = 1024;
 const EARLY_BYTES_MAX: usize = 64 * 1024;
 /// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const PROTOCOL: &str = "HTTP/1.1";
 
 /// What the thread knows of a connection, to end it in a graceful stop.
 #[derive(Debug, Default)]
@@ -162,7 +167,7 @@ where
                 }
             } else {
                 let bytes = body.bytes(&self.buf);
-                respond(&worker, &head, bytes, client, &Cell::new(0)).await
+                respond(&worker, &head, bytes, client, PROTOCOL, &Cell::new(0)).await
             };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
@@ -171,7 +176,11 @@ where
             requests += 1;
             let more = requests < front.keep_alive_requests_max && !self.thread.draining();
             let keep_alive = head.keep_alive && more;
-            self.write(&worker, &head, &message, keep_alive).await?;
+            let written = self.write(&worker, &head, &message, keep_alive).await;
+            if let Some(note) = message.note.take() {
+                note::log(&worker, *note, &message);
+            }
+            written?;
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
@@ -193,7 +202,7 @@ where
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let mut responding = pin!(respond(worker, head, bytes, client, &waiting));
+        let mut responding = pin!(respond(worker, head, bytes, client, PROTOCOL, &waiting));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -404,6 +413,9 @@ where
     async fn stop(mut self, worker: &Worker, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
         worker.counters.refused(message.status);
+        if worker.shared.access_log.is_some() {
+            note::log(worker, Note::bare(self.peer.address, PROTOCOL), &message);
+        }
         let mut out = worker.spare.take();
         let date = worker.date();
         let front = &worker.shared.config.front;
@@ -486,38 +498,67 @@ pub(crate) async fn respond(
     head: &Head,
     body: &[u8],
     client: IpAddr,
+    protocol: &'static str,
     waiting: &Cell<usize>,
 ) -> Message {
-    let front = &worker.shared.config.front;
-    let Some(chain) = worker.shared.router.chain(head.path.as_str()) else {
-        return counted(worker, Message::refuse(404, "no chain is served at this path"));
-    };
-    match head.verb {
-        Verb::Post => {}
-        Verb::Get | Verb::Head => return Message::alive(),
-        Verb::Options => return Message::options(),
-        Verb::Other => {
-            return counted(
-                worker,
-                Message::refuse(405, "method must be POST, GET, HEAD or OPTIONS"),
-            );
+    let shared = &worker.shared;
+    let calls = shared.access_log.is_some().then(note::Calls::new);
+    let mut caller = Caller::at(client);
+    let mut path = head.path.as_str();
+    let mut message = 'served: {
+        if let Some(gate) = &shared.gate {
+            match caller::admit(worker, gate, head, client) {
+                Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
+                Err(denial) => break 'served denied(worker, denial),
+            }
         }
-    }
-    if front.content_type == ContentType::Strict && head.media != Media::Json {
-        let text = "content-type must be application/json, application/json-rpc or \
-                    application/jsonrequest";
-        return counted(worker, Message::refuse(415, text));
-    }
-    let request = Request {
-        chain,
-        body,
-        client,
-        hash_header: head.hash_header.as_deref(),
-        limit_headers: &head.limit_headers,
-        waiting,
+        let mut request = Request {
+            chain: 0,
+            group: None,
+            body,
+            caller: &caller,
+            path,
+            hash_header: head.hash_header.as_deref(),
+            limit_headers: &head.limit_headers,
+            waiting,
+            extra: head.extra.as_deref(),
+            calls: calls.as_ref(),
+        };
+        let chain = shared.router.chain(path).or_else(|| rewritten(worker, &request));
+        let Some(chain) = chain else {
+            break 'served counted(worker, Message::refuse(404, "no chain is served at this path"));
+        };
+        request.chain = chain;
+        match head.verb {
+            Verb::Post => {}
+            Verb::Get | Verb::Head => break 'served Message::alive(),
+            Verb::Options => break 'served Message::options(),
+            Verb::Other => {
+                let text = "method must be POST, GET, HEAD or OPTIONS";
+                break 'served counted(worker, Message::refuse(405, text));
+            }
+        }
+        let strict = shared.config.front.content_type == ContentType::Strict;
+        if strict && head.media != Media::Json {
+            let text = "content-type must be application/json, application/json-rpc or \
+                        application/jsonrequest";
+            break 'served counted(worker, Message::refuse(415, text));
+        }
+        if request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain)) {
+            break 'served denied(worker, Denial::Chain);
+        }
+        let reply = path::answer(worker, &request).await;
+        Message::reply(reply, shared)
     };
-    let reply = path::answer(worker, &request).await;
-    Message::reply(reply, &worker.shared)
+    if let Some(calls) = calls {
+        message.note = Some(Box::new(Note::of(head, caller, path, body.len(), protocol, calls)));
+    }
+    message
+}
+
+fn denied(worker: &Worker, denial: Denial) -> Message {
+    worker.counters.denied[denial.index()].add(1);
+    counted(worker, Message::denied(denial))
 }
 
 fn counted(worker: &Worker, message: Message) -> Message {

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -19,7 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
-use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb, Wanted};
+use crate::front::caller::{Extra, Wanted};
+use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::unread::{Answer, Unread};
 use crate::front::{compress, http1};
@@ -28,6 +31,8 @@ use crate::worker::Worker;
 
 /// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
+
+const PROTOCOL: &str = "HTTP/2.0";
 
 /// Serves a connection whose first bytes were read already.
 ///
@@ -102,13 +107,15 @@ async fn respond(
             let body = body.to_bytes();
             match head.coding {
                 Coding::Identity => {
-                    http1::respond(worker, &head, &body, client, &Cell::new(0)).await
+                    http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
                 }
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
-                    Ok(body) => http1::respond(worker, &head, &body, client, &Cell::new(0)).await,
+                    Ok(body) => {
+                        http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                    }
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }
@@ -119,6 +126,11 @@ async fn respond(
     } else {
         message
     };
+    let mut message = message;
+    if worker.shared.access_log.is_some() {
+        let note = message.note.take().unwrap_or_else(|| Box::new(Note::bare(client, PROTOCOL)));
+        note::log(worker, *note, &message);
+    }
     response(worker, unread, &head, message)
 }
 
@@ -150,6 +162,18 @@ fn response(
 }
 
 fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
+    let extra = wanted.extra.as_ref().map(|wanted| {
+        let mut extra = Extra::new(wanted);
+        for (name, value) in &parts.headers {
+            extra.note(name.as_str(), value.as_bytes(), wanted);
+        }
+        // The pseudo-header takes the place of `host` (RFC 9113, section 8.3.1).
+        let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
+        let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        extra.note_target(host.unwrap_or(""), target, wanted);
+        Arc::new(extra)
+    });
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
         verb: match parts.method {
@@ -168,7 +192,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),
         coding: value("content-encoding").map_or(Coding::Identity, head::coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
-        hash_header: wanted.hash.as_deref().and_then(value).map(Box::from),
+        hash_header: wanted.hash_header.as_deref().and_then(value).map(Box::from),
         limit_headers: wanted
             .limits
             .iter()
@@ -178,6 +202,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
             let values = parts.headers.get_all(said.header());
             said.client(values.iter().map(http::HeaderValue::as_bytes))
         }),
+        extra,
         bytes: 0,
     }
 }

@@ -31,7 +31,7 @@ struct Scene {
 
 fn counters(zones: usize) -> Counters {
     let zones = (0..zones).map(|at| at.to_string().into()).collect();
-    Counters::new(&Labels { chains: Vec::new(), nodes: Vec::new(), zones })
+    Counters::new(&Labels { zones, ..Labels::default() })
 }
 
 fn config(text: &str) -> Config {
@@ -46,7 +46,7 @@ impl Scene {
         Scene { limits, counters: counters(config.zones.len()) }
     }
     /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
-    fn call(&self, caller: &Caller<'_>, now: u64) -> String {
+    fn call(&self, caller: &Counted<'_>, now: u64) -> String {
         match self.limits.charge(caller, now, &self.counters) {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
@@ -54,7 +54,7 @@ impl Scene {
         }
     }
 
-    fn calls(&self, caller: &Caller<'_>, now: u64, count: usize) -> String {
+    fn calls(&self, caller: &Counted<'_>, now: u64, count: usize) -> String {
         let outcomes: Vec<String> = (0..count).map(|_| self.call(caller, now)).collect();
         outcomes.join(" ")
     }
@@ -66,9 +66,9 @@ impl Scene {
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-fn caller(name: &str) -> Caller<'_> {
+fn caller(name: &str) -> Counted<'_> {
     let method = family(FamilyName::Ethereum).method(name);
-    Caller { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[] }
+    Counted { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[] }
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn calls_are_told_apart_by_the_key() {
         "[zone.z]\nkey = [\"client\", \"method\", \"chain\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
     let first = caller("eth_call");
-    let side = Caller { chain: 1, chain_name: "side", ..first };
-    let other = Caller { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
+    let side = Counted { chain: 1, chain_name: "side", ..first };
+    let other = Counted { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
     for caller in [first, side, other, caller("eth_chainId")] {
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{caller:?}");
     }
@@ -101,13 +101,13 @@ fn parts_of_a_key_do_not_run_into_each_other() {
     let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
     for (a, b) in pairs {
         let headers = [Some(Box::from(a.as_bytes())), Some(Box::from(b.as_bytes()))];
-        let caller = Caller { headers: &headers, ..caller("eth_call") };
+        let caller = Counted { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
     }
     for headers in
         [[None, None], [Some(Box::from(&b""[..])), None], [Some(long.as_bytes().into()), None]]
     {
-        let caller = Caller { headers: &headers, ..caller("eth_call") };
+        let caller = Counted { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
     }
 }
@@ -121,7 +121,7 @@ fn long_keys_are_told_apart_to_the_last_byte() {
             let mut value = vec![b'x'; length];
             value[length - 1] = last;
             let headers = [Some(value.into_boxed_slice())];
-            let caller = Caller { headers: &headers, ..caller("eth_call") };
+            let caller = Counted { headers: &headers, ..caller("eth_call") };
             assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
         }
     }
@@ -137,7 +137,7 @@ fn an_ipv6_client_is_its_network_where_that_is_asked_for() {
     };
     let at = |low: u16, net: u16| {
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
-        Caller { client: IpAddr::V6(address), ..caller("eth_call") }
+        Counted { client: IpAddr::V6(address), ..caller("eth_call") }
     };
     let (whole, net) = (zone("client"), zone("client-net"));
     let outcomes = |scene: &Scene| {
@@ -159,7 +159,7 @@ fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
     assert_eq!(scene.calls(&caller("debug_any"), 0, 1), "x");
     // The same key under the second limit's terms: two of four are taken.
     assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
-    let side = Caller { chain: 1, chain_name: "side", ..caller("eth_call") };
+    let side = Counted { chain: 1, chain_name: "side", ..caller("eth_call") };
     assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit is about this chain");
 }
 
@@ -275,7 +275,7 @@ fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
     assert_eq!(scene.call(&victim, 0), ".");
     for number in 0..2000u64 {
         let client = IpAddr::V4(Ipv4Addr::from(0x0b00_0000 + number as u32));
-        assert_eq!(scene.call(&Caller { client, ..victim }, number), ".");
+        assert_eq!(scene.call(&Counted { client, ..victim }, number), ".");
         // Who is refused all the time stays limited, however many others come.
         assert_eq!(scene.call(&victim, number), "x", "forgotten after {number}");
     }
@@ -296,7 +296,7 @@ fn a_reload_keeps_what_zones_hold() {
     let before = Limits::after(None, &first).unwrap();
     let counters = counters(2);
     let headers = [Some(Box::from(&b"k"[..])), None];
-    let caller = Caller { headers: &headers, ..caller("eth_call") };
+    let caller = Counted { headers: &headers, ..caller("eth_call") };
     let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
     let in_flight = before.enter(&caller, &counters).unwrap();
@@ -307,7 +307,7 @@ fn a_reload_keeps_what_zones_hold() {
     ));
     let after = Limits::after(Some((&before, &first)), &second).unwrap();
     let headers = [Some(Box::from(&b"x"[..])), Some(Box::from(&b"k"[..]))];
-    let moved = Caller { headers: &headers, ..caller };
+    let moved = Counted { headers: &headers, ..caller };
     let counts = self::counters(3);
     let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);
     assert!(!after.chains[0].rates.is_empty());

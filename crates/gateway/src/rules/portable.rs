@@ -1,7 +1,7 @@
 //! What a kept answer is bound to in words that every replica understands, and whether it holds here.
 //!
 //! [`Kept`] counts by one process' own marks, which mean nothing to another. A [`Bond`] names block
-//! hashes instead. [`proof`] says when an answer may leave the process, [`bond`] what it is bound
+//! hashes instead. [`proof`] says when an answer may leave the process, [`bond()`] what it is bound
 //! to then, and [`adopt`] judges one that comes from elsewhere by this replica's own view: what it
 //! cannot verify is not used. So a message that is lost, or a store that is behind, can cost a hit
 //! and never an answer about a block that was dropped.

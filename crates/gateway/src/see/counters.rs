@@ -14,6 +14,7 @@ use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
+use crate::rules::access::Denial;
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
 /// slow node's answer both have several buckets around them.
@@ -147,7 +148,7 @@ pub(crate) struct RedisCounts {
 pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
 
 /// The statuses with which whole requests are refused; any other is counted with the last.
-pub(crate) const REFUSALS: [u16; 10] = [400, 404, 405, 408, 413, 415, 417, 431, 505, 500];
+pub(crate) const REFUSALS: [u16; 12] = [400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 505, 500];
 
 /// One thread's numbers under one configuration. What a reload keeps, the next configuration's
 /// counters share, so that no number falls.
@@ -156,8 +157,12 @@ pub(crate) struct Counters {
     /// By chain, then by [`wire::method::Family`] place; the last one is every unknown method.
     pub(crate) methods: Vec<Arc<[MethodCounts]>>,
     pub(crate) nodes: Vec<Arc<NodeCounts>>,
+    /// Calls by [`crate::rules::access::Grant::index`].
+    pub(crate) keys: Vec<Arc<Count>>,
+    /// Calls that a rule fitted, by its place.
+    pub(crate) rules: Vec<Arc<Count>>,
     pub(crate) zones: Vec<Arc<ZoneCounts>>,
-    /// Those of chains, nodes and zones that a reload has removed; see [`RETIRED_MAX`].
+    /// Those of what a reload has removed; see [`RETIRED_MAX`].
     pub(crate) retired: Retired,
     thread: Arc<ThreadCounts>,
 }
@@ -168,6 +173,8 @@ pub(crate) struct Counters {
 pub(crate) struct Retired {
     pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
     pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
+    keys: Vec<(Arc<str>, Arc<Count>)>,
+    rules: Vec<(Arc<str>, Arc<Count>)>,
     zones: Vec<(Arc<str>, Arc<ZoneCounts>)>,
 }
 
@@ -182,10 +189,13 @@ pub(crate) type ChainLabel = (Arc<str>, usize);
 pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
 
 /// The labels of everything that one configuration counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) chains: Vec<ChainLabel>,
     pub(crate) nodes: Vec<NodeLabel>,
+    /// Of keys and issuers of tokens.
+    pub(crate) keys: Vec<Arc<str>>,
+    pub(crate) rules: Vec<Arc<str>>,
     /// Names.
     pub(crate) zones: Vec<Arc<str>>,
 }
@@ -211,6 +221,10 @@ pub(crate) struct ThreadCounts {
     pub(crate) fills: Count,
     pub(crate) fills_refused: Count,
     pub(crate) flights: Count,
+    /// Requests and calls that their sender may not make, by [`Denial`].
+    pub(crate) denied: [Count; Denial::ALL.len()],
+    pub(crate) log_lines: Count,
+    pub(crate) log_dropped: Count,
     pub(crate) redis: RedisCounts,
     /// Calls that wait for their turn by a limit now.
     pub(crate) calls_waiting: Count,
@@ -236,7 +250,7 @@ impl Counters {
         let name = |at: usize| -> Arc<str> { at.to_string().into() };
         let chains = methods.iter().enumerate().map(|(at, count)| (name(at), *count)).collect();
         let nodes = (0..nodes).map(|at| (name(0), name(at))).collect();
-        Counters::new(&Labels { chains, nodes, zones: vec![name(0); 1] })
+        Counters::new(&Labels { chains, nodes, zones: vec![name(0); 1], ..Labels::default() })
     }
 
     /// The numbers for these labels after a reload: what has the same label goes on.
@@ -247,12 +261,18 @@ impl Counters {
         nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
         let mut zones = self.retired.zones.clone();
         zones.extend(before.zones.iter().cloned().zip(self.zones.iter().cloned()));
+        let mut keys = self.retired.keys.clone();
+        keys.extend(before.keys.iter().cloned().zip(self.keys.iter().cloned()));
+        let mut rules = self.retired.rules.clone();
+        rules.extend(before.rules.iter().cloned().zip(self.rules.iter().cloned()));
         let retired = Retired {
             methods: gone(&methods, &labels.chains),
             nodes: gone(&nodes, &labels.nodes),
             zones: gone(&zones, &labels.zones),
+            keys: gone(&keys, &labels.keys),
+            rules: gone(&rules, &labels.rules),
         };
-        let all = Retired { methods, nodes, zones };
+        let all = Retired { methods, nodes, zones, keys, rules };
         Counters::with(labels, Arc::clone(&self.thread), &all, retired)
     }
 
@@ -269,8 +289,20 @@ impl Counters {
             labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
         let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
         let zones = labels.zones.iter();
-        let zones = zones.map(|label| known(&before.zones, label).unwrap_or_default()).collect();
-        Counters { methods: methods.collect(), nodes: nodes.collect(), zones, retired, thread }
+        let zones = zones.map(|label| known(&before.zones, label).unwrap_or_default());
+        let keys = labels.keys.iter();
+        let keys = keys.map(|label| known(&before.keys, label).unwrap_or_default());
+        let rules = labels.rules.iter();
+        let rules = rules.map(|label| known(&before.rules, label).unwrap_or_default());
+        Counters {
+            methods: methods.collect(),
+            nodes: nodes.collect(),
+            zones: zones.collect(),
+            keys: keys.collect(),
+            rules: rules.collect(),
+            retired,
+            thread,
+        }
     }
 
     /// The counts of the method at this place of its family's table; none is an unknown one.
@@ -358,6 +390,7 @@ mod tests {
             chains: chains.iter().map(|chain| ((*chain).into(), 2)).collect(),
             nodes: nodes.iter().map(|(chain, node)| ((*chain).into(), (*node).into())).collect(),
             zones: chains.iter().map(|name| (*name).into()).collect(),
+            ..Labels::default()
         }
     }
 

@@ -60,6 +60,12 @@ struct Scrape {
     tally: Tally,
     /// By chain.
     methods: Vec<Vec<&'static str>>,
+    /// By place in the tally.
+    keys: Vec<String>,
+    /// By place in the tally.
+    rules: Vec<String>,
+    /// Lines of the access log that the file did not take.
+    log_unwritten: u64,
     /// Messages sent and heard; none where the tier in Redis is off.
     redis: Option<(u64, u64)>,
 }
@@ -147,6 +153,10 @@ const REFERENCE_END: &str = "
   `nothing_in_common` (no version, cipher or the like that both speak), `certificate_missing` and
   `certificate_refused` (of the client), `alert` (the client has refused), `other`.
 - `reason` of a PROXY header: `untrusted`, `malformed`, `timeout`.
+- `reason` of a denial: `no_key`, `bad_key`, `expired`, `two_keys`, `address`, `chain` for whole requests;
+  `node_method`, `transaction`, `method`, `rule` for calls.
+- `key`: name of a key, or of an issuer of tokens; `rule`: name of a rule. Both from the
+  configuration.
 
 ## Questions and their queries
 
@@ -190,6 +200,9 @@ impl Scrape {
                 .iter()
                 .map(|chain| status::method_names(chain).collect())
                 .collect(),
+            keys: shared.config.access.counted_names().map(str::to_owned).collect(),
+            rules: shared.config.rules.iter().map(|rule| rule.name.to_string()).collect(),
+            log_unwritten: shared.access_log.as_ref().map_or(0, |queues| queues.unwritten()),
             redis: shared.redis.as_ref().map(|redis| {
                 let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
                 (count(&redis.messages_sent), count(&redis.messages_heard))

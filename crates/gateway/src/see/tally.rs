@@ -13,6 +13,7 @@ use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
+use crate::rules::access::Denial;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,14 @@ pub(crate) struct Tally {
     pub(crate) fills: u64,
     pub(crate) fills_refused: u64,
     pub(crate) flights: u64,
+    /// By [`Denial`].
+    pub(crate) denied: [u64; Denial::ALL.len()],
+    /// By [`crate::rules::access::Grant::index`].
+    pub(crate) keys: Vec<u64>,
+    /// By place.
+    pub(crate) rules: Vec<u64>,
+    pub(crate) log_lines: u64,
+    pub(crate) log_dropped: u64,
     pub(crate) calls_waiting: u64,
     /// By zone, then by [`LimitOutcome`].
     pub(crate) zones: Vec<[u64; LimitOutcome::ALL.len()]>,
@@ -146,11 +155,19 @@ impl Tally {
         let failed = self.tls_failed.iter_mut().zip(&thread.tls.failed);
         let refused = self.proxy_refused.iter_mut().zip(&thread.proxy_refused);
         done.chain(failed).chain(refused).for_each(|(sum, count)| *sum += count.get());
+        for (sum, count) in self.denied.iter_mut().zip(&thread.denied) {
+            *sum += count.get();
+        }
+        let lists = [(&mut self.keys, &thread.keys), (&mut self.rules, &thread.rules)];
+        for (sums, counts) in lists {
+            sums.resize(counts.len(), 0);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
+        }
         self.zones.resize(thread.zones.len(), Default::default());
         for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
             sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
         }
-        let sums: [(&mut u64, &Count); 13] = [
+        let sums: [(&mut u64, &Count); 15] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
             (&mut self.requests, &thread.requests),
@@ -163,6 +180,8 @@ impl Tally {
             (&mut self.fills, &thread.fills),
             (&mut self.fills_refused, &thread.fills_refused),
             (&mut self.flights, &thread.flights),
+            (&mut self.log_lines, &thread.log_lines),
+            (&mut self.log_dropped, &thread.log_dropped),
             (&mut self.calls_waiting, &thread.calls_waiting),
         ];
         for (sum, count) in sums {

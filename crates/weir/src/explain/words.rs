@@ -1,6 +1,8 @@
 //! The words in which `weir explain` puts what the tables and rules have decided.
 
 use gateway::config::{Cache, Cost, Group, Limit, Zone};
+use gateway::rules::access::Denial;
+use gateway::rules::direct::{Action, Rule, WHOLE};
 use gateway::rules::heads::ChainView;
 use gateway::rules::logs::{LogsPlan, Part};
 use wire::block::{BlockRef, NotABlock, Tag};
@@ -26,6 +28,40 @@ const KEY_SHOWN_BYTES_MAX: usize = 200;
 
 pub(super) fn refusal(refusal: &Refusal<'_>) -> String {
     format!("the gateway answers {}: {}", refusal.code.0, refusal.message)
+}
+
+/// Why a request or a call is not served.
+pub(super) fn denial(denial: Denial) -> String {
+    let why = match denial {
+        Denial::NoKey => "401: an API key or token is required",
+        Denial::BadKey | Denial::TwoKeys => "401: the key is not valid",
+        Denial::Expired => "401: the key has expired",
+        Denial::Address => "403: this client address is not allowed",
+        Denial::Chain => "403: the key does not lead to this chain",
+        Denial::NodeMethod => {
+            "-32601: the method acts on the node itself, and no node_methods names it"
+        }
+        Denial::Transaction => "-32601: signed transactions are not taken",
+        Denial::Method => "-32601: a list of methods does not admit it",
+        Denial::Rule => "a rule refuses it",
+    };
+    format!("the gateway answers {why}")
+}
+
+/// A rule that fitted, and what it does.
+pub(super) fn rule(rule: &Rule) -> String {
+    let what = match &rule.action {
+        Action::Group(_) => "chooses the group".to_owned(),
+        Action::Deny { status, message } => format!("refuses the call: {status}, {message}"),
+        Action::Rewrite(to) => {
+            format!("puts {to} in place of {}", rule.path.as_deref().unwrap_or("/"))
+        }
+    };
+    let share = match rule.share {
+        WHOLE => String::new(),
+        share => format!(" (for {} % of what fits, and this is in)", f64::from(share) / 100.0),
+    };
+    format!("{} {what}{share}", rule.name)
 }
 
 pub(super) fn group(group: &Group) -> String {

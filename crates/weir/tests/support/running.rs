@@ -82,6 +82,14 @@ impl Running {
         self.child.wait().expect("it is our child")
     }
 
+    /// The same with an admin address.
+    pub(crate) fn configured_observed(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
+    }
+
     /// `weir node`, the simulated one.
     pub(crate) fn node(more: &[&str]) -> Running {
         Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())

@@ -72,6 +72,7 @@ fn chain(entry: &Entry, only: bool, report: &mut Report<'_>) -> Chain {
         jump_max: entry.value("jump_max").count(),
         paths: paths.into_iter().map(String::into_boxed_str).collect(),
         default,
+        methods: super::access::method_rules(entry),
         nodes: Vec::new(),
         groups: Vec::new(),
     }

@@ -9,6 +9,7 @@ use super::super::kind::Value;
 use super::super::{Balance, Chain, Group, Hedge, Node};
 use super::nodes::chain_of;
 use super::{not_found, refuse, refuse_element, shown};
+use crate::rules::access::MethodSet;
 
 /// The group that serves the methods which no other one names.
 const OTHER_METHODS: &str = "all";
@@ -84,6 +85,7 @@ fn group(
         chain,
         nodes: members(entry, &chains[chain], nodes, report),
         methods: methods.into_iter().map(String::into_boxed_str).collect(),
+        methods_deny: super::access::methods(entry, "methods_deny"),
         balance: balance(entry, call),
         deadline: either(entry, call, "deadline").duration(),
         attempt_deadline: either(entry, call, "attempt_deadline").duration(),
@@ -171,6 +173,7 @@ fn other_methods(
         chain: at,
         nodes: chain.nodes.clone(),
         methods: vec![EVERY_METHOD.into()],
+        methods_deny: MethodSet::default(),
         balance: balance(call, call),
         deadline: call.value("deadline").duration(),
         attempt_deadline: call.value("attempt_deadline").duration(),

@@ -4,7 +4,7 @@ use super::*;
 
 fn wanted() -> Wanted {
     let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
-    Wanted { hash: Some("x-user".to_owned()), limits }
+    Wanted { hash_header: Some("x-user".to_owned()), limits, extra: None }
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {

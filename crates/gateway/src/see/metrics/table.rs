@@ -9,6 +9,7 @@ use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
+use crate::rules::access::Denial;
 use crate::see::counters::TLS_VERSIONS;
 use crate::see::status::NodeState;
 
@@ -178,6 +179,60 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "Calls and bodies refused for their form, with a JSON-RPC error.",
         samples: |scrape, series| series.count(&[], scrape.tally.calls_refused),
+    },
+    Metric {
+        name: "weir_access_denied",
+        kind: Counter,
+        unit: "",
+        labels: &["reason"],
+        help: "Requests and calls that their sender may not make.",
+        samples: |scrape, series| {
+            let mut denials = Denial::ALL.iter();
+            denials.try_for_each(|denial| {
+                series.count(&[denial.as_str()], scrape.tally.denied[denial.index()])
+            })
+        },
+    },
+    Metric {
+        name: "weir_key_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["key"],
+        help: "Calls under a key, or under tokens of an issuer; those that were denied too.",
+        samples: |scrape, series| {
+            let called =
+                scrape.keys.iter().zip(&scrape.tally.keys).filter(|(_, calls)| **calls > 0);
+            called.into_iter().try_for_each(|(key, calls)| series.count(&[key], *calls))
+        },
+    },
+    Metric {
+        name: "weir_rule_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["rule"],
+        help: "Calls that a rule fitted.",
+        samples: |scrape, series| {
+            let mut rules = scrape.rules.iter().zip(&scrape.tally.rules);
+            rules.try_for_each(|(rule, calls)| series.count(&[rule], *calls))
+        },
+    },
+    Metric {
+        name: "weir_access_log_lines",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Lines handed to the access log.",
+        samples: |scrape, series| series.count(&[], scrape.tally.log_lines),
+    },
+    Metric {
+        name: "weir_access_log_dropped",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Lines of the access log that were lost: its queue was full, or its file took nothing.",
+        samples: |scrape, series| {
+            series.count(&[], scrape.tally.log_dropped + scrape.log_unwritten)
+        },
     },
     Metric {
         name: "weir_calls",

@@ -44,6 +44,15 @@ chain = "side"
 [cache]
 bytes_max = "1MiB"
 
+[[key]]
+name = "alice"
+secret = "sekrit5-0123456789abcdef"
+
+[[rule]]
+name = "closed"
+keys = ["alice"]
+deny = 403
+
 [redis]
 url = "redis://user:sekrit5@127.0.0.1:1"
 
@@ -87,6 +96,8 @@ pub(crate) fn populated() -> Arc<Shared> {
     shared.nodes[2].foreign.store(true, Ordering::Relaxed);
     let call = method_names(&shared.chains[0]).position(|name| name == "eth_call").unwrap();
     for thread in &shared.counters {
+        thread.keys[0].add(2);
+        thread.rules[0].add(1);
         let unknown = thread.methods[0].len() - 1;
         for mark in [Mark::Hit, Mark::Hit, Mark::Hit, Mark::Miss, Mark::Join] {
             thread.methods[0][call].answered(mark, Duration::from_micros(300));

@@ -1,0 +1,82 @@
+//! What must hold for any bytes at all, as functions for fuzzers.
+//!
+//! Called by `fuzz/src/access_log.rs` for as long as one likes, and by the test below for a second in
+//! every check. Not part of the crate's interface.
+
+use crate::see::access_log::format::{COMBINED, Format};
+use crate::see::access_log::read::Reader;
+
+/// Tries bytes as a format of the access log, up to the first line end, and as a line of it behind
+/// that; and as a line of JSON.
+///
+/// # Panics
+/// When a promise is broken.
+pub(crate) fn access_log(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let (format, line) = text.split_once('\n').unwrap_or((text, ""));
+    if let Ok(format) = Format::parse(format) {
+        let again = Format::parse(&format.to_string());
+        assert_eq!(again.as_ref(), Ok(&format), "a format is not printed as it was read");
+        try_line(&format, line);
+        try_line(&format, format.to_string().as_str());
+    }
+    try_line(&Format::Json, line);
+    try_line(&Format::Json, text);
+}
+
+fn try_line(format: &Format, line: &str) {
+    let Ok(reader) = Reader::new(format) else { return };
+    if let Ok(read) = reader.line(line) {
+        assert!(read.seconds.is_finite(), "a time is none: {line}");
+        assert!(read.took.is_none_or(|took| took.is_finite() && took >= 0.0), "{line}");
+    }
+}
+
+/// Formats with lines to start from.
+pub(crate) fn access_log_seeds() -> Vec<Vec<u8>> {
+    let line =
+        "203.0.113.7 - alice [21/Nov/2026:22:04:05 +0100] \"POST / HTTP/1.1\" 429 162 \"-\" \"w\"";
+    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"a\u0009b","method":"eth_call","cache":"miss","node":"a","status":200,"calls":1,"error":-32601,"bytes_in":70,"bytes_out":40,"request_time":0.0015,"upstream_time":0.0014}"#;
+    [
+        format!("{COMBINED}\n{line}"),
+        format!("combined\n{line}"),
+        format!("json\n{json}"),
+        json.to_owned(),
+        "$msec|$remote_addr|${key}|$rpc_method|$status|$request_time\n1.5|::1|-|m|200|0.1"
+            .to_owned(),
+        "$time_iso8601 $status $http_x_team$node\n2026-11-21T22:04:05Z 200 a".to_owned(),
+    ]
+    .map(String::into_bytes)
+    .into()
+}
+
+/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+pub(crate) fn access_log_mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&access_log_seeds(), access_log, seed, go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check, from seeds that are read as what they are.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn seeds_hold_and_are_lines() {
+        for seed in access_log_seeds().iter().take(3) {
+            let (format, line) = std::str::from_utf8(seed).unwrap().split_once('\n').unwrap();
+            let reader = Reader::new(&Format::parse(format).unwrap()).unwrap();
+            assert!(reader.line(line).is_ok(), "{line}");
+        }
+        access_log_seeds().iter().for_each(|seed| access_log(seed));
+    }
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        let start = Instant::now();
+        let tried = access_log_mutate(4, &mut |_| start.elapsed() < Duration::from_secs(1));
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+}

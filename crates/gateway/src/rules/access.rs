@@ -1,0 +1,265 @@
+//! Who may call what: lists of methods and networks, what a key grants, and the order in which they
+//! decide.
+//!
+//! Who a client is, is found out in `front/caller.rs`. Where a call goes is `direct.rs` and
+//! `route.rs`.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use wire::reach::Reach;
+
+#[cfg(test)]
+mod tests;
+
+/// Methods by exact name and by prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MethodSet {
+    /// Sorted.
+    exact: Vec<Box<str>>,
+    /// Without their star; an empty one is every method.
+    prefixes: Vec<Box<str>>,
+}
+
+impl MethodSet {
+    /// The methods that these patterns name: exact names, prefixes that end in `*`, or `*`.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> MethodSet {
+        let mut set = MethodSet::default();
+        for pattern in patterns {
+            match pattern.strip_suffix('*') {
+                Some(prefix) => set.prefixes.push(prefix.into()),
+                None => set.exact.push(pattern.into()),
+            }
+        }
+        set.exact.sort_unstable();
+        set
+    }
+
+    /// Whether it names no method at all.
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty()
+    }
+
+    /// Whether it names this method.
+    pub fn has(&self, method: &str) -> bool {
+        self.exact.binary_search_by(|known| (**known).cmp(method)).is_ok()
+            || self.prefixes.iter().any(|prefix| method.starts_with(&**prefix))
+    }
+}
+
+/// Which methods are served: what is denied is not; where some are allowed, no others are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MethodRules {
+    /// Empty: all.
+    pub allow: MethodSet,
+    /// Decides before `allow`.
+    pub deny: MethodSet,
+}
+
+impl MethodRules {
+    /// Whether a method is served.
+    pub fn admit(&self, method: &str) -> bool {
+        !self.deny.has(method) && (self.allow.is_empty() || self.allow.has(method))
+    }
+
+    /// Whether every method is.
+    pub fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+}
+
+/// Networks by address and length of prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Networks(pub Vec<IpNet>);
+
+impl Networks {
+    /// Whether an address is in one of them.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// Which clients may call: who is denied may not; where some are allowed, no others may.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressRules {
+    /// Empty: all.
+    pub allow: Networks,
+    /// Decides before `allow`.
+    pub deny: Networks,
+}
+
+impl AddressRules {
+    /// Whether a client at this address may call.
+    pub fn admit(&self, address: IpAddr) -> bool {
+        !self.deny.has(address) && (self.allow.0.is_empty() || self.allow.has(address))
+    }
+
+    /// Whether everybody may.
+    pub fn is_open(&self) -> bool {
+        self.allow.0.is_empty() && self.deny.0.is_empty()
+    }
+}
+
+/// What whoever holds a key or a token may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// How logs and limits call its holder; never a part of the secret.
+    pub name: Arc<str>,
+    /// Where it is counted: the place of the key, or behind all keys that of the token's issuer.
+    pub index: usize,
+    /// The class that its calls belong to.
+    pub tier: Option<Arc<str>>,
+    /// Which methods.
+    pub methods: MethodRules,
+    /// Methods that act on the node itself, and are served nevertheless.
+    pub node_methods: MethodSet,
+    /// Whether signed transactions are taken; `None` leaves it to [`Policy::transactions`].
+    pub transactions: Option<bool>,
+    /// Which chains, by index; `None` is all.
+    pub chains: Option<Box<[usize]>>,
+    /// From which networks; empty is all.
+    pub clients: Networks,
+    /// The second since 1970 from which on it is void.
+    pub expires: Option<u64>,
+}
+
+impl Grant {
+    /// Whether it leads to this chain.
+    pub fn leads_to(&self, chain: usize) -> bool {
+        self.chains.as_ref().is_none_or(|chains| chains.contains(&chain))
+    }
+}
+
+/// What holds for all callers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether signed transactions are taken.
+    pub transactions: bool,
+    /// Methods that act on the node itself, and are served nevertheless.
+    pub node_methods: MethodSet,
+    /// Which methods.
+    pub methods: MethodRules,
+}
+
+/// Why a request is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// A key is needed and none was given.
+    NoKey,
+    /// What was given is no key, or no valid token.
+    BadKey,
+    /// The key or token was valid once.
+    Expired,
+    /// Two keys were given, and which one counts is anybody's guess.
+    TwoKeys,
+    /// The client's address may not call at all, or not with this key.
+    Address,
+    /// The key does not lead to this chain.
+    Chain,
+    /// The method acts on the node itself.
+    NodeMethod,
+    /// Signed transactions are not taken.
+    Transaction,
+    /// A list of methods says so.
+    Method,
+    /// A rule says so.
+    Rule,
+}
+
+impl Denial {
+    /// All, in the order of [`Denial::index`].
+    pub const ALL: [Denial; 10] = [
+        Denial::NoKey,
+        Denial::BadKey,
+        Denial::Expired,
+        Denial::TwoKeys,
+        Denial::Address,
+        Denial::Chain,
+        Denial::NodeMethod,
+        Denial::Transaction,
+        Denial::Method,
+        Denial::Rule,
+    ];
+
+    /// Its place in counters.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The word in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Denial::NoKey => "no_key",
+            Denial::BadKey => "bad_key",
+            Denial::Expired => "expired",
+            Denial::TwoKeys => "two_keys",
+            Denial::Address => "address",
+            Denial::Chain => "chain",
+            Denial::NodeMethod => "node_method",
+            Denial::Transaction => "transaction",
+            Denial::Method => "method",
+            Denial::Rule => "rule",
+        }
+    }
+}
+
+/// Whether a key may be used from this address at this second since 1970.
+///
+/// # Errors
+/// Why it may not.
+pub fn may_use(grant: &Grant, address: IpAddr, now: impl FnOnce() -> u64) -> Result<(), Denial> {
+    if grant.expires.is_some_and(|expires| now() >= expires) {
+        return Err(Denial::Expired);
+    }
+    if !grant.clients.0.is_empty() && !grant.clients.has(address) {
+        return Err(Denial::Address);
+    }
+    Ok(())
+}
+
+/// One call, and the lists that it meets.
+#[derive(Debug, Clone, Copy)]
+pub struct MethodCase<'a> {
+    /// The method's name.
+    pub method: &'a str,
+    /// What the method acts on.
+    pub reach: Reach,
+    /// What holds for all callers.
+    pub policy: &'a Policy,
+    /// The lists of the call's chain.
+    pub chain: &'a MethodRules,
+    /// What the call's group denies.
+    pub group_deny: &'a MethodSet,
+    /// What the caller's key grants, if there is one.
+    pub grant: Option<&'a Grant>,
+}
+
+/// Whether a call is served. Every list must admit it; what acts on the node itself must be named
+/// by a list of such methods besides.
+///
+/// # Errors
+/// Why it is not.
+pub fn may_call(case: &MethodCase<'_>) -> Result<(), Denial> {
+    let MethodCase { method, policy, grant, .. } = *case;
+    match case.reach {
+        Reach::Read => {}
+        Reach::Transaction => {
+            let own = grant.and_then(|grant| grant.transactions);
+            if !own.unwrap_or(policy.transactions) {
+                return Err(Denial::Transaction);
+            }
+        }
+        Reach::Node => {
+            let own = grant.is_some_and(|grant| grant.node_methods.has(method));
+            if !own && !policy.node_methods.has(method) {
+                return Err(Denial::NodeMethod);
+            }
+        }
+    }
+    let admitted = policy.methods.admit(method)
+        && case.chain.admit(method)
+        && !case.group_deny.has(method)
+        && grant.is_none_or(|grant| grant.methods.admit(method));
+    if admitted { Ok(()) } else { Err(Denial::Method) }
+}

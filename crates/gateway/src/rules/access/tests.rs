@@ -1,0 +1,145 @@
+//! Goal: each list decides what it should, and none can be walked around by another. Method: one
+//! caller and one call at a time, every list in turn.
+
+use super::*;
+
+fn set(patterns: &[&str]) -> MethodSet {
+    MethodSet::new(patterns.iter().copied())
+}
+
+fn rules(allow: &[&str], deny: &[&str]) -> MethodRules {
+    MethodRules { allow: set(allow), deny: set(deny) }
+}
+
+fn networks(list: &[&str]) -> Networks {
+    Networks(list.iter().map(|text| text.parse().unwrap()).collect())
+}
+
+fn grant() -> Grant {
+    Grant {
+        name: "k".into(),
+        index: 0,
+        tier: None,
+        methods: MethodRules::default(),
+        node_methods: MethodSet::default(),
+        transactions: None,
+        chains: None,
+        clients: Networks::default(),
+        expires: None,
+    }
+}
+
+fn open() -> Policy {
+    Policy { transactions: true, ..Policy::default() }
+}
+
+fn called(
+    method: &str,
+    reach: Reach,
+    policy: &Policy,
+    grant: Option<&Grant>,
+) -> Result<(), Denial> {
+    let (chain, group_deny) = (&MethodRules::default(), &MethodSet::default());
+    may_call(&MethodCase { method, reach, policy, chain, group_deny, grant })
+}
+
+#[test]
+fn patterns_name_what_they_should() {
+    let some = set(&["eth_call", "debug_*"]);
+    for (method, due) in [
+        ("eth_call", true),
+        ("eth_callMany", false),
+        ("eth_cal", false),
+        ("debug_", true),
+        ("debug_traceCall", true),
+        ("Debug_traceCall", false),
+        ("", false),
+    ] {
+        assert_eq!(some.has(method), due, "{method}");
+    }
+    assert!(set(&["*"]).has("") && set(&["*"]).has("x"));
+    assert!(!set(&[]).has("x"));
+}
+
+#[test]
+fn denying_decides_before_allowing() {
+    let both = rules(&["eth_*"], &["eth_call"]);
+    assert!(both.admit("eth_chainId") && !both.admit("eth_call") && !both.admit("net_version"));
+    assert!(rules(&[], &[]).admit("x") && rules(&[], &["y"]).admit("x"));
+}
+
+#[test]
+fn addresses_are_admitted_by_network() {
+    let both = AddressRules {
+        allow: networks(&["10.0.0.0/8", "::1/128"]),
+        deny: networks(&["10.1.0.0/16"]),
+    };
+    for (address, due) in [
+        ("10.2.3.4", true),
+        ("10.1.3.4", false),
+        ("11.0.0.1", false),
+        ("::1", true),
+        ("::2", false),
+    ] {
+        assert_eq!(both.admit(address.parse().unwrap()), due, "{address}");
+    }
+    assert!(AddressRules::default().admit("1.2.3.4".parse().unwrap()));
+}
+
+#[test]
+fn a_key_ends_with_its_time_and_its_networks() {
+    let home = "10.0.0.1".parse().unwrap();
+    let key = Grant { expires: Some(100), clients: networks(&["10.0.0.0/8"]), ..grant() };
+    assert_eq!(may_use(&key, home, || 99), Ok(()));
+    assert_eq!(may_use(&key, home, || 100), Err(Denial::Expired));
+    assert_eq!(may_use(&key, "11.0.0.1".parse().unwrap(), || 99), Err(Denial::Address));
+    assert_eq!(may_use(&grant(), home, || panic!("the clock is not needed")), Ok(()));
+}
+
+#[test]
+fn what_acts_on_the_node_must_be_named() {
+    let node =
+        |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Reach::Node, policy, grant);
+    assert_eq!(node(&open(), None), Err(Denial::NodeMethod));
+    // Allowing everything does not name it.
+    let all = Policy { methods: rules(&["*"], &[]), ..open() };
+    assert_eq!(node(&all, None), Err(Denial::NodeMethod));
+    let named = Policy { node_methods: set(&["admin_peers"]), ..open() };
+    assert_eq!(node(&named, None), Ok(()));
+    let key = Grant { node_methods: set(&["admin_*"]), ..grant() };
+    assert_eq!(node(&open(), Some(&key)), Ok(()));
+    assert_eq!(node(&open(), Some(&grant())), Err(Denial::NodeMethod));
+    // Named, and yet denied by another list.
+    let denied = Policy { methods: rules(&[], &["admin_*"]), ..named };
+    assert_eq!(node(&denied, None), Err(Denial::Method));
+}
+
+#[test]
+fn a_key_may_be_given_transactions_or_be_kept_from_them() {
+    let send = |policy: &Policy, transactions: Option<bool>| {
+        let key = Grant { transactions, ..grant() };
+        called("eth_sendRawTransaction", Reach::Transaction, policy, Some(&key))
+    };
+    let off = Policy { transactions: false, ..open() };
+    assert_eq!(send(&open(), None), Ok(()));
+    assert_eq!(send(&open(), Some(false)), Err(Denial::Transaction));
+    assert_eq!(send(&off, None), Err(Denial::Transaction));
+    assert_eq!(send(&off, Some(true)), Ok(()));
+}
+
+#[test]
+fn every_list_must_admit_a_method() {
+    let (method, reach) = ("eth_call", Reach::Read);
+    let (open, none, deny) = (MethodRules::default(), MethodSet::default(), set(&["eth_call"]));
+    let other = rules(&["eth_chainId"], &[]);
+    let policy = self::open();
+    let case =
+        MethodCase { method, reach, policy: &policy, chain: &open, group_deny: &none, grant: None };
+    assert_eq!(may_call(&case), Ok(()));
+    assert_eq!(may_call(&MethodCase { chain: &other, ..case }), Err(Denial::Method));
+    assert_eq!(may_call(&MethodCase { group_deny: &deny, ..case }), Err(Denial::Method));
+    let closed = Policy { methods: other.clone(), ..self::open() };
+    assert_eq!(may_call(&MethodCase { policy: &closed, ..case }), Err(Denial::Method));
+    let key = Grant { methods: other, ..grant() };
+    assert_eq!(may_call(&MethodCase { grant: Some(&key), ..case }), Err(Denial::Method));
+}

@@ -1,0 +1,265 @@
+//! What a line of the access log holds: JSON, or a text with variables as nginx's `log_format`.
+
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// nginx's predefined format, with the name of the key where nginx has the user.
+pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
+                            $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+/// Headers whose values are kept nowhere.
+pub const CARRIERS_OF_SECRETS: [&str; 4] =
+    ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+
+/// Longest format.
+const BYTES_MAX: usize = 4096;
+
+/// What stands for one line.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object.
+    Json,
+    /// These parts one after the other.
+    Text(Vec<Part>),
+}
+
+/// A part of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Itself.
+    Literal(Box<str>),
+    /// What a variable stands for.
+    Var(Var),
+}
+
+/// What a variable stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Var {
+    /// Address of the client.
+    RemoteAddr,
+    /// Name of the key, or issuer and subject of the token.
+    Key,
+    /// Tier of the key or token.
+    Tier,
+    /// `21/Nov/2026:22:04:05 +0000`.
+    TimeLocal,
+    /// RFC 3339, with microseconds.
+    TimeIso,
+    /// Seconds since 1970, with milliseconds.
+    Msec,
+    /// `POST` or another.
+    RequestMethod,
+    /// The path, without query; a segment that could be a key is masked.
+    Uri,
+    /// `HTTP/1.1` or another.
+    Protocol,
+    /// Method, path and protocol.
+    Request,
+    /// HTTP status.
+    Status,
+    /// Bytes of the answer's body as it was sent; of one call, of its result or error.
+    BodyBytesSent,
+    /// Bytes of the request's body.
+    RequestLength,
+    /// Seconds from the whole request to the written answer, with milliseconds.
+    RequestTime,
+    /// Seconds that were spent on nodes.
+    UpstreamTime,
+    /// Host that was asked for.
+    Host,
+    /// A header of the request, by its name in lower case and its place among those that are kept.
+    Header(Box<str>, usize),
+    /// Name of the chain.
+    Chain,
+    /// JSON-RPC method; `batch` for several of different methods.
+    Method,
+    /// Calls of the request.
+    Calls,
+    /// Code of the first JSON-RPC error.
+    Error,
+    /// How the cache took part.
+    Cache,
+    /// Name of the node that answered.
+    Node,
+}
+
+/// The variables by name; `$http_NAME` besides.
+pub const VARIABLES: [(&str, Var, &str); 22] = [
+    ("remote_addr", Var::RemoteAddr, "address of the client"),
+    ("key", Var::Key, "name of the key, or `ISSUER:SUBJECT` of the token"),
+    ("tier", Var::Tier, "tier of the key or token"),
+    ("time_local", Var::TimeLocal, "`21/Nov/2026:22:04:05 +0000`; always UTC"),
+    ("time_iso8601", Var::TimeIso, "`2026-11-21T22:04:05.123456Z`"),
+    ("msec", Var::Msec, "seconds since 1970 with milliseconds"),
+    ("request_method", Var::RequestMethod, "`POST` or another"),
+    ("uri", Var::Uri, "the path without query; segments that could be a key are `***`"),
+    ("server_protocol", Var::Protocol, "`HTTP/1.1`, `HTTP/2.0`"),
+    ("request", Var::Request, "`$request_method $uri $server_protocol`"),
+    ("status", Var::Status, "HTTP status"),
+    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the answer's body as it was sent"),
+    ("request_length", Var::RequestLength, "bytes of the request's body"),
+    ("request_time", Var::RequestTime, "seconds from the whole request to the written answer"),
+    ("upstream_response_time", Var::UpstreamTime, "seconds that the longest call waited for nodes"),
+    ("host", Var::Host, "host that was asked for"),
+    ("chain", Var::Chain, "name of the chain"),
+    ("rpc_method", Var::Method, "JSON-RPC method; `batch` for several different ones"),
+    ("rpc_calls", Var::Calls, "calls of the request"),
+    ("rpc_error", Var::Error, "code of the first JSON-RPC error"),
+    ("cache", Var::Cache, "`hit`, `miss`, `join` or `bypass`; of a batch, of its first call"),
+    ("node", Var::Node, "name of the node that answered; of a batch, its first call"),
+];
+
+/// What is wrong with a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormatFault {
+    /// Nothing, or far too much.
+    Length,
+    /// A dollar without a name behind it.
+    Name,
+    /// A name that is not known.
+    Unknown,
+    /// A header that carries secrets.
+    Secret,
+    /// A line end or another control character.
+    Control,
+}
+
+impl FormatFault {
+    /// What to say.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FormatFault::Length => "the format is empty or too long",
+            FormatFault::Name => "a $ has no name behind it",
+            FormatFault::Unknown => "there is no such variable",
+            FormatFault::Secret => "this header carries secrets, which are not logged",
+            FormatFault::Control => "the format holds a control character",
+        }
+    }
+}
+
+impl fmt::Display for FormatFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Format {
+    /// Reads `json`, `combined`, or a text with variables, `$name` or `${name}`.
+    ///
+    /// # Errors
+    /// [`FormatFault`].
+    pub fn parse(text: &str) -> Result<Format, FormatFault> {
+        match text {
+            "json" => return Ok(Format::Json),
+            "combined" => return Format::parse(COMBINED),
+            _ if text.is_empty() || text.len() > BYTES_MAX => return Err(FormatFault::Length),
+            _ if text.chars().any(char::is_control) => return Err(FormatFault::Control),
+            _ => {}
+        }
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            if at > 0 {
+                parts.push(Part::Literal(rest[..at].into()));
+            }
+            let behind = &rest[at + 1..];
+            let (name, after) = name_at(behind)?;
+            parts.push(Part::Var(variable(name)?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Literal(rest.into()));
+        }
+        Ok(Format::Text(parts))
+    }
+
+    /// Names of the headers that it holds.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        let parts = match self {
+            Format::Json => &[][..],
+            Format::Text(parts) => parts,
+        };
+        // What JSON lines hold besides.
+        let own = matches!(self, Format::Json).then_some(USER_AGENT);
+        let named = parts.iter().filter_map(|part| match part {
+            Part::Var(Var::Header(name, _)) => Some(&**name),
+            _ => None,
+        });
+        own.into_iter().chain(named)
+    }
+
+    /// The same with each header's place among those that are kept.
+    #[must_use]
+    pub fn placed(mut self, place_of: impl Fn(&str) -> Option<usize>) -> Format {
+        if let Format::Text(parts) = &mut self {
+            for part in parts {
+                if let Part::Var(Var::Header(name, place)) = part {
+                    *place = place_of(name).unwrap_or(usize::MAX);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// The header that JSON lines hold.
+pub const USER_AGENT: &str = "user-agent";
+
+/// The name at the start of a text, and what follows it.
+fn name_at(text: &str) -> Result<(&str, &str), FormatFault> {
+    if let Some(inside) = text.strip_prefix('{') {
+        let (name, after) = inside.split_once('}').ok_or(FormatFault::Name)?;
+        return if name.is_empty() { Err(FormatFault::Name) } else { Ok((name, after)) };
+    }
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    match text.bytes().take_while(|byte| fits(byte)).count() {
+        0 => Err(FormatFault::Name),
+        length => Ok(text.split_at(length)),
+    }
+}
+
+fn variable(name: &str) -> Result<Var, FormatFault> {
+    if let Some(header) = name.strip_prefix("http_") {
+        let header = header.to_ascii_lowercase().replace('_', "-");
+        if CARRIERS_OF_SECRETS.contains(&header.as_str()) {
+            return Err(FormatFault::Secret);
+        }
+        let known: Result<http::HeaderName, _> = header.parse();
+        return known
+            .map(|_| Var::Header(header.into(), usize::MAX))
+            .map_err(|_| FormatFault::Unknown);
+    }
+    let found = VARIABLES.iter().find(|(known, ..)| *known == name);
+    found.map(|(_, var, _)| var.clone()).ok_or(FormatFault::Unknown)
+}
+
+impl Var {
+    fn name(&self) -> String {
+        match self {
+            Var::Header(name, _) => format!("http_{}", name.replace('-', "_")),
+            known => {
+                let found = VARIABLES.iter().find(|(_, var, _)| var == known);
+                found.map_or_else(String::new, |(name, ..)| (*name).to_owned())
+            }
+        }
+    }
+}
+
+/// As it would be written in a configuration.
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Format::Text(parts) = self else { return f.write_str("json") };
+        parts.iter().try_for_each(|part| match part {
+            Part::Literal(text) => f.write_str(text),
+            Part::Var(var) => write!(f, "${{{}}}", var.name()),
+        })
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}

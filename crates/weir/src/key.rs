@@ -1,0 +1,86 @@
+//! `weir key`: makes an API key and the lines of a configuration that take it.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use aws_lc_rs::{digest, rand};
+use clap::Args;
+
+use crate::FAULTY;
+
+/// Random bytes of a key: as many as no search goes through.
+const RANDOM_BYTES: usize = 32;
+/// What keys begin with, so that scanners of leaked secrets can know them.
+const PREFIX: &str = "weir_";
+/// Longest key that is read.
+const KEY_BYTES_MAX: u64 = 4096;
+/// Shortest key that is taken; what is shorter could be found by trying.
+const KEY_BYTES_MIN: usize = 16;
+
+/// Make an API key and the configuration lines for it
+///
+/// Prints the key, which is shown this once and kept nowhere, and a `[[key]]` table with its hash. Only
+/// the table goes into the configuration; the key goes to whoever shall call.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir key alice
+  weir key alice --toml >> keys.toml        the key itself goes to standard error
+  printf %s \"$KEY\" | weir key alice --stdin
+
+Exit codes: 0 printed; 2 the name or the key that was given does not fit.")]
+pub(crate) struct Key {
+    /// How metrics and logs will call its holder
+    name: String,
+
+    /// Take the key from standard input instead of making one
+    #[arg(long)]
+    stdin: bool,
+
+    /// Print the table alone to standard output, and a key that was made to standard error
+    #[arg(long)]
+    toml: bool,
+}
+
+impl Key {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if !gateway::config::is_name(&self.name) {
+            eprintln!("weir key: a name is 1 to 64 of a-z A-Z 0-9 _ - . :");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        let key = if self.stdin { given()? } else { made()? };
+        if key.len() < KEY_BYTES_MIN {
+            eprintln!("weir key: the key is too short, at least {KEY_BYTES_MIN} bytes are needed");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        match (self.stdin, self.toml) {
+            (true, _) => {}
+            (false, true) => eprintln!("{key}"),
+            (false, false) => println!("{key}\n"),
+        }
+        let hash = hex(digest::digest(&digest::SHA256, key.as_bytes()).as_ref());
+        println!("[[key]]\nname = \"{}\"\nhash = \"sha256:{hash}\"", self.name);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn made() -> Result<String> {
+    let mut bytes = [0; RANDOM_BYTES];
+    if rand::fill(&mut bytes).is_err() {
+        bail!("the system gives no randomness");
+    }
+    Ok(format!("{PREFIX}{}", hex(&bytes)))
+}
+
+fn given() -> Result<String> {
+    let mut key = String::new();
+    let mut input = std::io::stdin().take(KEY_BYTES_MAX);
+    input.read_to_string(&mut key).context("cannot read a key from standard input")?;
+    key.truncate(key.trim_end_matches(['\r', '\n']).len());
+    Ok(key)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

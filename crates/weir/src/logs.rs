@@ -1,0 +1,203 @@
+//! `weir logs`: sums up access logs of the gateway or of nginx.
+//!
+//! Lines are read by `gateway::see::access_log::read`; counting is `logs/sums.rs`, printing
+//! `logs/report.rs`. What is kept does not grow with the files.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use flate2::bufread::MultiGzDecoder;
+use gateway::see::access_log::format::Format;
+use gateway::see::access_log::read::{LINE_BYTES_MAX, LineFault, Reader};
+use jiff::Timestamp;
+
+use crate::FAULTY;
+
+mod report;
+mod sums;
+
+use sums::Sums;
+
+/// Sum up access logs
+///
+/// Requests per second by status, per method counts with percentiles, errors, and who calls most.
+/// Reads the lines that the gateway writes, as JSON or by the format that they were written in, and
+/// nginx's. Lines that cannot be read are counted, and the first of them shown.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir logs access.log
+  weir logs access.log.2.gz access.log.1 access.log --by minute
+  weir logs --format combined /var/log/nginx/access.log
+  tail -n 100000 access.log | weir logs - --since 2026-11-21T22:00:00Z
+  weir logs access.log --json | jq .methods
+
+Exit codes: 0 summed up; 1 a file cannot be read, or no line could be; 2 faulty arguments.")]
+pub(crate) struct Logs {
+    /// Files, packed by gzip or not; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// How lines are written: json, combined, or a text with variables
+    #[arg(long, default_value = "json")]
+    format: String,
+
+    /// One row for each second, or for each minute
+    #[arg(long, value_enum, default_value_t = By::Second)]
+    by: By,
+
+    /// Leave out what is earlier, such as 2026-11-21T22:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<Timestamp>,
+
+    /// Leave out what is not earlier
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+
+    /// Most rows of each table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+
+    /// Print one JSON object in place of tables
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Second,
+    Minute,
+}
+
+/// Faulty lines that are shown.
+const FAULTS_SHOWN: usize = 5;
+
+/// A line that could not be read.
+pub(crate) struct FaultyLine {
+    file: String,
+    number: u64,
+    fault: LineFault,
+}
+
+impl Logs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let format = match Format::parse(&self.format) {
+            Ok(format) => format,
+            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+        };
+        let reader = match Reader::new(&format) {
+            Ok(reader) => reader,
+            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+        };
+        let step = if self.by == By::Minute { 60 } else { 1 };
+        let mut sums = Sums::new(step);
+        let mut faulty = Vec::new();
+        for file in &self.files {
+            let name = file.display().to_string();
+            self.read(file, &name, &reader, &mut sums, &mut faulty)
+                .with_context(|| format!("cannot read {name}"))?;
+        }
+        if self.json {
+            println!("{}", report::json(&sums, self.top));
+        } else {
+            print!("{}", report::text(&sums, self.top));
+        }
+        for line in &faulty {
+            eprintln!("{}:{}: {}", line.file, line.number, line.fault);
+        }
+        if sums.lines == 0 && sums.faulty > 0 {
+            let hint = "no line could be read; --format says how they are written";
+            eprintln!("weir logs: {hint}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn read(
+        &self,
+        file: &Path,
+        name: &str,
+        reader: &Reader,
+        sums: &mut Sums,
+        faulty: &mut Vec<FaultyLine>,
+    ) -> io::Result<()> {
+        let mut input = opened(file)?;
+        let bound = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
+        let (since, until) = (bound(self.since), bound(self.until));
+        let mut line = Vec::new();
+        let mut number = 0;
+        while next_line(&mut input, &mut line)? {
+            number += 1;
+            let text = std::str::from_utf8(&line).map_err(|_| LineFault::Shape);
+            match text.and_then(|text| reader.line(text)) {
+                Ok(read) => {
+                    let in_time = since.is_none_or(|since| read.seconds >= since)
+                        && until.is_none_or(|until| read.seconds < until);
+                    if in_time {
+                        sums.add(&read);
+                    }
+                }
+                Err(_) if line.is_empty() => {}
+                Err(fault) => {
+                    sums.faulty += 1;
+                    if faulty.len() < FAULTS_SHOWN {
+                        faulty.push(FaultyLine { file: name.to_owned(), number, fault });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(message: &str) -> ExitCode {
+    eprintln!("weir logs: {message}");
+    ExitCode::from(FAULTY)
+}
+
+fn opened(file: &Path) -> io::Result<Box<dyn BufRead>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    let raw: Box<dyn Read> = match file.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(std::fs::File::open(file)?),
+    };
+    let mut raw = BufReader::with_capacity(1 << 17, raw);
+    // By its first bytes, since standard input has no name.
+    if raw.fill_buf()?.starts_with(&GZIP) {
+        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(raw))));
+    }
+    Ok(Box::new(raw))
+}
+
+/// Reads a line without its end; whether there was one. Of a line that is too long only so much is
+/// kept that it is known as such.
+fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let mut any = false;
+    loop {
+        let part = match input.fill_buf() {
+            Ok(part) => part,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if part.is_empty() {
+            return Ok(any);
+        }
+        any = true;
+        let end = part.iter().position(|byte| *byte == b'\n');
+        let text = &part[..end.unwrap_or(part.len())];
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
+        line.extend_from_slice(&text[..text.len().min(room)]);
+        let used = end.map_or(part.len(), |end| end + 1);
+        input.consume(used);
+        if end.is_some() {
+            if line.last() == Some(&b'\r') {
+                line.pop();
+            }
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The sums of `weir logs` as tables and as JSON.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::sums::{Method, Sums};
+
+/// Tables for people.
+pub(super) fn text(sums: &Sums, top: usize) -> String {
+    let mut out = String::new();
+    let plural = if sums.lines == 1 { "" } else { "s" };
+    let _ = write!(out, "{} line{plural}", sums.lines);
+    if sums.lines > 0 {
+        let rate = sums.lines as f64 / sums.seconds();
+        let (first, last) = (time(sums.first), time(sums.last));
+        let _ = write!(out, " from {first} to {last}, {rate:.1} per second");
+    }
+    if sums.faulty > 0 {
+        let _ = write!(out, "; {} could not be read", sums.faulty);
+    }
+    out.push('\n');
+    if sums.lines == 0 {
+        return out;
+    }
+    times(&mut out, sums, top);
+    methods(&mut out, sums, top);
+    if !sums.errors.is_empty() {
+        let rows = sums.errors.iter().map(|(code, count)| (code.to_string(), *count));
+        table(&mut out, "error", rows.collect(), sums.lines, top);
+    }
+    for (heading, counts) in [
+        ("key", &sums.keys),
+        ("client", &sums.clients),
+        ("node", &sums.nodes),
+        ("cache", &sums.caches),
+    ] {
+        if !counts.is_empty() {
+            let rows = counts.iter().map(|(name, count)| (name.clone(), *count)).collect();
+            table(&mut out, heading, rows, sums.lines, top);
+        }
+    }
+    out
+}
+
+/// The busiest steps of the time line, in the order of time.
+fn times(out: &mut String, sums: &Sums, top: usize) {
+    let statuses: Vec<u16> = sums.statuses.keys().copied().take(12).collect();
+    let total = |start: &u64| sums.times[start].values().sum::<u64>();
+    let mut starts: Vec<u64> = sums.times.keys().copied().collect();
+    let cut = starts.len() > top;
+    if cut {
+        starts.sort_by_key(|start| std::cmp::Reverse(total(start)));
+        starts.truncate(top);
+        starts.sort_unstable();
+    }
+    let unit = match sums.step {
+        1 => "second".to_owned(),
+        60 => "minute".to_owned(),
+        step => format!("{step} s"),
+    };
+    let busiest =
+        if cut { format!(", the busiest {top} of {}", sums.times.len()) } else { String::new() };
+    let _ = write!(out, "\n{:<22}{:>9}", format!("by {unit}"), "all");
+    for status in &statuses {
+        let _ = write!(out, "{status:>9}");
+    }
+    let _ = writeln!(out, "{busiest}");
+    for start in starts {
+        let _ = write!(out, "{:<22}{:>9}", time(start as f64), total(&start));
+        for status in &statuses {
+            let _ = write!(out, "{:>9}", sums.times[&start].get(status).copied().unwrap_or(0));
+        }
+        out.push('\n');
+    }
+}
+
+fn methods(out: &mut String, sums: &Sums, top: usize) {
+    let (count, errors, quantiles) = ("count", "errors", ["p50 ms", "p95 ms", "p99 ms"]);
+    let _ = write!(out, "\n{:<34}{count:>10}{errors:>9}", "method");
+    for quantile in quantiles {
+        let _ = write!(out, "{quantile:>10}");
+    }
+    out.push('\n');
+    for (name, method) in most(&sums.methods, top, |method| method.count) {
+        let _ = write!(out, "{name:<34}{:>10}{:>9}", method.count, method.errors);
+        for quantile in quantiles_of(method) {
+            let _ = match quantile {
+                Some(ms) => write!(out, "{ms:>10.2}"),
+                None => write!(out, "{:>10}", "-"),
+            };
+        }
+        out.push('\n');
+    }
+}
+
+fn table(out: &mut String, heading: &str, mut rows: Vec<(String, u64)>, lines: u64, top: usize) {
+    let _ = writeln!(out, "\n{heading:<34}{:>10}{:>9}", "count", "share");
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let hidden = rows.len().saturating_sub(top);
+    for (name, count) in rows.into_iter().take(top) {
+        let share = format!("{:.1} %", count as f64 * 100.0 / lines as f64);
+        let _ = writeln!(out, "{name:<34}{count:>10}{share:>9}");
+    }
+    if hidden > 0 {
+        let _ = writeln!(out, "and {hidden} more");
+    }
+}
+
+/// The same as one JSON object.
+pub(super) fn json(sums: &Sums, top: usize) -> Value {
+    let any = sums.lines > 0;
+    let quantile = |ms: Option<f64>| ms.map_or(Value::Null, |ms| json!(ms));
+    let methods: Vec<Value> = most(&sums.methods, top, |method| method.count)
+        .into_iter()
+        .map(|(name, method)| {
+            let [p50, p95, p99] = quantiles_of(method).map(quantile);
+            json!({
+                "method": name, "count": method.count, "errors": method.errors,
+                "p50_ms": p50, "p95_ms": p95, "p99_ms": p99,
+            })
+        })
+        .collect();
+    let times: Vec<Value> = sums
+        .times
+        .iter()
+        .map(|(start, by)| {
+            let all: u64 = by.values().sum();
+            json!({"time": time(*start as f64), "all": all, "by_status": by})
+        })
+        .collect();
+    let counts = |table: &HashMap<String, u64>, heading: &str| -> Vec<Value> {
+        let rows = most(table, top, |count| *count);
+        rows.into_iter().map(|(name, count)| json!({heading: name, "count": count})).collect()
+    };
+    json!({
+        "lines": sums.lines,
+        "faulty_lines": sums.faulty,
+        "first": any.then(|| time(sums.first)),
+        "last": any.then(|| time(sums.last)),
+        "step_seconds": sums.step,
+        "times": times,
+        "statuses": sums.statuses,
+        "methods": methods,
+        "errors": sums.errors.iter().map(|(code, count)| (code.to_string(), json!(count)))
+            .collect::<serde_json::Map<_, _>>(),
+        "other_errors": sums.other_errors,
+        "keys": counts(&sums.keys, "key"),
+        "clients": counts(&sums.clients, "client"),
+        "nodes": counts(&sums.nodes, "node"),
+        "caches": counts(&sums.caches, "cache"),
+        "bytes_out": sums.bytes_out,
+    })
+}
+
+fn most<T>(
+    table: &HashMap<String, T>,
+    top: usize,
+    count: impl Fn(&T) -> u64,
+) -> Vec<(&String, &T)> {
+    // By name too, so that the same sums print the same.
+    let sorted: BTreeSet<_> =
+        table.iter().map(|(name, row)| (std::cmp::Reverse(count(row)), name)).collect();
+    sorted.into_iter().take(top).map(|(_, name)| (name, &table[name])).collect()
+}
+
+fn quantiles_of(method: &Method) -> [Option<f64>; 3] {
+    [0.5, 0.95, 0.99].map(|quantile| {
+        (!method.micros.is_empty()).then(|| method.micros.value_at_quantile(quantile) as f64 / 1e3)
+    })
+}
+
+fn time(seconds: f64) -> String {
+    match Timestamp::from_second(seconds as i64) {
+        Ok(time) => time.to_string(),
+        Err(_) => "-".to_owned(),
+    }
+}

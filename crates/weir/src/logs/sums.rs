@@ -1,0 +1,202 @@
+//! What is summed up of lines, within bounds: tables that are full count the rest together, and a
+//! time line that gets too long is made coarser.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gateway::see::access_log::read::Line;
+use hdrhistogram::Histogram;
+
+/// Rows of the time line; two days by second. More are made coarser, tenfold at a time.
+const STEPS_MAX: usize = 200_000;
+/// Methods that are told apart: each has a histogram of about 20 kB.
+const METHODS_MAX: usize = 500;
+/// Clients and keys that are told apart.
+const NAMES_MAX: usize = 50_000;
+/// Statuses and codes that are told apart.
+const CODES_MAX: usize = 1000;
+/// Longest name that is kept.
+const NAME_CHARS_MAX: usize = 100;
+/// Latencies are kept in microseconds with two digits, up to an hour.
+const MICROS_MAX: u64 = 3_600_000_000;
+
+/// The name under which the rest of a full table is counted.
+pub(super) const OTHER: &str = "(other)";
+
+/// All sums.
+pub(super) struct Sums {
+    /// Lines that were read and are in time.
+    pub(super) lines: u64,
+    /// Lines that could not be read.
+    pub(super) faulty: u64,
+    pub(super) first: f64,
+    pub(super) last: f64,
+    /// Seconds of one step of the time line.
+    pub(super) step: u64,
+    /// By start of the step, then by status.
+    pub(super) times: BTreeMap<u64, BTreeMap<u16, u64>>,
+    pub(super) statuses: BTreeMap<u16, u64>,
+    pub(super) methods: HashMap<String, Method>,
+    /// By JSON-RPC code.
+    pub(super) errors: BTreeMap<i64, u64>,
+    pub(super) other_errors: u64,
+    pub(super) keys: HashMap<String, u64>,
+    pub(super) clients: HashMap<String, u64>,
+    pub(super) caches: HashMap<String, u64>,
+    pub(super) nodes: HashMap<String, u64>,
+    pub(super) bytes_out: u64,
+}
+
+/// What is summed up of one method.
+pub(super) struct Method {
+    pub(super) count: u64,
+    /// Lines with a JSON-RPC error, or a status of 400 and above.
+    pub(super) errors: u64,
+    pub(super) micros: Histogram<u64>,
+}
+
+impl Method {
+    fn new() -> Method {
+        let micros = Histogram::new_with_bounds(1, MICROS_MAX, 2).expect("the bounds are in order");
+        Method { count: 0, errors: 0, micros }
+    }
+}
+
+impl Sums {
+    /// Nothing yet, in steps of so many seconds.
+    pub(super) fn new(step: u64) -> Sums {
+        Sums {
+            lines: 0,
+            faulty: 0,
+            first: f64::INFINITY,
+            last: f64::NEG_INFINITY,
+            step,
+            times: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            methods: HashMap::new(),
+            errors: BTreeMap::new(),
+            other_errors: 0,
+            keys: HashMap::new(),
+            clients: HashMap::new(),
+            caches: HashMap::new(),
+            nodes: HashMap::new(),
+            bytes_out: 0,
+        }
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&mut self, line: &Line<'_>) {
+        self.lines += 1;
+        self.first = self.first.min(line.seconds);
+        self.last = self.last.max(line.seconds);
+        self.bytes_out = self.bytes_out.saturating_add(line.bytes_out.unwrap_or(0));
+        self.add_time(line);
+        if self.statuses.len() < CODES_MAX || self.statuses.contains_key(&line.status) {
+            *self.statuses.entry(line.status).or_default() += 1;
+        }
+        if let Some(code) = line.error {
+            if self.errors.len() < CODES_MAX || self.errors.contains_key(&code) {
+                *self.errors.entry(code).or_default() += 1;
+            } else {
+                self.other_errors += 1;
+            }
+        }
+        count(&mut self.keys, line.key.as_deref());
+        count(&mut self.clients, Some(&*line.client).filter(|client| !client.is_empty()));
+        count(&mut self.caches, line.cache.as_deref());
+        count(&mut self.nodes, line.node.as_deref());
+        self.add_method(line);
+    }
+
+    fn add_time(&mut self, line: &Line<'_>) {
+        let start = line.seconds as u64 / self.step * self.step;
+        *self.times.entry(start).or_default().entry(line.status).or_default() += 1;
+        while self.times.len() > STEPS_MAX {
+            self.step *= 10;
+            let fine = std::mem::take(&mut self.times);
+            for (start, statuses) in fine {
+                let coarse = self.times.entry(start / self.step * self.step).or_default();
+                for (status, count) in statuses {
+                    *coarse.entry(status).or_default() += count;
+                }
+            }
+        }
+    }
+
+    fn add_method(&mut self, line: &Line<'_>) {
+        let name = shortened(line.method.as_deref().unwrap_or("-"));
+        let known = self.methods.len() < METHODS_MAX || self.methods.contains_key(&name);
+        let name = if known { name } else { OTHER.to_owned() };
+        let method = self.methods.entry(name).or_insert_with(Method::new);
+        method.count += 1;
+        method.errors += u64::from(line.error.is_some() || line.status >= 400);
+        if let Some(took) = line.took {
+            method.micros.saturating_record(((took * 1e6) as u64).clamp(1, MICROS_MAX));
+        }
+    }
+
+    /// Seconds from the first line to the last, at least one.
+    pub(super) fn seconds(&self) -> f64 {
+        (self.last - self.first).max(1.0)
+    }
+}
+
+fn count(table: &mut HashMap<String, u64>, name: Option<&str>) {
+    let Some(name) = name else { return };
+    let name = shortened(name);
+    let known = table.len() < NAMES_MAX || table.contains_key(&name);
+    *table.entry(if known { name } else { OTHER.to_owned() }).or_default() += 1;
+}
+
+/// A name as it may be printed: no control characters, and not too long.
+fn shortened(name: &str) -> String {
+    let shown = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+    name.chars().take(NAME_CHARS_MAX).map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: sums are right, and stay small whatever comes.
+
+    use super::*;
+
+    fn line(seconds: f64, status: u16, method: &str) -> Line<'_> {
+        let client = "::1".into();
+        Line { seconds, status, client, method: Some(method.into()), ..Line::default() }
+    }
+
+    #[test]
+    fn lines_are_summed_by_time_status_and_method() {
+        let mut sums = Sums::new(60);
+        sums.add(&Line { took: Some(0.5), ..line(120.0, 200, "a") });
+        sums.add(&Line { took: Some(0.1), error: Some(-32000), ..line(179.9, 200, "a") });
+        sums.add(&line(180.0, 429, "b"));
+        let times: Vec<_> = sums.times.iter().map(|(start, by)| (*start, by.clone())).collect();
+        assert_eq!(times, [(120, BTreeMap::from([(200, 2)])), (180, BTreeMap::from([(429, 1)]))]);
+        let a = &sums.methods["a"];
+        assert_eq!((a.count, a.errors, a.micros.len()), (2, 1, 2));
+        assert!((495_000..=505_000).contains(&a.micros.max()));
+        assert_eq!(
+            (sums.methods["b"].errors, sums.errors[&-32000], sums.clients["::1"]),
+            (1, 1, 3)
+        );
+    }
+
+    #[test]
+    fn nothing_grows_without_bound() {
+        let mut sums = Sums::new(1);
+        for number in 0..STEPS_MAX as u64 + 10 {
+            let name = format!("name-{number}");
+            let line = line(number as f64, (number % 3000) as u16, &name);
+            let (key, error) = (Some(name.clone().into()), Some(number as i64));
+            sums.add(&Line { key, error, client: name.clone().into(), ..line });
+        }
+        assert_eq!(sums.step, 10);
+        assert!(sums.times.len() <= STEPS_MAX && sums.methods.len() <= METHODS_MAX + 1);
+        assert!(sums.keys.len() <= NAMES_MAX + 1 && sums.clients.len() <= NAMES_MAX + 1);
+        assert!(sums.errors.len() <= CODES_MAX && sums.statuses.len() <= CODES_MAX);
+        let counted: u64 = sums.times.values().flat_map(|by| by.values()).sum();
+        assert_eq!(counted, sums.lines);
+        assert_eq!(sums.methods.values().map(|method| method.count).sum::<u64>(), sums.lines);
+        assert_eq!(shortened("a\u{1b}[2J\n"), "a\u{fffd}[2J\u{fffd}");
+    }
+}
