@@ -169,11 +169,11 @@ async fn answer_item<'a>(
     item: Result<Call<'a>, Refusal<'a>>,
 ) -> Option<Answered<'a>> {
     let mut now = worker.tick();
-    let call = item.as_ref().ok();
-    let found = call.and_then(|call| worker.shared.chains[request.chain].family.find(&call.method));
-    let method = found.map(|(_, method)| method);
     let mut _entered = None;
     if let Some(limits) = &worker.shared.limits {
+        let family = worker.shared.chains[request.chain].family;
+        let call = item.as_ref().ok();
+        let method = call.and_then(|call| family.find(&call.method)).map(|(_, method)| method);
         let wait = match limits.charge(
             &counted(worker, request, &item, method),
             worker.now_ms(),
@@ -205,7 +205,6 @@ async fn answer_item<'a>(
         Ok(directed) => directed,
         Err(kind) => return denied(worker, request, &call, kind, place),
     };
-    // A rule may have led it to a chain of another family.
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
     if let Err(kind) = admit::permitted(worker, &request, &call, method) {

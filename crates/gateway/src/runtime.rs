@@ -4,6 +4,7 @@
 //! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system spreads connections. One more
 //! thread follows the nodes and serves the admin address.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -33,6 +34,8 @@ use crate::shared::{Outcome, Shared};
 use crate::thread::{Door, Thread};
 
 mod sockets;
+#[cfg(test)]
+mod tests;
 
 pub use sockets::Sockets;
 
@@ -399,9 +402,10 @@ impl ServeTask {
         let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
         let thread = Thread::new(shared, self.index, self.seed);
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        let turn = Cell::new(0);
         loop {
             tokio::select! {
-                (door, accepted) = next_connection(&listeners) => accept(&thread, accepted, door).await,
+                (door, accepted) = next_connection(&listeners, &turn) => accept(&thread, accepted, door).await,
                 _ = sweep.tick() => thread.worker().sweep(),
                 Ok(()) = self.snapshots.changed() => {}
                 _ = self.phase.changed() => {}
@@ -455,12 +459,21 @@ async fn drain(thread: &Thread) {
 
 type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
-async fn next_connection(listeners: &[(Door, TcpListener)]) -> (Door, Accepted) {
+/// The next connection, the listeners taking turns: a flood at one must not shut out the others.
+async fn next_connection(
+    listeners: &[(Door, TcpListener)],
+    turn: &Cell<usize>,
+) -> (Door, Accepted) {
     std::future::poll_fn(|cx| {
-        let mut ready = listeners
-            .iter()
-            .map(|(door, listener)| listener.poll_accept(cx).map(|accepted| (*door, accepted)));
-        ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        for step in 0..listeners.len() {
+            let at = (turn.get() + step) % listeners.len();
+            let (door, listener) = &listeners[at];
+            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                turn.set(at + 1);
+                return Poll::Ready((*door, accepted));
+            }
+        }
+        Poll::Pending
     })
     .await
 }

@@ -167,8 +167,8 @@ pub(crate) struct Counters {
     thread: Arc<ThreadCounts>,
 }
 
-/// What was counted for chains, nodes and zones that are no longer configured, by their labels: one that
-/// comes back goes on counting where it stopped, and sums over all do not fall.
+/// What was counted for chains, nodes, zones, keys and rules that are no longer configured, by their
+/// labels: one that comes back goes on counting where it stopped, and sums over all do not fall.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Retired {
     pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
@@ -178,8 +178,8 @@ pub(crate) struct Retired {
     zones: Vec<(Arc<str>, Arc<ZoneCounts>)>,
 }
 
-/// Removed chains, removed nodes and removed zones that are remembered; the first to go is the first forgotten.
-/// More would mean a configuration that is generated with new names over and over.
+/// Removed ones of each kind that are remembered; the first to go is the first forgotten. More would
+/// mean a configuration that is generated with new names over and over.
 const RETIRED_MAX: usize = 256;
 
 /// What the series of a chain are called, and how many methods they have.
