@@ -1112,6 +1112,14 @@ pub(super) static KEY: Section = Section {
             doc: "The key itself, in place of its hash: `${VAR}` or `${file:PATH}`.",
         },
         Field {
+            key: "certificate",
+            kind: Kind::Text,
+            default: Default::Follows("none"),
+            doc: "In place of a key, a name in the verified certificate that the client shows \
+                  (`client_ca` under `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, \
+                  `ip:ADDRESS` or the whole `subject:`. A key in the request goes before it.",
+        },
+        Field {
             key: "tier",
             kind: Kind::Name,
             default: Default::Follows("none"),

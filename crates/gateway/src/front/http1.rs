@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -159,15 +158,14 @@ where
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             let front = &worker.shared.config.front;
-            let client = self.peer.client(&head, front);
             let mut message = if worker.shared.limits.as_ref().is_some_and(|limits| limits.delays) {
-                match Box::pin(self.respond_or_leave(&worker, &head, &body, client)).await {
+                match Box::pin(self.respond_or_leave(&worker, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),
                 }
             } else {
                 let bytes = body.bytes(&self.buf);
-                respond(&worker, &head, bytes, client, PROTOCOL, &Cell::new(0)).await
+                respond(&worker, &head, bytes, &self.peer, PROTOCOL, &Cell::new(0)).await
             };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
@@ -198,11 +196,10 @@ where
         worker: &Rc<Worker>,
         head: &Head,
         body: &ReadBody,
-        client: IpAddr,
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let mut responding = pin!(respond(worker, head, bytes, client, PROTOCOL, &waiting));
+        let mut responding = pin!(respond(worker, head, bytes, &self.peer, PROTOCOL, &waiting));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -497,17 +494,18 @@ pub(crate) async fn respond(
     worker: &Rc<Worker>,
     head: &Head,
     body: &[u8],
-    client: IpAddr,
+    peer: &Peer,
     protocol: &'static str,
     waiting: &Cell<usize>,
 ) -> Message {
     let shared = &worker.shared;
+    let client = peer.client(head, &shared.config.front);
     let calls = shared.access_log.is_some().then(note::Calls::new);
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
         if let Some(gate) = &shared.gate {
-            match caller::admit(worker, gate, head, client) {
+            match caller::admit(worker, gate, head, client, peer.certificate.as_deref()) {
                 Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
                 Err(denial) => break 'served denied(worker, denial),
             }

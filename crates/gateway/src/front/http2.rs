@@ -107,14 +107,14 @@ async fn respond(
             let body = body.to_bytes();
             match head.coding {
                 Coding::Identity => {
-                    http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                    http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
                 }
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
                     Ok(body) => {
-                        http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                        http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
                     }
                     Err(fault) => fault.message(body_bytes_max),
                 },
