@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
@@ -47,7 +48,8 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let rewound = Rewound { read, at: 0, stream };
+    let blocked = Rc::new(Cell::new(None));
+    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked) };
     let unread = Rc::new(Unread::default());
     let service = hyper::service::service_fn(|request| {
         let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
@@ -67,7 +69,9 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             _ = looks.tick() => {
-                if unread.is_stuck(patience) {
+                let since: Option<Instant> = blocked.get();
+                let is_blocked = since.is_some_and(|since| since.elapsed() > patience);
+                if is_blocked || unread.is_stuck(patience) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
@@ -222,11 +226,25 @@ where
     }
 }
 
-/// A stream whose first bytes were read before and are read again.
+/// A stream whose first bytes were read before and are read again, and that tells since when its
+/// client takes nothing: who floods with pings or settings and reads none of what they are answered
+/// with would otherwise hold its connection for ever.
 struct Rewound<S> {
     read: Vec<u8>,
     at: usize,
     stream: S,
+    blocked: Rc<Cell<Option<Instant>>>,
+}
+
+impl<S> Rewound<S> {
+    fn note<T>(&self, polled: Poll<T>) -> Poll<T> {
+        let since = match &polled {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(self.blocked.get().unwrap_or_else(Instant::now)),
+        };
+        self.blocked.set(since);
+        polled
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
@@ -256,11 +274,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.note(polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        this.note(polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
