@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -51,16 +52,27 @@ where
     let blocked = Rc::new(Cell::new(None));
     let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked) };
     let unread = Rc::new(Unread::default());
+    let asked = Asked::new();
     let service = hyper::service::service_fn(|request| {
         let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
-        async move { Ok::<_, Infallible>(respond(&worker, &unread, request, &peer).await) }
+        let under_way = asked.begin();
+        async move {
+            let response = respond(&worker, &unread, request, &peer).await;
+            drop(under_way);
+            Ok::<_, Infallible>(response)
+        }
     });
-    let patience = thread.worker().shared.config.front.write_timeout;
+    let (patience, idle_timeout) = {
+        let front = &thread.worker().shared.config.front;
+        (front.write_timeout, front.idle_timeout)
+    };
     let connection = builder(&thread.worker().shared.config.front)
         .serve_connection(TokioIo::new(rewound), service);
     tokio::pin!(connection);
-    let mut looks = tokio::time::interval(patience / 2);
+    let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
     let mut draining = false;
+    // Since when the client is told to leave, having asked nothing for long.
+    let mut leaving: Option<Instant> = None;
     loop {
         tokio::select! {
             done = connection.as_mut() => return done.map_err(io::Error::other),
@@ -74,8 +86,52 @@ where
                 if is_blocked || unread.is_stuck(patience) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
+                let is_idle = unread.is_empty() && asked.is_idle_for(idle_timeout);
+                match leaving {
+                    None if is_idle && !draining => {
+                        leaving = Some(Instant::now());
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Some(since) if is_idle && since.elapsed() > patience => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    _ => {}
+                }
             }
         }
+    }
+}
+
+/// Requests of one connection. What else comes over it, pings and settings, does not keep it open
+/// beyond the idle timeout.
+struct Asked {
+    under_way: Cell<usize>,
+    /// When the last one ended, or the connection began.
+    last: Cell<Instant>,
+}
+
+impl Asked {
+    fn new() -> Rc<Asked> {
+        Rc::new(Asked { under_way: Cell::new(0), last: Cell::new(Instant::now()) })
+    }
+
+    /// A request, which ends with what is returned, also if its stream is reset.
+    fn begin(self: &Rc<Asked>) -> UnderWay {
+        self.under_way.set(self.under_way.get() + 1);
+        UnderWay(Rc::clone(self))
+    }
+
+    fn is_idle_for(&self, time: Duration) -> bool {
+        self.under_way.get() == 0 && self.last.get().elapsed() > time
+    }
+}
+
+struct UnderWay(Rc<Asked>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.last.set(Instant::now());
     }
 }
 

@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::frames::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Framed, HEADERS, PING, PREFACE, PRIORITY,
-    RST_STREAM, SETTINGS, WINDOW_UPDATE, beginning, frame, literal, post_block,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Framed, GOAWAY, HEADERS, PING, PREFACE,
+    PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, beginning, frame, literal, post_block,
 };
 use super::raw::Client;
 use super::running::Running;
@@ -39,12 +39,16 @@ struct Flood {
     every: Duration,
     /// Whether what the gateway says is taken.
     reads: bool,
+    /// Whether its pings and settings are answered, as an honest client would.
+    answers: bool,
 }
 
 /// What became of it.
 struct End {
     took: Duration,
     bytes: usize,
+    /// The code of a GOAWAY, if one came before the end.
+    code: Option<u32>,
 }
 
 /// Floods until the connection is closed; none if it never is.
@@ -56,6 +60,8 @@ fn flood(address: &str, flood: &Flood) -> Option<End> {
     let began = Instant::now();
     let (mut bytes, mut turn) = (0, 0);
     let mut pending = flood.start.clone();
+    let mut said = Said::default();
+    let end = |bytes, said: &Said| End { took: began.elapsed(), bytes, code: said.code };
     while began.elapsed() < LATE {
         while let Some(again) = flood.again
             && pending.len() < WRITE_BYTES
@@ -73,10 +79,17 @@ fn flood(address: &str, flood: &Flood) -> Option<End> {
                 pending.drain(..written);
             }
             Err(error) if is_late(&error) => {}
-            Err(_) => return Some(End { took: began.elapsed(), bytes }),
+            Err(_) => {
+                while flood.reads && !said.has_ended(&mut stream) {}
+                return Some(end(bytes, &said));
+            }
         }
-        if (flood.reads || flood.again.is_none()) && has_ended(&mut stream) {
-            return Some(End { took: began.elapsed(), bytes });
+        if (flood.reads || flood.again.is_none()) && said.has_ended(&mut stream) {
+            return Some(end(bytes, &said));
+        }
+        let answers = std::mem::take(&mut said.answers);
+        if flood.answers {
+            pending.extend(answers);
         }
     }
     None
@@ -86,12 +99,43 @@ fn is_late(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Takes what has come; whether that was the end.
-fn has_ended(stream: &mut TcpStream) -> bool {
-    let mut part = [0; 64 * 1024];
-    match stream.read(&mut part) {
-        Ok(bytes) => bytes == 0,
-        Err(error) => !is_late(&error),
+/// What the gateway says, frame by frame.
+#[derive(Default)]
+struct Said {
+    rest: Vec<u8>,
+    /// The code of the last GOAWAY: a graceful one, of code 0, comes first.
+    code: Option<u32>,
+    /// What it is to be answered with.
+    answers: Vec<u8>,
+}
+
+impl Said {
+    /// Takes what has come; whether that was the end.
+    fn has_ended(&mut self, stream: &mut TcpStream) -> bool {
+        let mut part = [0; 64 * 1024];
+        match stream.read(&mut part) {
+            Ok(bytes) => {
+                self.rest.extend_from_slice(&part[..bytes]);
+                while self.frame().is_some() {}
+                bytes == 0
+            }
+            Err(error) => !is_late(&error),
+        }
+    }
+
+    /// Reads one frame; none if it is not whole.
+    fn frame(&mut self) -> Option<()> {
+        let [a, b, c, kind, flags] = *self.rest.first_chunk()?;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        let payload = self.rest.get(9..9 + length)?;
+        match kind {
+            GOAWAY => self.code = payload.get(4..8)?.try_into().ok().map(u32::from_be_bytes),
+            PING if flags & ACK == 0 => self.answers.extend(frame(PING, ACK, 0, payload)),
+            SETTINGS if flags & ACK == 0 => self.answers.extend(frame(SETTINGS, ACK, 0, &[])),
+            _ => {}
+        }
+        self.rest.drain(..9 + length);
+        Some(())
     }
 }
 
@@ -118,11 +162,16 @@ fn floods() -> Vec<Flood> {
         again: Some(again),
         every: Duration::ZERO,
         reads,
+        answers: false,
     };
     let headers = [beginning(), frame(HEADERS, 0, 1, &post_block())].concat();
     let ping: fn(u32) -> Vec<u8> = |_| frame(PING, 0, 0, &[7; 8]);
     let settings: fn(u32) -> Vec<u8> = |_| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]);
     let drip = Duration::from_millis(50);
+    let honest = |name, again: fn(u32) -> Vec<u8>| Flood {
+        answers: true,
+        ..fast(name, beginning(), again, true)
+    };
     vec![
         // CVE-2024-27316 and its kin.
         fast(
@@ -177,6 +226,20 @@ fn floods() -> Vec<Flood> {
         ),
         fast("WINDOW_UPDATE", open(), |_| frame(WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes()), true),
         fast("frames of an unknown type", beginning(), |_| frame(0xbb, 0, 0, &[7; 8]), true),
+        // Those who answer our pings are cut once they have asked nothing for the idle timeout.
+        honest("SETTINGS, by who answers", settings),
+        honest("PING, by who answers", ping),
+        honest("PRIORITY, by who answers", |turn| {
+            frame(PRIORITY, 0, stream(turn % 1000), &[0, 0, 0, 0, 7])
+        }),
+        Flood {
+            name: "nothing, by who answers",
+            start: beginning(),
+            again: None,
+            every: drip,
+            reads: true,
+            answers: true,
+        },
         // Slow ones.
         Flood {
             name: "a preface and silence",
@@ -184,6 +247,7 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
+            answers: false,
         },
         Flood {
             name: "settings and silence",
@@ -191,6 +255,7 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
+            answers: false,
         },
         Flood {
             name: "half a frame and silence",
@@ -198,6 +263,7 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
+            answers: false,
         },
         Flood {
             name: "headers in drips",
@@ -205,6 +271,7 @@ fn floods() -> Vec<Flood> {
             again: Some(|_| frame(CONTINUATION, 0, 1, &literal("x", "y"))),
             every: drip,
             reads: true,
+            answers: false,
         },
         Flood {
             name: "a body in drips",
@@ -212,6 +279,7 @@ fn floods() -> Vec<Flood> {
             again: Some(|_| frame(DATA, 0, 1, b" ")),
             every: drip,
             reads: true,
+            answers: false,
         },
     ]
 }
@@ -224,8 +292,12 @@ fn floods_are_cut() {
     let mut wrong = Vec::new();
     for case in &floods {
         match flood(&gateway.address, case) {
-            Some(end) => {
-                println!("{}: cut after {:?} and {} bytes", case.name, end.took, end.bytes)
+            Some(End { took, bytes, code }) => {
+                println!("{}: cut after {took:?} and {bytes} bytes, code {code:?}", case.name);
+                // No error, or ENHANCE_YOUR_CALM: its frames were right, there were too many.
+                let calm =
+                    matches!(code, None | Some(0 | 11)) || case.name.contains("made to send");
+                assert!(calm, "{} is no flood, but wrong: code {code:?}", case.name);
             }
             None => wrong.push(format!("{} is never cut", case.name)),
         }
@@ -287,4 +359,30 @@ fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
     framed.send(&frame(SETTINGS, ACK, 0, &[]));
     assert_eq!(Client::connect(&gateway.address).call("/", CALL).status, 200);
     gateway.assert_sound();
+}
+
+#[test]
+fn who_asks_now_and_then_or_waits_long_stays() {
+    // Longer than the idle timeout.
+    let node = Running::node(&["--latency", "1500ms"]);
+    let url = node.url();
+    let gateway = Running::configured(&format!("[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}"));
+    let mut framed = Framed::begin(&gateway.address);
+    let read = br#"{"id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","0x1"]}"#;
+    for (turn, call) in [CALL, CALL, CALL, CALL, CALL, read].into_iter().enumerate() {
+        let stream = stream(u32::try_from(turn).unwrap());
+        framed.send(&frame(HEADERS, END_HEADERS, stream, &post_block()));
+        framed.send(&frame(DATA, END_STREAM, stream, call));
+        let (fine, body) = framed.answer(stream).expect("it is still there");
+        assert!(fine && body.contains("result"), "{body}");
+        super::scene::pause(Duration::from_millis(400));
+    }
+    // And is told to leave once it asks nothing.
+    let began = Instant::now();
+    while let Some(came) = framed.next() {
+        if came.kind == PING && came.flags & ACK == 0 {
+            framed.send(&frame(PING, ACK, 0, &came.payload));
+        }
+    }
+    assert!(began.elapsed() < LATE, "after {:?}", began.elapsed());
 }
