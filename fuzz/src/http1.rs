@@ -65,9 +65,5 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target {
-        try_one: fuzz::http1,
-        seeds: fuzz::seeds,
-        mutate: fuzz::mutate,
-    });
+    blind::run(&blind::Target { try_one: fuzz::http1, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }
