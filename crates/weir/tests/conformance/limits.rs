@@ -156,9 +156,9 @@ fn rates_of_limit_req() {
             .map(|at| {
                 format!(r#"{{"id":1,"method":"eth_getBlockByHash","params":["0x{at:064x}",true]}}"#)
             })
-            .chain([format!(
-                r#"{{"id":1,"method":"eth_getBlockByNumber","params":["0x64",true]}}"#
-            )])
+            .chain(
+                [r#"{"id":1,"method":"eth_getBlockByNumber","params":["0x64",true]}"#.to_owned()],
+            )
             .collect();
         let body = format!("[{}]", calls.join(","));
         let mut client = Client::with_little_room(&served.address);
