@@ -15,10 +15,7 @@ use gateway::config::diff::diff;
 /// When that does not hold.
 fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // Names of files lead nowhere: what is in files is not what is tried here.
-    if text.contains('/') && (text.contains("file") || text.contains("ca")) {
-        return;
-    }
+    // Relative names of files lead nowhere: what is in files is not what is tried here.
     let environment = |name: &str| (name == "TOKEN").then(|| "secret-0123456789".to_owned());
     match Config::from_text("fuzz.toml", text, Path::new("/nowhere"), &environment) {
         Ok(config) => {

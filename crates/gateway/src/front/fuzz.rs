@@ -11,10 +11,13 @@ use crate::front::caller::Wanted;
 const HEAD_BYTES_MAX: usize = 600;
 const BODY_BYTES_MAX: usize = 400;
 
-/// What was read of a connection: requests, each by its head's bytes and its body, and how it ended.
+/// The bytes of its head, and its body.
+type Request = (Vec<u8>, Vec<u8>);
+
+/// What was read of a connection, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
-    requests: Vec<(Vec<u8>, Vec<u8>)>,
+    requests: Vec<Request>,
     /// What comes next cannot be read: it is refused, and the connection closed.
     refused: bool,
 }
@@ -63,7 +66,7 @@ struct Open {
 }
 
 /// One step: a whole request, or none yet.
-fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<(Vec<u8>, Vec<u8>)>, ()> {
+fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
     let Some(request) = open else {
         let Some(head) = read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(told)?
         else {
