@@ -200,6 +200,7 @@ impl Message {
             HeadFault::Syntax
             | HeadFault::BareLineFeed
             | HeadFault::Host
+            | HeadFault::BadHost
             | HeadFault::TwoLengths
             | HeadFault::BadLength
             | HeadFault::BadTransferCoding => 400,
