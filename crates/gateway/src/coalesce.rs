@@ -7,7 +7,7 @@
 //! joined it, but for those of a better class: they ask again.
 //! One table per thread: a call may run once per thread, which costs less than a lock for each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -39,6 +39,9 @@ pub(crate) struct Flight {
     class: Class,
     outcome: RefCell<Option<Fetched>>,
     landed: Notify,
+    /// Those who wait for it, and who is told when the last one leaves.
+    waiters: Cell<usize>,
+    left: Notify,
 }
 
 /// The duty to end a flight. Should its holder end without an outcome, those who wait are told that
@@ -100,7 +103,9 @@ impl Flights {
             return Boarding::Alone;
         }
         let (outcome, landed) = Default::default();
-        let flight = Rc::new(Flight { deadline, class, outcome, landed });
+        let (waiters, left) = Default::default();
+        let flight = Flight { deadline, class, outcome, landed, waiters, left };
+        let flight = Rc::new(flight);
         let key: Rc<[u8]> = key.into();
         under_way.insert(Rc::clone(&key), Rc::clone(&flight));
         drop(under_way);
@@ -126,13 +131,43 @@ impl Flight {
         self.class > class
     }
 
+    /// Ends when nobody waits for it any more.
+    pub(crate) async fn abandoned(&self) {
+        loop {
+            self.left.notified().await;
+            if self.waiters.get() == 0 {
+                return;
+            }
+        }
+    }
+
     /// Waits for the outcome; `None` when `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<Fetched> {
+        let _waiter = Waiter::of(self);
         let landed = self.landed.notified();
         if let Some(outcome) = self.outcome.borrow().as_ref() {
             return Some(outcome.clone());
         }
         tokio::time::timeout_at(deadline, landed).await.ok()?;
         self.outcome.borrow().clone()
+    }
+}
+
+/// One who waits for a flight, until this is dropped.
+struct Waiter<'a>(&'a Flight);
+
+impl Waiter<'_> {
+    fn of(flight: &Flight) -> Waiter<'_> {
+        flight.waiters.update(|waiters| waiters + 1);
+        Waiter(flight)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.update(|waiters| waiters - 1);
+        if self.0.waiters.get() == 0 {
+            self.0.left.notify_one();
+        }
     }
 }

@@ -93,6 +93,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) join: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
+    /// How many calls of its request wait for something that is no node: whether its client is still
+    /// there is looked at meanwhile.
+    pub(crate) waiting: Option<&'a Cell<usize>>,
 }
 
 impl Ask<'_> {
@@ -109,6 +112,8 @@ impl Ask<'_> {
             join: self.join,
             balance_key: self.balance_key,
             deadline: self.deadline,
+            // Its clients wait for the flight.
+            waiting: None,
         }
     }
 }
@@ -348,7 +353,7 @@ async fn answer_call(
     let ask = route(worker, request, call, found, &view, now);
     let Some((_, method)) = found else {
         drop(view);
-        return (Box::pin(place_and_fetch(worker, &ask)).await, Mark::Bypass);
+        return (Box::pin(place_and_fetch(worker, &ask, None)).await, Mark::Bypass);
     };
     if method.bound == Bound::Logs {
         drop(view);
@@ -406,7 +411,7 @@ fn head_value(method: &str, number: u64) -> Fetched {
 /// The call with its group, its deadline and what its group balances by.
 fn route<'a>(
     worker: &Worker,
-    request: &Request<'_>,
+    request: &Request<'a>,
     call: &'a Call<'a>,
     found: Option<(usize, &'static Method)>,
     view: &ChainView,
@@ -440,6 +445,7 @@ fn route<'a>(
         join: method.is_some_and(|method| method.coalesce) && shared.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
+        waiting: Some(request.waiting),
     }
 }
 
@@ -506,7 +512,10 @@ fn answer_ask<'a>(
     Box::pin(async move {
         let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
         while let Some((flight, joined)) = key.and_then(|key| board(worker, &ask, key)) {
+            let crowded = overload::is_crowded(worker, &ask);
+            let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
             let fetched = flight.wait(ask.deadline).await;
+            drop(leaving);
             let fetched = fetched.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Deadline)));
             if joined && let Payload::Failed(failure) = &fetched.payload {
                 let now = worker.tick();
@@ -518,7 +527,7 @@ fn answer_ask<'a>(
             }
             return marked(fetched, if joined { Mark::Join } else { mark });
         }
-        marked(obtain(worker, &ask, key).await, mark)
+        marked(obtain(worker, &ask, key, None).await, mark)
     })
 }
 
@@ -529,26 +538,61 @@ fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
 }
 
 /// What Redis has, where it is on, or else what a node says, which is kept.
-async fn obtain(worker: &Rc<Worker>, ask: &Ask<'_>, key: Option<&[u8]>) -> Fetched {
+async fn obtain(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    key: Option<&[u8]>,
+    flight: Option<&Flight>,
+) -> Fetched {
     if let (Some(redis), Some(key)) = (&worker.redis, key)
         && let Some(fetched) = Box::pin(redis.recall(worker, ask, key)).await
     {
         return fetched;
     }
-    let fetched = place_and_fetch(worker, ask).await;
+    let fetched = place_and_fetch(worker, ask, flight).await;
     fill(worker, ask, key, &fetched);
     fetched
 }
 
 /// What a node says, once there is room for the call at the nodes.
-async fn place_and_fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
+async fn place_and_fetch(worker: &Rc<Worker>, ask: &Ask<'_>, flight: Option<&Flight>) -> Fetched {
     let place = match overload::place(worker, ask) {
         Some(place) => Ok(place),
-        None => Box::pin(overload::wait(worker, ask)).await,
+        None => Box::pin(wait_for_place(worker, ask, flight)).await,
     };
     match place {
         Ok(_place) => fetch(worker, ask).await,
         Err(failure) => Fetched::failed(failure),
+    }
+}
+
+/// A place, unless nobody wants it any more.
+async fn wait_for_place<'a>(
+    worker: &'a Worker,
+    ask: &Ask<'_>,
+    flight: Option<&Flight>,
+) -> Result<overload::Place<'a>, Failure> {
+    let _leaving = ask.waiting.map(MayLeave::begin);
+    let Some(flight) = flight else { return overload::wait(worker, ask).await };
+    tokio::select! {
+        place = overload::wait(worker, ask) => place,
+        () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
+    }
+}
+
+/// A call whose client may leave meanwhile, until this is dropped.
+struct MayLeave<'a>(&'a Cell<usize>);
+
+impl<'a> MayLeave<'a> {
+    fn begin(waiting: &'a Cell<usize>) -> MayLeave<'a> {
+        waiting.set(waiting.get() + 1);
+        MayLeave(waiting)
+    }
+}
+
+impl Drop for MayLeave<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -571,7 +615,8 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
             let (leader, ask) = (Rc::clone(worker), ask.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let fetched = obtain(&leader, &ask, Some(&landing.key()[..key_bytes])).await;
+                let (key, flight) = (&landing.key()[..key_bytes], landing.flight());
+                let fetched = obtain(&leader, &ask, Some(key), Some(&flight)).await;
                 landing.land(fetched);
             });
             Some((flight, false))

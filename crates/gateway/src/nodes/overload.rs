@@ -383,6 +383,12 @@ pub(crate) fn is_crowded(worker: &Worker, ask: &Ask<'_>) -> bool {
     lane.is_some_and(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
 }
 
+/// The same of any group.
+pub(crate) fn is_any_crowded(worker: &Worker) -> bool {
+    let mut lanes = worker.lanes.iter().flatten();
+    lanes.any(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
+}
+
 /// What is known of an attempt when it begins: which limit it belongs to.
 pub(crate) fn epoch(worker: &Worker, ask: &Ask<'_>) -> u32 {
     let lane = worker.lanes[ask.group].as_deref();

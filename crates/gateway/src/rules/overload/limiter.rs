@@ -77,6 +77,10 @@ const QUICK_SECONDS: f64 = 0.000_5;
 /// What the limit is to hold of what keeps the nodes busy.
 const ROOM: f64 = 1.25;
 
+/// Where calls take so many times what they need, the limit does not grow, though some be quick: of
+/// several nodes one has room by chance, and the others have queues.
+const STRETCHED: f64 = 1.4;
+
 /// To which share one window lowers the limit at least,
 const SHRINK_LEAST: f64 = 0.9;
 
@@ -351,7 +355,7 @@ impl Limiter {
             // Too little is known to go by latency.
             self.phase = Phase::Gauging;
         } else if window.has_quick() {
-            self.grow(now);
+            self.keep_or_grow(now, &window);
         } else {
             self.shrink(now, level, &window);
         }
@@ -390,7 +394,11 @@ impl Limiter {
             return self.settle(now, self.limit);
         }
         self.before = None;
-        if window.has_quick() { self.grow(now) } else { self.shrink(now, level, window) }
+        if window.has_quick() {
+            self.keep_or_grow(now, window);
+        } else {
+            self.shrink(now, level, window);
+        }
     }
 
     /// The limit is twice the lowest: whether that is of use.
@@ -412,12 +420,15 @@ impl Limiter {
     }
 
     /// Some node has room.
-    fn grow(&mut self, now: Duration) {
+    fn keep_or_grow(&mut self, now: Duration, window: &Window) {
         self.before = None;
         let limited = self.limited_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let due = self.probed.is_none_or(|probed| now.saturating_sub(probed) >= PROBE_EVERY);
         if limited >= PROBE_AFTER && due {
             self.phase = Phase::Gauging;
+            return;
+        }
+        if window.took > window.needed * STRETCHED {
             return;
         }
         let more = if self.starting {

@@ -6,8 +6,7 @@
 //! one. Once it has stood for [`STANDING`] it is an overload, and then the newest goes first and
 //! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited as
 //! long as the whole line, and clients have given up by then. That is adaptive LIFO with controlled
-//! delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015), with CoDel's interval
-//! (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//! delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //! While nothing is served at all, because the nodes stall, nothing is cut short: a line that stands
 //! still says nothing about what the nodes can carry.
 
@@ -18,9 +17,10 @@ use super::Class;
 #[cfg(test)]
 mod tests;
 
-/// A queue that has not been empty for so long is no passing one, and is then also the longest that
-/// a call waits in it: CoDel's interval, the longest round trip that is usual.
-pub const STANDING: Duration = Duration::from_millis(100);
+/// A queue that has not been empty for so long is no passing one, and this is then also the longest
+/// that a call waits in it: twice CoDel's interval, because nodes and machines halt for a tenth of a second
+/// now and then without being overloaded.
+pub const STANDING: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 

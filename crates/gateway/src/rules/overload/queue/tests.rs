@@ -33,14 +33,14 @@ fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
     }
     assert_eq!(next(&mut own, 1010), Some(1));
     assert_eq!(next(&mut own, 1090), Some(2));
-    wait(&mut own, 1100, Class::Normal, 5);
-    assert_eq!(next(&mut own, 1110), Some(5), "it has stood for more than 100 ms");
-    assert_eq!(own.expired(ms(1111)), Some((3, Class::Normal)));
-    assert_eq!(own.expired(ms(1111)), Some((4, Class::Normal)));
-    assert_eq!(own.expired(ms(1111)), None);
-    wait(&mut own, 1112, Class::Normal, 6);
-    wait(&mut own, 1113, Class::Normal, 7);
-    assert_eq!(next(&mut own, 1120), Some(6), "it was empty in between");
+    wait(&mut own, 1190, Class::Normal, 5);
+    assert_eq!(next(&mut own, 1205), Some(5), "it has stood for more than 200 ms");
+    assert_eq!(own.expired(ms(1211)), Some((3, Class::Normal)));
+    assert_eq!(own.expired(ms(1211)), Some((4, Class::Normal)));
+    assert_eq!(own.expired(ms(1211)), None);
+    wait(&mut own, 1212, Class::Normal, 6);
+    wait(&mut own, 1213, Class::Normal, 7);
+    assert_eq!(next(&mut own, 1220), Some(6), "it was empty in between");
 }
 
 #[test]
