@@ -5,7 +5,8 @@
 //! is CPU time of the server's processes per answered request. A generator under measure runs alone
 //! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
 //! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
-//! `bench/search.rs` what the lab concludes, `bench/tls.rs` what TLS costs, `bench/server.rs` and
+//! `bench/search.rs` what the lab concludes, `bench/overload.rs` what is left of nodes that are asked
+//! for too much, `bench/tls.rs` what TLS costs, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
@@ -19,6 +20,7 @@ mod limit;
 mod load;
 mod machine;
 mod memory;
+mod overload;
 mod row;
 mod search;
 mod server;
@@ -63,6 +65,12 @@ pub(crate) enum What {
     },
     /// The gateway's TLS against nginx with the same files; writes target/bench/tls.json.
     Tls {
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// The gateway before nodes that are asked for three times what they carry; writes
+    /// target/bench/overload.json.
+    Overload {
         #[command(flatten)]
         effort: Effort,
     },
@@ -173,6 +181,8 @@ const LOAD_CASES: &[Case] = &[
 /// All modes, which share certificates.
 const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
+const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
+
 /// Runs what was asked for.
 ///
 /// # Errors
@@ -190,6 +200,9 @@ pub(crate) fn run(what: &What) -> Result<()> {
             table(&bench, "load", LOAD_CASES, case.as_deref())
         }
         What::Tls { effort } => table(&Bench::prepare(effort)?, "tls", TLS_CASES, None),
+        What::Overload { effort } => {
+            table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
+        }
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }

@@ -3,10 +3,11 @@
 //! The shared call runs as a task of its own, so that the client that caused it may leave without
 //! harm to those who joined. Everyone waits with their own deadline: who joined late and has time
 //! left when the one who began has none asks again. An outcome is shared only with those who were
-//! waiting when it came: afterwards the entry is gone.
+//! waiting when it came: afterwards the entry is gone. A call that is shed takes those with it that
+//! joined it, but for those of a better class: they ask again.
 //! One table per thread: a call may run once per thread, which costs less than a lock for each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::{Failure, Kind};
 use crate::path::Fetched;
+use crate::rules::overload::Class;
 
 /// Calls under way that can be joined, per thread. Beyond it calls run alone; with the bounds on
 /// connections and batches this is reached only by a flood of distinct calls.
@@ -33,8 +35,13 @@ type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>
 pub(crate) struct Flight {
     /// When the one who began it gives up.
     deadline: Instant,
+    /// As what it waits for a place.
+    class: Class,
     outcome: RefCell<Option<Fetched>>,
     landed: Notify,
+    /// Those who wait for it, and who is told when the last one leaves.
+    waiters: Cell<usize>,
+    left: Notify,
 }
 
 /// The duty to end a flight. Should its holder end without an outcome, those who wait are told that
@@ -86,8 +93,8 @@ pub(crate) enum Boarding {
 }
 
 impl Flights {
-    /// Joins the flight of `key`, or begins it, to be ended by `deadline`.
-    pub(crate) fn board(&self, key: &[u8], deadline: Instant) -> Boarding {
+    /// Joins the flight of `key`, or begins it as one of a class, to be ended by `deadline`.
+    pub(crate) fn board(&self, key: &[u8], deadline: Instant, class: Class) -> Boarding {
         let mut under_way = self.under_way.borrow_mut();
         if let Some(flight) = under_way.get(key) {
             return Boarding::Join(Rc::clone(flight));
@@ -96,7 +103,9 @@ impl Flights {
             return Boarding::Alone;
         }
         let (outcome, landed) = Default::default();
-        let flight = Rc::new(Flight { deadline, outcome, landed });
+        let (waiters, left) = Default::default();
+        let flight = Flight { deadline, class, outcome, landed, waiters, left };
+        let flight = Rc::new(flight);
         let key: Rc<[u8]> = key.into();
         under_way.insert(Rc::clone(&key), Rc::clone(&flight));
         drop(under_way);
@@ -117,13 +126,48 @@ impl Flight {
         now >= self.deadline
     }
 
+    /// Whether it waited for a place as one of a worse class than this.
+    pub(crate) fn is_worse_than(&self, class: Class) -> bool {
+        self.class > class
+    }
+
+    /// Ends when nobody waits for it any more.
+    pub(crate) async fn abandoned(&self) {
+        loop {
+            self.left.notified().await;
+            if self.waiters.get() == 0 {
+                return;
+            }
+        }
+    }
+
     /// Waits for the outcome; `None` when `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<Fetched> {
+        let _waiter = Waiter::of(self);
         let landed = self.landed.notified();
         if let Some(outcome) = self.outcome.borrow().as_ref() {
             return Some(outcome.clone());
         }
         tokio::time::timeout_at(deadline, landed).await.ok()?;
         self.outcome.borrow().clone()
+    }
+}
+
+/// One who waits for a flight, until this is dropped.
+struct Waiter<'a>(&'a Flight);
+
+impl Waiter<'_> {
+    fn of(flight: &Flight) -> Waiter<'_> {
+        flight.waiters.update(|waiters| waiters + 1);
+        Waiter(flight)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.update(|waiters| waiters - 1);
+        if self.0.waiters.get() == 0 {
+            self.0.left.notify_one();
+        }
     }
 }

@@ -39,6 +39,8 @@ mod tests;
 
 use crate::rules::client::{AddressSource, Trusted};
 use crate::rules::limit::{Rate, Terms};
+use crate::rules::overload::Priorities;
+use crate::rules::overload::limiter::LimiterSettings;
 use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use access::{Access, AccessLog};
 use fault::{Faults, Report};
@@ -82,6 +84,8 @@ pub struct Config {
     pub health: Health,
     /// How many repeats the gateway may add to the load of the nodes.
     pub retry: RetryBudget,
+    /// What becomes of calls when nodes have no room for more; `None` when turned off.
+    pub overload: Option<Overload>,
     /// What is logged.
     pub log: Log,
     /// Who may call, and which methods are served.
@@ -309,6 +313,21 @@ pub struct RetryBudget {
     pub rate_min: u32,
 }
 
+/// What becomes of calls when nodes have no room for more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overload {
+    /// Calls of a group that may wait for a place, over all threads.
+    pub queue_max: usize,
+    /// How long one waits at the most.
+    pub queue_timeout: Duration,
+    /// What decides the class of a call.
+    pub priorities: Priorities,
+    /// Share of places that a class keeps while better ones wait too, 0 to 0.5.
+    pub share_kept: f64,
+    /// HTTP status of a call that is shed.
+    pub status: u16,
+}
+
 /// What is logged.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -464,6 +483,8 @@ pub struct Group {
     pub answer_bytes_max: usize,
     /// When a second node is asked before the first has answered; `None` when never.
     pub hedge: Option<Hedge>,
+    /// Between what bounds the limit of calls under way at its nodes lies.
+    pub in_flight: LimiterSettings,
 }
 
 /// How one of a group's nodes is chosen.

@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     OverRate { status: u16 },
     /// The client has as many calls in flight as a limit allows, which answers with this status.
     OverConcurrency { status: u16 },
+    /// The nodes have no room for the call; it is answered with this status.
+    Overloaded { status: u16 },
 }
 
 /// A call that has no answer of a node to give.

@@ -1,6 +1,6 @@
 //! Facing nodes: connections, calls, and what is known of each node.
 //!
-//! In reading order: `fetch` (asks until one answers), `balance` (a group's balancer on one
+//! In reading order: `overload` (who may be under way at a group's nodes), `fetch` (asks until one answers), `balance` (a group's balancer on one
 //! thread), `send` (one attempt of one call), `pool`, `dial`, `stream` and `http1` (the connection
 //! it goes over), `broadcast` (transactions sent twice), `watch` (heads and health, followed on a
 //! thread of their own).
@@ -10,6 +10,7 @@ pub(crate) mod broadcast;
 pub(crate) mod dial;
 pub(crate) mod fetch;
 pub(crate) mod http1;
+pub(crate) mod overload;
 pub(crate) mod pool;
 pub(crate) mod send;
 pub(crate) mod stream;

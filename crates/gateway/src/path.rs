@@ -1,8 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → limit → direct → permit → route → plan → cache → coalesce → redis → fetch (choose → send
-//! ⟲ retry) → fill → answer
+//! decode → limit → direct → permit → route → plan → cache → coalesce → redis → place → fetch (choose
+//! → send ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -31,11 +31,13 @@ use crate::front::caller::{Caller, Extra};
 use crate::front::note::Calls;
 use crate::limits::{Charge, Counted};
 use crate::nodes::fetch::fetch;
+use crate::nodes::overload;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
 };
 use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
+use crate::rules::overload::Class;
 use crate::shared::NO_NODE;
 use crate::worker::Worker;
 
@@ -79,6 +81,10 @@ pub(crate) struct Ask<'a> {
     pub(crate) name: Cow<'a, str>,
     /// The method's row; none for methods that no table knows.
     pub(crate) method: Option<&'static Method>,
+    /// And its place in the table.
+    pub(crate) place: Option<usize>,
+    /// Who goes first where nodes have no room for all.
+    pub(crate) class: Class,
     /// The raw parameters, with a tag resolved to a number where that is exact.
     pub(crate) params: Option<Cow<'a, [u8]>>,
     /// What its answer would be bound to, and the height that a node must have reached.
@@ -87,6 +93,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) join: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
+    /// How many calls of its request wait for something that is no node: whether its client is still
+    /// there is looked at meanwhile.
+    pub(crate) waiting: Option<&'a Cell<usize>>,
 }
 
 impl Ask<'_> {
@@ -97,10 +106,14 @@ impl Ask<'_> {
             chain: self.chain,
             group: self.group,
             method: self.method,
+            place: self.place,
+            class: self.class,
             caching: self.caching,
             join: self.join,
             balance_key: self.balance_key,
             deadline: self.deadline,
+            // Its clients wait for the flight.
+            waiting: None,
         }
     }
 }
@@ -210,7 +223,7 @@ async fn answer_item<'a>(
     if let Err(kind) = admit::permitted(worker, &request, &call, method) {
         return denied(worker, &request, &call, kind, place);
     }
-    let (fetched, mark) = answer_call(worker, &request, &call, method, now).await;
+    let (fetched, mark) = answer_call(worker, &request, &call, found, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
     counts.answered(mark, worker.now().saturating_sub(began));
     match &fetched.payload {
@@ -333,14 +346,14 @@ async fn answer_call(
     worker: &Rc<Worker>,
     request: &Request<'_>,
     call: &Call<'_>,
-    method: Option<&'static Method>,
+    found: Option<(usize, &'static Method)>,
     now: Instant,
 ) -> (Fetched, Mark) {
     let view = worker.shared.chains[request.chain].view.load();
-    let ask = route(worker, request, call, method, &view, now);
-    let Some(method) = method else {
+    let ask = route(worker, request, call, found, &view, now);
+    let Some((_, method)) = found else {
         drop(view);
-        return (Box::pin(fetch(worker, &ask)).await, Mark::Bypass);
+        return (Box::pin(place_and_fetch(worker, &ask, None)).await, Mark::Bypass);
     };
     if method.bound == Bound::Logs {
         drop(view);
@@ -398,13 +411,14 @@ fn head_value(method: &str, number: u64) -> Fetched {
 /// The call with its group, its deadline and what its group balances by.
 fn route<'a>(
     worker: &Worker,
-    request: &Request<'_>,
+    request: &Request<'a>,
     call: &'a Call<'a>,
-    method: Option<&'static Method>,
+    found: Option<(usize, &'static Method)>,
     view: &ChainView,
     now: Instant,
 ) -> Ask<'a> {
     let shared = &worker.shared;
+    let (place, method) = found.unzip();
     let group = request.group.unwrap_or_else(|| shared.router.group(request.chain, &call.method));
     let config = &shared.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
@@ -418,6 +432,8 @@ fn route<'a>(
         group,
         name: Cow::Borrowed(&*call.method),
         method,
+        place,
+        class: class(worker, request, method),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
             rule: CacheRule::Never,
@@ -429,7 +445,16 @@ fn route<'a>(
         join: method.is_some_and(|method| method.coalesce) && shared.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
+        waiting: Some(request.waiting),
     }
+}
+
+/// Who goes first where nodes have no room for all.
+fn class(worker: &Worker, request: &Request<'_>, method: Option<&'static Method>) -> Class {
+    let weight = method.map_or(1, |method| method.weight);
+    let overload = worker.shared.config.overload.as_ref();
+    let class = overload.map(|own| own.priorities.class(request.caller.tier(), weight));
+    class.unwrap_or(Class::Normal)
 }
 
 fn balance_key(request: &Request<'_>, call: &Call<'_>, key: &HashKey) -> u64 {
@@ -487,17 +512,22 @@ fn answer_ask<'a>(
     Box::pin(async move {
         let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
         while let Some((flight, joined)) = key.and_then(|key| board(worker, &ask, key)) {
+            let crowded = overload::is_crowded(worker, &ask);
+            let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
             let fetched = flight.wait(ask.deadline).await;
+            drop(leaving);
             let fetched = fetched.unwrap_or_else(|| Fetched::failed(Failure::ours(Kind::Deadline)));
-            if joined && matches!(fetched.payload, Payload::Failed(_)) {
+            if joined && let Payload::Failed(failure) = &fetched.payload {
                 let now = worker.tick();
-                if flight.is_out_of_time(now) && now < ask.deadline {
+                let outclassed = matches!(failure.kind, Kind::Overloaded { .. })
+                    && flight.is_worse_than(ask.class);
+                if (flight.is_out_of_time(now) || outclassed) && now < ask.deadline {
                     continue;
                 }
             }
             return marked(fetched, if joined { Mark::Join } else { mark });
         }
-        marked(obtain(worker, &ask, key).await, mark)
+        marked(obtain(worker, &ask, key, None).await, mark)
     })
 }
 
@@ -508,15 +538,62 @@ fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
 }
 
 /// What Redis has, where it is on, or else what a node says, which is kept.
-async fn obtain(worker: &Rc<Worker>, ask: &Ask<'_>, key: Option<&[u8]>) -> Fetched {
+async fn obtain(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    key: Option<&[u8]>,
+    flight: Option<&Flight>,
+) -> Fetched {
     if let (Some(redis), Some(key)) = (&worker.redis, key)
         && let Some(fetched) = Box::pin(redis.recall(worker, ask, key)).await
     {
         return fetched;
     }
-    let fetched = fetch(worker, ask).await;
+    let fetched = place_and_fetch(worker, ask, flight).await;
     fill(worker, ask, key, &fetched);
     fetched
+}
+
+/// What a node says, once there is room for the call at the nodes.
+async fn place_and_fetch(worker: &Rc<Worker>, ask: &Ask<'_>, flight: Option<&Flight>) -> Fetched {
+    let place = match overload::place(worker, ask) {
+        Some(place) => Ok(place),
+        None => Box::pin(wait_for_place(worker, ask, flight)).await,
+    };
+    match place {
+        Ok(_place) => fetch(worker, ask).await,
+        Err(failure) => Fetched::failed(failure),
+    }
+}
+
+/// A place, unless nobody wants it any more.
+async fn wait_for_place<'a>(
+    worker: &'a Worker,
+    ask: &Ask<'_>,
+    flight: Option<&Flight>,
+) -> Result<overload::Place<'a>, Failure> {
+    let _leaving = ask.waiting.map(MayLeave::begin);
+    let Some(flight) = flight else { return overload::wait(worker, ask).await };
+    tokio::select! {
+        place = overload::wait(worker, ask) => place,
+        () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
+    }
+}
+
+/// A call whose client may leave meanwhile, until this is dropped.
+struct MayLeave<'a>(&'a Cell<usize>);
+
+impl<'a> MayLeave<'a> {
+    fn begin(waiting: &'a Cell<usize>) -> MayLeave<'a> {
+        waiting.set(waiting.get() + 1);
+        MayLeave(waiting)
+    }
+}
+
+impl Drop for MayLeave<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// The flight of everyone who asks the same, and whether it was under way before; none where a call
@@ -530,7 +607,7 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
     flight_key.extend_from_slice(key);
     flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
     flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
-    match worker.flights.board(&flight_key, ask.deadline) {
+    match worker.flights.board(&flight_key, ask.deadline, ask.class) {
         Boarding::Alone => None,
         Boarding::Join(flight) => Some((flight, true)),
         Boarding::Lead(landing) => {
@@ -538,7 +615,8 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
             let (leader, ask) = (Rc::clone(worker), ask.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let fetched = obtain(&leader, &ask, Some(&landing.key()[..key_bytes])).await;
+                let (key, flight) = (&landing.key()[..key_bytes], landing.flight());
+                let fetched = obtain(&leader, &ask, Some(key), Some(&flight)).await;
                 landing.land(fetched);
             });
             Some((flight, false))

@@ -5,7 +5,7 @@
 //! callers are `path` (order of steps), `nodes` (polls and calls) and `cache` (validity on hit).
 //!
 //! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
-//! (which group), `cacheable` (bound to what), `choose` (which node),
+//! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
 //! `client` and `proxy` (whose address it is);
 //! `heads` and `health` keep what is known of the chain and of the nodes; `portable` says what may
@@ -23,6 +23,7 @@ pub mod health;
 pub mod hedge;
 pub mod limit;
 pub mod logs;
+pub mod overload;
 pub mod portable;
 pub mod proxy;
 pub mod retry;

@@ -21,6 +21,7 @@ use crate::front::caller::{Gate, Wanted};
 use crate::limits::Limits;
 use crate::limits::clients::Clients;
 use crate::nodes::dial::Dial;
+use crate::nodes::overload::Room;
 use crate::redis;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
@@ -120,6 +121,8 @@ pub(crate) struct NodeShared {
 pub(crate) struct GroupShared {
     pub(crate) candidates: ArcSwap<Candidates>,
     order: Order,
+    /// How many calls may be under way at its nodes; none where they are not limited.
+    pub(crate) room: Option<Arc<Room>>,
 }
 
 /// Which nodes of a group may be used now.
@@ -171,7 +174,12 @@ impl Shared {
         by_number: Vec<Option<usize>>,
         before: Option<&Shared>,
     ) -> Arc<Shared> {
-        let groups = config.groups.iter().map(|group| GroupShared::new(&config, group)).collect();
+        let groups = config.groups.iter().enumerate();
+        let groups = groups.map(|(index, group)| {
+            let room = room(&config, index, &chains, &nodes, &counters, before);
+            GroupShared::new(&config, group, room)
+        });
+        let groups = groups.collect();
         let shared = Arc::new(Shared {
             chains,
             nodes,
@@ -393,14 +401,42 @@ impl NodeShared {
 }
 
 impl GroupShared {
-    fn new(config: &Config, group: &config::Group) -> GroupShared {
+    fn new(config: &Config, group: &config::Group, room: Option<Arc<Room>>) -> GroupShared {
         let tiers: Vec<u8> =
             group.nodes.iter().map(|node| u8::from(config.nodes[*node].backup)).collect();
         let order = Order::new(&tiers);
         let mut places = Vec::new();
         order.candidates(|_| true, &mut places);
-        GroupShared { candidates: ArcSwap::from_pointee(Candidates { places, rest: None }), order }
+        let candidates = ArcSwap::from_pointee(Candidates { places, rest: None });
+        GroupShared { candidates, order, room }
     }
+}
+
+/// The limit of a group's calls: the one before a reload, with what it has learnt, if that leaves the
+/// group and its nodes as they are.
+fn room(
+    config: &Config,
+    index: usize,
+    chains: &[Arc<ChainShared>],
+    nodes: &[NodeShared],
+    counters: &[Arc<Counters>],
+    before: Option<&Shared>,
+) -> Option<Arc<Room>> {
+    let group = &config.groups[index];
+    let kept = before.and_then(|before| {
+        let own = &before.config.groups;
+        let at = own.iter().position(|own| {
+            Arc::ptr_eq(&before.chains[own.chain], &chains[group.chain]) && own.name == group.name
+        })?;
+        let same_node = |(own, new): (&usize, &usize)| nodes[*new].is(&before.nodes[*own]);
+        let same = own[at].nodes.len() == group.nodes.len()
+            && own[at].nodes.iter().zip(&group.nodes).all(same_node)
+            && own[at].in_flight == group.in_flight
+            && before.config.overload == config.overload;
+        same.then(|| before.groups[at].room.clone()).flatten()
+    });
+    let methods = chains[group.chain].family.count();
+    kept.or_else(|| Room::new(config, group, methods, Room::threads(counters, index)))
 }
 
 /// The number of the node with this index, while numbers last.
@@ -412,9 +448,13 @@ fn labels(config: &Config) -> Labels {
     let chain = |chain: &config::Chain| (Arc::clone(&chain.name), family(chain.family).count());
     let node =
         |node: &config::Node| (Arc::clone(&config.chains[node.chain].name), Arc::clone(&node.name));
+    let group = |group: &config::Group| {
+        (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
+    };
     Labels {
         chains: config.chains.iter().map(chain).collect(),
         nodes: config.nodes.iter().map(node).collect(),
+        groups: config.groups.iter().map(group).collect(),
         keys: config.access.counted_names().map(Arc::from).collect(),
         rules: config.rules.iter().map(|rule| Arc::from(&*rule.name)).collect(),
         zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),

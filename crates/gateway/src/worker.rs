@@ -17,6 +17,7 @@ use crate::front::caller;
 use crate::front::head::Head;
 use crate::front::token::Tokens;
 use crate::nodes::balance::Balancer;
+use crate::nodes::overload::Lane;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
 use crate::redis::Tier;
@@ -24,7 +25,7 @@ use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
 use crate::see::counters::Counters;
-use crate::shared::{NodeShared, Shared};
+use crate::shared::{GroupShared, NodeShared, Shared};
 
 /// Spare buffers kept per thread; more than this are in use at once only in a burst.
 const SPARES_MAX: usize = 64;
@@ -53,6 +54,8 @@ pub(crate) struct Worker {
     /// By group; none where hedging is off.
     pub(crate) hedges: Vec<Option<Rc<RefCell<Hedge>>>>,
     pub(crate) budget: Rc<RefCell<RetryBudget>>,
+    /// By group; none where calls at nodes are not limited.
+    pub(crate) lanes: Vec<Option<Rc<Lane>>>,
     /// What is remembered of tokens; none where no tokens are taken.
     pub(crate) tokens: Option<RefCell<Tokens>>,
     /// Its place among the serving threads.
@@ -129,6 +132,7 @@ impl Worker {
             balancers: balancers(config),
             hedges,
             budget: Rc::new(RefCell::new(budget)),
+            lanes: lanes(&shared, index, &[]),
             tokens: caller::tokens(config).map(RefCell::new),
             index,
             recent: Cell::new(Instant::now()),
@@ -188,6 +192,7 @@ impl Worker {
             balancers: balancers(config),
             hedges,
             budget,
+            lanes: lanes(&shared, index, &self.lanes),
             // Their keys may be others now.
             tokens: caller::tokens(config).map(RefCell::new),
             index,
@@ -278,6 +283,17 @@ impl Worker {
 
 fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
     config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect()
+}
+
+/// The lanes of all groups, those whose group goes on as before a reload taken over.
+fn lanes(shared: &Shared, index: usize, before: &[Option<Rc<Lane>>]) -> Vec<Option<Rc<Lane>>> {
+    let counts = &shared.counters[index].groups;
+    let lane = |(group, counts): (&GroupShared, _)| {
+        let room = group.room.as_ref();
+        let known = before.iter().flatten().find(|lane| lane.is_of(room));
+        known.cloned().or_else(|| Lane::new(&shared.config, room, counts))
+    };
+    shared.groups.iter().zip(counts).map(lane).collect()
 }
 
 fn new_hedge(config: &crate::config::Hedge) -> Rc<RefCell<Hedge>> {

@@ -346,6 +346,12 @@ impl Case<'_> {
             }
             Some(method) => self.decided(call, method, group, &mut lines),
         }
+        if let Some(overload) = &self.config.overload {
+            let tier = self.sender.grant.and_then(|grant| grant.tier.as_deref());
+            let weight = method.map_or(1, |method| method.weight);
+            let class = overload.priorities.class(tier, weight);
+            lines.add("class", words::class(class));
+        }
         lines.add("deadline", &words::deadline(group));
         lines.text
     }

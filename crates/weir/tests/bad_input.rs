@@ -15,6 +15,8 @@ mod running;
 mod bodies;
 #[path = "bad_input/connections.rs"]
 mod connections;
+#[path = "bad_input/floods.rs"]
+mod floods;
 #[path = "bad_input/http2.rs"]
 mod http2;
 #[path = "bad_input/nodes.rs"]

@@ -54,7 +54,8 @@ pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     let mut arms = Vec::new();
     for (label, more) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
         let program = bench.weir.clone();
-        let contender = Contender::Configured { label, program, nodes: nodes.clone(), more };
+        let contender =
+            Contender::Configured { label, program, nodes: nodes.clone(), cache: true, more };
         arms.push(Arm { server: Server::start(&contender, BLOCK_CALL)?, label });
     }
     bench.say("limit: filling the zone");

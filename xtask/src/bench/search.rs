@@ -151,7 +151,7 @@ fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
 }
 
 /// An empty folder of this name.
-fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
+pub(super) fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
     let folder = bench.folder.join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;

@@ -41,8 +41,14 @@ pub(crate) enum Cache {
 pub(crate) enum Contender {
     /// Ours: the program, who is behind it, and its cache.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Ours, with a cache of 64 MiB and more lines in its configuration.
-    Configured { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, more: &'static str },
+    /// Ours, with or without a cache of 64 MiB, and more lines in its configuration.
+    Configured {
+        label: &'static str,
+        program: PathBuf,
+        nodes: Vec<SocketAddr>,
+        cache: bool,
+        more: &'static str,
+    },
     /// nginx returning these bytes.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
@@ -117,6 +123,7 @@ impl Contender {
                     let values = [
                         ("@NODES@", entries(nodes)),
                         ("@BYTES@", bytes.to_string()),
+                        ("@CACHE@", "true".to_owned()),
                         ("@MORE@", String::new()),
                     ];
                     command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
@@ -130,11 +137,12 @@ impl Contender {
                     command.arg("--no-cache");
                 }
             }
-            Self::Configured { program, nodes, more, .. } => {
+            Self::Configured { program, nodes, cache, more, .. } => {
                 command.arg(program).arg("serve");
                 let values = [
                     ("@NODES@", entries(nodes)),
                     ("@BYTES@", (64 << 20).to_string()),
+                    ("@CACHE@", cache.to_string()),
                     ("@MORE@", (*more).to_owned()),
                 ];
                 command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);

@@ -15,10 +15,13 @@ use super::access::{AccessLog, LogTarget};
 use super::diff::Keys;
 use super::expand::World;
 use super::fault::{Faults, Report, Severity};
-use super::field::{ACCESS, ACCESS_LOG, CACHE, CALL, FRONT, HEALTH, LOG, SERVER};
+use super::field::{ACCESS, ACCESS_LOG, CACHE, CALL, FRONT, HEALTH, LOG, OVERLOAD, SERVER};
 use super::file::{Entry, Written, nearest};
 use super::kind::{ShownBytes, ShownDuration};
-use super::{Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, RetryBudget};
+use super::{
+    Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, Overload, RetryBudget,
+};
+use crate::rules::overload::Priorities;
 use crate::see::access_log::format::Format;
 
 mod access;
@@ -79,6 +82,7 @@ pub(super) fn check(
             share_max: call.value("retry_share_max").number(),
             rate_min: call.value("retry_rate_min").count() as u32,
         },
+        overload: overload(&written.once(&OVERLOAD), &mut report),
         log: log(&written.once(&LOG)),
         chains,
         nodes,
@@ -217,6 +221,30 @@ fn health(health: &Entry, report: &mut Report<'_>) -> Health {
         pause_max: health.value("pause_max").duration(),
         unsupported_age_max: health.value("unsupported_age_max").duration(),
     }
+}
+
+fn overload(overload: &Entry, report: &mut Report<'_>) -> Option<Overload> {
+    let tiers = |key: &str| -> Vec<Box<str>> {
+        overload.value(key).texts().into_iter().map(String::into_boxed_str).collect()
+    };
+    let (high_tiers, low_tiers) = (tiers("high_tiers"), tiers("low_tiers"));
+    for (at, tier) in low_tiers.iter().enumerate() {
+        if high_tiers.contains(tier) {
+            let message = "this tier is among high_tiers too";
+            refuse_element(report, overload, "low_tiers", at, message, "each tier in one list");
+        }
+    }
+    overload.value("enabled").switch().then(|| Overload {
+        queue_max: overload.value("queue_max").size(),
+        queue_timeout: overload.value("queue_timeout").duration(),
+        priorities: Priorities {
+            high_tiers,
+            low_tiers,
+            heavy_weight: overload.value("heavy_weight").count() as u32,
+        },
+        share_kept: overload.value("share_kept").number(),
+        status: overload.value("status").count() as u16,
+    })
 }
 
 fn access_log(

@@ -86,12 +86,13 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 19] = [
+pub static SECTIONS: [&Section; 20] = [
     &SERVER,
     &CHAIN,
     &NODE,
     &GROUP,
     &CALL,
+    &OVERLOAD,
     &CACHE,
     &REDIS,
     &HEALTH,
@@ -424,6 +425,18 @@ pub(super) static GROUP: Section = Section {
             default: Default::Follows("as in `[call]`"),
             doc: "Bytes of one answer of a node.",
         },
+        Field {
+            key: "in_flight_min",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Follows("as in `[overload]`"),
+            doc: "The limit of calls under way at its nodes is never lower.",
+        },
+        Field {
+            key: "in_flight_max",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Follows("as in `[overload]`"),
+            doc: "Nor higher.",
+        },
     ],
 };
 
@@ -514,6 +527,82 @@ pub(super) static CALL: Section = Section {
             default: Default::Is("64MiB"),
             doc: "Bytes of one answer of a node. A longer one fails the call. Traces and receipts \
                   of full blocks reach tens of MiB.",
+        },
+    ],
+};
+
+pub(super) static OVERLOAD: Section = Section {
+    name: "overload",
+    form: Form::Once,
+    doc: "What becomes of calls when nodes have no room for more. For each group the gateway finds \
+          out how many calls keep its nodes busy; further ones wait, by class, for a bounded time. \
+          Classes are `high`, `normal` and `low`.",
+    fields: &[
+        Field {
+            key: "enabled",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether calls at nodes are limited. Without it every call goes to a node at once.",
+        },
+        Field {
+            key: "in_flight_min",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Is("4"),
+            doc: "The limit of calls under way at the nodes of a group, over all threads, is never \
+                  lower.",
+        },
+        Field {
+            key: "in_flight_max",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Follows("what `connections_max` of the group's nodes adds up to"),
+            doc: "Nor higher. Equal to `in_flight_min`, the limit is fixed.",
+        },
+        Field {
+            key: "queue_max",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("2000"),
+            doc: "Calls of a group that may wait for a place, over all threads. Where there are more, \
+                  the oldest of the worst class is told to come back later.",
+        },
+        Field {
+            key: "queue_timeout",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("2s"),
+            doc: "How long one waits at the most. Once a queue has not been empty for 200 ms, the \
+                  newest of a class goes first and none waits longer than 200 ms.",
+        },
+        Field {
+            key: "high_tiers",
+            kind: Kind::Names,
+            default: Default::Empty,
+            doc: "Tiers of keys and tokens whose calls are of the class `high`.",
+        },
+        Field {
+            key: "low_tiers",
+            kind: Kind::Names,
+            default: Default::Empty,
+            doc: "Tiers whose calls are of the class `low`. All others, and callers without a key, \
+                  are `normal`.",
+        },
+        Field {
+            key: "heavy_weight",
+            kind: Kind::Count { min: 1, max: 1_000_000 },
+            default: Default::Is("10"),
+            doc: "A call of a method that weighs at least this much is one class lower \
+                  (`weir explain` shows the weight): heavy calls are shed before cheap ones.",
+        },
+        Field {
+            key: "share_kept",
+            kind: Kind::Number { min: 0.0, max: 0.5 },
+            default: Default::Is("0.1"),
+            doc: "Share of places that a class keeps while better ones wait too.",
+        },
+        Field {
+            key: "status",
+            kind: Kind::Count { min: 400, max: 599 },
+            default: Default::Is("503"),
+            doc: "HTTP status of a call that is shed, with `Retry-After`, and of a batch all of whose \
+                  calls are. The JSON-RPC code is -32005 always.",
         },
     ],
 };

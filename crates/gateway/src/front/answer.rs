@@ -298,12 +298,15 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
     message
 }
 
-/// A batch has the status 200, unless a limit refused all of it: then the first one's status, and
+/// A batch has the status 200, unless a limit or an overload refused all of it: then the first one's status, and
 /// the time until the first one may come again.
 fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &Answered<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
-            kind: Kind::OverRate { status } | Kind::OverConcurrency { status },
+            kind:
+                Kind::OverRate { status }
+                | Kind::OverConcurrency { status }
+                | Kind::Overloaded { status },
             retry_after,
             ..
         })) => Some((*status, *retry_after)),
@@ -366,7 +369,9 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
     match kind {
         Kind::NoNode | Kind::Stopping => 503,
         Kind::Deadline => 504,
-        Kind::OverRate { status } | Kind::OverConcurrency { status } => status,
+        Kind::OverRate { status }
+        | Kind::OverConcurrency { status }
+        | Kind::Overloaded { status } => status,
         Kind::RateLimited => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
         Kind::BatchTooLarge | Kind::MethodOff => 200,
@@ -399,6 +404,7 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
         Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
+        Kind::Overloaded { .. } => (ErrorCode::LIMIT_EXCEEDED, "nodes are overloaded, retry later"),
         Kind::TooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")
         }

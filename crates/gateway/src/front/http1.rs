@@ -22,6 +22,7 @@ use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http2};
+use crate::nodes::overload;
 use crate::path::{self, Request, rewritten};
 use crate::rules::access::Denial;
 use crate::thread::Thread;
@@ -158,7 +159,8 @@ where
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             let front = &worker.shared.config.front;
-            let mut message = if worker.shared.limits.as_ref().is_some_and(|limits| limits.delays) {
+            let delays = worker.shared.limits.as_ref().is_some_and(|limits| limits.delays);
+            let mut message = if delays || overload::is_any_crowded(&worker) {
                 match Box::pin(self.respond_or_leave(&worker, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),

@@ -34,9 +34,11 @@ pub(crate) async fn find(worker: &Rc<Worker>, ask: &Ask<'_>) -> Option<Bytes> {
     let hash = hash(ask)?;
     let params = [b"[", &*hash, b"]"].concat();
     let name = "eth_getTransactionByHash";
+    let found = worker.shared.chains[ask.chain].family.find(name);
     let look_up = Ask {
         name: Cow::Borrowed(name),
-        method: worker.shared.chains[ask.chain].family.method(name),
+        method: found.map(|(_, method)| method),
+        place: found.map(|(place, _)| place),
         params: Some(Cow::Owned(params)),
         ..ask.clone()
     };

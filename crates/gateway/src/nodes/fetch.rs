@@ -13,8 +13,8 @@ use wire::method::Repeat;
 
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
-use crate::nodes::broadcast;
 use crate::nodes::send::{Attempt, attempt};
+use crate::nodes::{broadcast, overload};
 use crate::path::{Ask, Fetched, facts};
 use crate::rules::cacheable::{Admit, CacheRule, Refused, admit};
 use crate::rules::classify::{Blame, Fault, Verdict};
@@ -71,6 +71,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
             Decision::Another { pause } => {
                 worker.counters.retries.add(1);
                 if !pause.is_zero() {
+                    let _lent = overload::lend(worker, ask);
                     tokio::time::sleep(pause).await;
                     worker.tick();
                 }
@@ -159,6 +160,12 @@ impl Course {
         if attempt.verdict.is_answer() {
             // What is left to try with need not be worked out.
             return Decision::Return;
+        }
+        // A node that is late for want of room would only get more to do.
+        if attempt.verdict == Verdict::NodeFault(Fault::Timeout)
+            && overload::is_crowded(worker, ask)
+        {
+            return Decision::GiveUp;
         }
         let group = &worker.shared.config.groups[ask.group];
         let tried = retry::Attempt {
@@ -271,7 +278,7 @@ async fn attempt_or_hedge(
 ) -> Attempt {
     let began = worker.now();
     let group = &worker.shared.config.groups[ask.group];
-    let other_node = group.nodes.len() > course.tried.len();
+    let other_node = group.nodes.len() > course.tried.len() && !overload::is_crowded(worker, ask);
     let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
         let known = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
         let may = other_node && repeat(ask) == Repeat::Safe;
@@ -306,12 +313,13 @@ async fn hedged(
     }
     worker.tick();
     let other = choose(worker, ask, &course.tried);
-    let (Ok(other), true) =
-        (other, worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take()))
-    else {
+    let allowed = !overload::is_crowded(worker, ask)
+        && worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take());
+    let (Ok(other), true) = (other, allowed) else {
         return first.await;
     };
     worker.counters.hedges.add(1);
+    let _place = overload::beside(worker, ask);
     course.tried.push(other);
     let mut second = pin!(attempt(worker, other, ask, deadline, false));
     tokio::select! {
@@ -402,6 +410,7 @@ async fn wait_for_node(
     patience: Patience,
 ) -> Result<usize, Failure> {
     let give_up = ask.deadline.min(worker.recent() + NODE_WAIT_MAX);
+    let _lent = overload::lend(worker, ask);
     loop {
         tokio::time::sleep(NODE_WAIT_STEP).await;
         worker.tick();

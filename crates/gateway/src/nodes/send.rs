@@ -14,6 +14,7 @@ use wire::quantity::{Decimal, write_decimal};
 use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
 use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::nodes::overload;
 use crate::path::Ask;
 use crate::rules::classify::{Blame, Fault, Heard, Verdict, classify};
 use crate::worker::Worker;
@@ -47,6 +48,7 @@ pub(crate) async fn attempt(
     fresh: bool,
 ) -> Attempt {
     worker.entered(node);
+    let epoch = overload::epoch(worker, ask);
     let began = worker.now();
     let mut leaving = Leaving { worker, node, began, felt: None };
     let exchanged = exchange(worker, node, ask, deadline, fresh).await;
@@ -58,6 +60,9 @@ pub(crate) async fn attempt(
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
     let took = worker.now().saturating_sub(began);
     worker.counters.attempt(node, took, failed);
+    if matches!(attempt.verdict, Verdict::Answer | Verdict::NodeFault(Fault::Timeout)) {
+        overload::heard(worker, ask, node, took, epoch);
+    }
     leaving.felt = Some(match attempt.verdict {
         // A node that fails fast must not look quick, nor be shut out for longer than its health
         // says: as if it had become several times slower.

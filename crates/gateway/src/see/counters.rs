@@ -15,6 +15,7 @@ use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
+use crate::rules::overload::{Class, Shed};
 
 /// Upper bounds of the latency buckets, seconds: doubling from 100 µs, so that a cache hit and a
 /// slow node's answer both have several buckets around them.
@@ -89,6 +90,19 @@ pub(crate) struct NodeCounts {
     pub(crate) latency: Latencies,
 }
 
+/// What happened to the calls of one group that needed a place at a node.
+#[derive(Debug, Default)]
+pub(crate) struct GroupCounts {
+    /// Calls that have a place.
+    pub(crate) in_flight: Count,
+    /// Calls that wait for one.
+    pub(crate) queued: Count,
+    /// By [`Class`], then by [`Shed`].
+    pub(crate) shed: [[Count; Shed::ALL.len()]; Class::ALL.len()],
+    /// How long those that got one had waited, by [`Class`].
+    pub(crate) waited: [Latencies; Class::ALL.len()],
+}
+
 /// What happened to TLS handshakes with clients.
 #[derive(Debug, Default)]
 pub(crate) struct TlsCounts {
@@ -157,6 +171,7 @@ pub(crate) struct Counters {
     /// By chain, then by [`wire::method::Family`] place; the last one is every unknown method.
     pub(crate) methods: Vec<Arc<[MethodCounts]>>,
     pub(crate) nodes: Vec<Arc<NodeCounts>>,
+    pub(crate) groups: Vec<Arc<GroupCounts>>,
     /// Calls by [`crate::rules::access::Grant::index`].
     pub(crate) keys: Vec<Arc<Count>>,
     /// Calls that a rule fitted, by its place.
@@ -173,6 +188,7 @@ pub(crate) struct Counters {
 pub(crate) struct Retired {
     pub(crate) methods: Vec<(ChainLabel, Arc<[MethodCounts]>)>,
     pub(crate) nodes: Vec<(NodeLabel, Arc<NodeCounts>)>,
+    groups: Vec<(NodeLabel, Arc<GroupCounts>)>,
     keys: Vec<(Arc<str>, Arc<Count>)>,
     rules: Vec<(Arc<str>, Arc<Count>)>,
     zones: Vec<(Arc<str>, Arc<ZoneCounts>)>,
@@ -185,7 +201,7 @@ const RETIRED_MAX: usize = 256;
 /// What the series of a chain are called, and how many methods they have.
 pub(crate) type ChainLabel = (Arc<str>, usize);
 
-/// What the series of a node are called: its chain and its name.
+/// What the series of a node or group are called: its chain and its name.
 pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
 
 /// The labels of everything that one configuration counts.
@@ -193,6 +209,7 @@ pub(crate) type NodeLabel = (Arc<str>, Arc<str>);
 pub(crate) struct Labels {
     pub(crate) chains: Vec<ChainLabel>,
     pub(crate) nodes: Vec<NodeLabel>,
+    pub(crate) groups: Vec<NodeLabel>,
     /// Of keys and issuers of tokens.
     pub(crate) keys: Vec<Arc<str>>,
     pub(crate) rules: Vec<Arc<str>>,
@@ -259,6 +276,8 @@ impl Counters {
         methods.extend(before.chains.iter().cloned().zip(self.methods.iter().cloned()));
         let mut nodes = self.retired.nodes.clone();
         nodes.extend(before.nodes.iter().cloned().zip(self.nodes.iter().cloned()));
+        let mut groups = self.retired.groups.clone();
+        groups.extend(before.groups.iter().cloned().zip(self.groups.iter().cloned()));
         let mut zones = self.retired.zones.clone();
         zones.extend(before.zones.iter().cloned().zip(self.zones.iter().cloned()));
         let mut keys = self.retired.keys.clone();
@@ -268,11 +287,12 @@ impl Counters {
         let retired = Retired {
             methods: gone(&methods, &labels.chains),
             nodes: gone(&nodes, &labels.nodes),
+            groups: gone(&groups, &labels.groups),
             zones: gone(&zones, &labels.zones),
             keys: gone(&keys, &labels.keys),
             rules: gone(&rules, &labels.rules),
         };
-        let all = Retired { methods, nodes, zones, keys, rules };
+        let all = Retired { methods, nodes, groups, zones, keys, rules };
         Counters::with(labels, Arc::clone(&self.thread), &all, retired)
     }
 
@@ -288,6 +308,8 @@ impl Counters {
         let methods =
             labels.chains.iter().map(|label| chain(label).unwrap_or_else(|| zeros(label)));
         let nodes = labels.nodes.iter().map(|label| node(label).unwrap_or_default());
+        let groups = labels.groups.iter();
+        let groups = groups.map(|label| known(&before.groups, label).unwrap_or_default());
         let zones = labels.zones.iter();
         let zones = zones.map(|label| known(&before.zones, label).unwrap_or_default());
         let keys = labels.keys.iter();
@@ -297,6 +319,7 @@ impl Counters {
         Counters {
             methods: methods.collect(),
             nodes: nodes.collect(),
+            groups: groups.collect(),
             zones: zones.collect(),
             keys: keys.collect(),
             rules: rules.collect(),

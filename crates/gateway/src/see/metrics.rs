@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::counters::LATENCY_BOUNDS;
 use super::status::{self, Status};
-use super::tally::{MethodTally, Spread, Tally};
+use super::tally::{GroupTally, MethodTally, Spread, Tally};
 use crate::shared::Shared;
 
 mod table;
@@ -140,6 +140,8 @@ const REFERENCE_END: &str = "
   `delayed`, `rejected`, and what a dry run would have done, `delayed_dry_run` and
   `rejected_dry_run`; of reloads `applied` or `refused`.
 - `zone`: a zone of request limits, from the configuration.
+- `class`: `high`, `normal` or `low`; `reason` of a call that is shed: `full` (as many waited as may),
+  `displaced` (it gave way to a better or newer one), `late` (it had waited long enough).
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
 - `outcome` of lookups in Redis: `hit`, `miss`, `stale` (the value does not hold by this gateway's
   view of the chain), `refused` (it is not a value that a gateway wrote), `error`, `timeout`,
@@ -167,6 +169,7 @@ const REFERENCE_END: &str = "
 | p99 by method | `histogram_quantile(0.99, sum by (le, method) (rate(weir_call_duration_seconds_bucket[5m])))` |
 | share of calls that no node answered | `sum(rate(weir_call_failures_total[5m])) / sum(rate(weir_calls_total[5m]))` |
 | nodes that are out | `weir_node_state{state=~\"ejected\\|foreign\"} == 1` |
+| calls per second told to come back later | `sum by (group, class) (rate(weir_group_shed_total[1m]))` |
 | a chain that stands still | `weir_chain_head_age_seconds > 60` |
 ";
 
@@ -217,6 +220,15 @@ impl Scrape {
         chains.flat_map(|((chain, names), tallies)| {
             let called = names.iter().zip(tallies).filter(|(_, tally)| tally.calls() > 0);
             called.map(|(name, tally)| (&*chain.name, *name, tally))
+        })
+    }
+
+    /// Every group with the name of its chain and its counts.
+    fn groups(&self) -> impl Iterator<Item = (&str, &status::GroupStatus, &GroupTally)> {
+        let chains = self.status.chains.iter();
+        chains.flat_map(|chain| {
+            let groups = chain.groups.iter();
+            groups.map(|group| (&*chain.name, group, &self.tally.groups[group.index]))
         })
     }
 

@@ -344,6 +344,17 @@ fn groups_list(out: &mut String, chain: &ChainStatus) {
             Escaped(&group.balance),
             Escaped(group.candidates.join(", ")),
         );
+        if group.shed > 0 || group.queued > 0 {
+            let limit = group.in_flight_limit.unwrap_or_default();
+            let _ = write!(
+                out,
+                "; {} of {} places in use, {} calls wait, {} were told to come back later",
+                group.in_flight,
+                limit,
+                whole(group.queued),
+                whole(group.shed),
+            );
+        }
     }
     out.push_str("</p>\n");
 }

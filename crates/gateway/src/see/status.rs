@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::{MethodTally, NodeTally, Spread, Tally};
+use super::tally::{GroupTally, MethodTally, NodeTally, Spread, Tally};
 use crate::config::{Balance, HashKey};
 use crate::front::answer::Mark;
 use crate::limits::{KEY_BYTES, LimitOutcome, Limits};
@@ -212,12 +212,23 @@ pub struct NodeStatus {
 /// One group.
 #[derive(Debug, Clone, Serialize)]
 pub struct GroupStatus {
+    /// Its place in the configuration.
+    #[serde(skip)]
+    pub(crate) index: usize,
     /// As in the configuration.
     pub name: String,
     /// How one of its nodes is chosen.
     pub balance: String,
     /// Names of the nodes that may be chosen now.
     pub candidates: Vec<String>,
+    /// Calls that may be under way at its nodes; none where they are not limited.
+    pub in_flight_limit: Option<u32>,
+    /// Calls that are, as far as they count against the limit.
+    pub in_flight: u64,
+    /// Calls that wait for a place.
+    pub queued: u64,
+    /// Calls that were told to come back later, because there was no room for them.
+    pub shed: u64,
 }
 
 /// One method of one chain.
@@ -468,7 +479,11 @@ fn chain_status(shared: &Shared, tally: &Tally, index: usize, chain: &ChainShare
             .iter()
             .map(|&node| node_status(shared, &tally.nodes[node], node, now))
             .collect(),
-        groups: config.groups.iter().map(|&group| group_status(shared, group)).collect(),
+        groups: config
+            .groups
+            .iter()
+            .map(|&group| group_status(shared, &tally.groups[group], group))
+            .collect(),
         methods: method_statuses(chain, &tally.methods[index]),
     }
 }
@@ -520,7 +535,7 @@ fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Dura
     }
 }
 
-fn group_status(shared: &Shared, index: usize) -> GroupStatus {
+fn group_status(shared: &Shared, tally: &GroupTally, index: usize) -> GroupStatus {
     let config = &shared.config.groups[index];
     let candidates = shared.groups[index].candidates.load();
     let name = |place: &u16| {
@@ -528,6 +543,7 @@ fn group_status(shared: &Shared, index: usize) -> GroupStatus {
         shared.config.nodes[node].name.to_string()
     };
     GroupStatus {
+        index,
         name: config.name.to_string(),
         balance: match &config.balance {
             Balance::LeastLoaded => "least_loaded".to_owned(),
@@ -539,6 +555,10 @@ fn group_status(shared: &Shared, index: usize) -> GroupStatus {
             },
         },
         candidates: candidates.places.iter().map(name).collect(),
+        in_flight_limit: shared.groups[index].room.as_ref().map(|room| room.limit()),
+        in_flight: tally.in_flight,
+        queued: tally.queued,
+        shed: tally.shed.iter().flatten().sum(),
     }
 }
 

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use super::counters::{
-    Count, Counters, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, RedisCounts, TLS_VERSIONS,
+    Count, Counters, GroupCounts, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, RedisCounts,
+    TLS_VERSIONS,
 };
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
+use crate::rules::overload::{Class, Shed};
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) methods: Vec<Vec<MethodTally>>,
     /// By node.
     pub(crate) nodes: Vec<NodeTally>,
+    /// By group.
+    pub(crate) groups: Vec<GroupTally>,
     /// All methods of chains that are no longer configured, for sums over all chains.
     pub(crate) retired: MethodTally,
     pub(crate) connections_accepted: u64,
@@ -102,6 +106,17 @@ pub(crate) struct NodeTally {
     pub(crate) latency: Spread,
 }
 
+/// What happened to the calls of one group that needed a place at a node.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct GroupTally {
+    pub(crate) in_flight: u64,
+    pub(crate) queued: u64,
+    /// By [`Class`], then by [`Shed`].
+    pub(crate) shed: [[u64; Shed::ALL.len()]; Class::ALL.len()],
+    /// By [`Class`].
+    pub(crate) waited: [Spread; Class::ALL.len()],
+}
+
 /// How latencies are spread over the buckets of [`LATENCY_BOUNDS`] and one beyond.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Spread {
@@ -147,6 +162,8 @@ impl Tally {
         }
         self.nodes.resize_with(thread.nodes.len(), NodeTally::default);
         self.nodes.iter_mut().zip(&thread.nodes).for_each(|(sum, counts)| sum.add(counts));
+        self.groups.resize_with(thread.groups.len(), GroupTally::default);
+        self.groups.iter_mut().zip(&thread.groups).for_each(|(sum, counts)| sum.add(counts));
         self.refused.resize(thread.refusals().count(), (0, 0));
         for (sum, (status, count)) in self.refused.iter_mut().zip(thread.refusals()) {
             *sum = (status, sum.1 + count);
@@ -239,6 +256,16 @@ impl NodeTally {
         self.in_flight += counts.in_flight.get();
         self.connects += counts.connects.get();
         self.latency.add(&counts.latency);
+    }
+}
+
+impl GroupTally {
+    fn add(&mut self, counts: &GroupCounts) {
+        self.in_flight += counts.in_flight.get();
+        self.queued += counts.queued.get();
+        let shed = self.shed.iter_mut().flatten().zip(counts.shed.iter().flatten());
+        shed.for_each(|(sum, count)| *sum += count.get());
+        self.waited.iter_mut().zip(&counts.waited).for_each(|(sum, waited)| sum.add(waited));
     }
 }
 

@@ -5,6 +5,7 @@ use gateway::rules::access::Denial;
 use gateway::rules::direct::{Action, Rule, WHOLE};
 use gateway::rules::heads::ChainView;
 use gateway::rules::logs::{LogsPlan, Part};
+use gateway::rules::overload::Class;
 use wire::block::{BlockRef, NotABlock, Tag};
 use wire::call::{Params, Refusal};
 use wire::key::{KeyParts, Resolved};
@@ -78,6 +79,14 @@ pub(super) fn limit(limit: &Limit, zone: &Zone, method: Option<&Method>) -> Stri
     };
     let dry = if limit.dry_run { ", in dry run" } else { "" };
     format!("{}{counts}{dry}; else status {}", source::described_limit(limit, zone), limit.status)
+}
+
+pub(super) fn class(class: Class) -> &'static str {
+    match class {
+        Class::High => "high: the first to be served when nodes are overloaded",
+        Class::Normal => "normal",
+        Class::Low => "low: the first to be shed when nodes are overloaded",
+    }
 }
 
 pub(super) fn deadline(group: &Group) -> String {

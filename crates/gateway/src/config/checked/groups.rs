@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::fault::Report;
-use super::super::field::{CALL, GROUP};
+use super::super::field::{CALL, GROUP, OVERLOAD};
 use super::super::file::{Entry, Written};
 use super::super::kind::Value;
 use super::super::{Balance, Chain, Group, Hedge, Node};
 use super::nodes::chain_of;
 use super::{not_found, refuse, refuse_element, shown};
 use crate::rules::access::MethodSet;
+use crate::rules::overload::limiter::LimiterSettings;
 
 /// The group that serves the methods which no other one names.
 const OTHER_METHODS: &str = "all";
@@ -25,6 +26,7 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Vec<Group> {
     let call = written.once(&CALL);
+    let overload = written.once(&OVERLOAD);
     if call.value("attempt_deadline").duration() > call.value("deadline").duration() {
         let (key, other) = if call.set("attempt_deadline").is_some() {
             ("attempt_deadline", "at most call.deadline")
@@ -40,7 +42,7 @@ pub(super) fn check(
     let mut patterns: HashMap<(usize, String), String> = HashMap::new();
     for entry in written.all(&GROUP) {
         let Some(chain) = chain_of(entry, chains, report) else { continue };
-        let group = group(entry, &call, chain, chains, nodes, report);
+        let group = group(entry, &call, &overload, chain, chains, nodes, report);
         let same = |other: &&usize| groups[**other].name == group.name;
         if chains[chain].groups.iter().any(|other| same(&other)) {
             refuse(
@@ -62,7 +64,7 @@ pub(super) fn check(
         groups.push(group);
     }
     for (at, chain) in chains.iter_mut().enumerate() {
-        other_methods(at, chain, &call, written, &mut groups, report);
+        other_methods(at, chain, &call, written, nodes, &mut groups, report);
     }
     groups
 }
@@ -70,6 +72,7 @@ pub(super) fn check(
 fn group(
     entry: &Entry,
     call: &Entry,
+    overload: &Entry,
     chain: usize,
     chains: &[Chain],
     nodes: &[Node],
@@ -80,10 +83,12 @@ fn group(
     if entry.set("methods").is_some_and(|set| set.elements.is_empty()) {
         refuse(report, entry, "methods", "the group serves nothing", "at least one pattern");
     }
+    let members = members(entry, &chains[chain], nodes, report);
     let group = Group {
         name: name.into(),
         chain,
-        nodes: members(entry, &chains[chain], nodes, report),
+        in_flight: in_flight(entry, overload, &members, nodes, report),
+        nodes: members,
         methods: methods.into_iter().map(String::into_boxed_str).collect(),
         methods_deny: super::access::methods(entry, "methods_deny"),
         balance: balance(entry, call),
@@ -149,6 +154,7 @@ fn other_methods(
     chain: &mut Chain,
     call: &Entry,
     written: &Written,
+    nodes: &[Node],
     groups: &mut Vec<Group>,
     report: &mut Report<'_>,
 ) {
@@ -167,6 +173,8 @@ fn other_methods(
             refuse(report, entry, "name", message, "another name, or methods with \"*\"");
         }
     }
+    let overload = written.once(&OVERLOAD);
+    let in_flight = in_flight(&overload, &overload, &chain.nodes, nodes, report);
     chain.groups.push(groups.len());
     groups.push(Group {
         name: OTHER_METHODS.into(),
@@ -180,7 +188,35 @@ fn other_methods(
         retries_max: call.value("retries_max").count() as u32,
         answer_bytes_max: call.value("answer_bytes_max").size(),
         hedge: hedge(call, call),
+        in_flight,
     });
+}
+
+/// Bounds of the limit of calls under way: what the group says, or else `[overload]`.
+fn in_flight(
+    entry: &Entry,
+    overload: &Entry,
+    members: &[usize],
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) -> LimiterSettings {
+    let limit_min = either(entry, overload, "in_flight_min").count() as u32;
+    let set = entry.chosen("in_flight_max").or_else(|| overload.chosen("in_flight_max"));
+    let connections: usize = members.iter().map(|node| nodes[*node].connections_max).sum();
+    let limit_max = match set {
+        Some(set) => set.count() as u32,
+        None => u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min),
+    };
+    if limit_min > limit_max {
+        let (at, key) = match ["in_flight_min", "in_flight_max"] {
+            keys if entry.set(keys[0]).is_some() => (entry, keys[0]),
+            keys if entry.set(keys[1]).is_some() => (entry, keys[1]),
+            _ => (overload, "in_flight_min"),
+        };
+        let allowed = "in_flight_min at most in_flight_max";
+        refuse(report, at, key, "the lowest limit is above the highest", allowed);
+    }
+    LimiterSettings { limit_min, limit_max: limit_max.max(limit_min) }
 }
 
 /// What the group says, or else `[call]`.

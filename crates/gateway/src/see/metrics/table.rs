@@ -10,10 +10,12 @@ use crate::front::arrive::ProxyRefusal;
 use crate::front::tls::HandshakeFault;
 use crate::limits::LimitOutcome;
 use crate::rules::access::Denial;
+use crate::rules::overload::{Class, Shed};
 use crate::see::counters::TLS_VERSIONS;
 use crate::see::status::NodeState;
 
 const NODE: &[&str] = &["chain", "node"];
+const GROUP: &[&str] = &["chain", "group"];
 const METHOD: &[&str] = &["chain", "method"];
 
 /// Every metric.
@@ -281,6 +283,78 @@ pub(super) const METRICS: &[Metric] = &[
             let mut methods = scrape.methods();
             methods
                 .try_for_each(|(chain, name, tally)| series.spread(&[chain, name], &tally.latency))
+        },
+    },
+    Metric {
+        name: "weir_group_in_flight_limit",
+        kind: Gauge,
+        unit: "",
+        labels: GROUP,
+        help: "Calls that may be under way at the nodes of a group; missing where they are not \
+               limited.",
+        samples: |scrape, series| {
+            let mut limited = scrape.groups().filter_map(|(chain, group, _)| {
+                group.in_flight_limit.map(|limit| (chain, group, limit))
+            });
+            limited.try_for_each(|(chain, group, limit)| {
+                series.gauge(&[chain, &group.name], u64::from(limit))
+            })
+        },
+    },
+    Metric {
+        name: "weir_group_in_flight",
+        kind: Gauge,
+        unit: "",
+        labels: GROUP,
+        help: "Calls under way at the nodes of a group, as far as they count against its limit.",
+        samples: |scrape, series| {
+            scrape.groups().try_for_each(|(chain, group, tally)| {
+                series.gauge(&[chain, &group.name], tally.in_flight)
+            })
+        },
+    },
+    Metric {
+        name: "weir_group_queued",
+        kind: Gauge,
+        unit: "",
+        labels: GROUP,
+        help: "Calls that wait for a place at the nodes of a group.",
+        samples: |scrape, series| {
+            scrape.groups().try_for_each(|(chain, group, tally)| {
+                series.gauge(&[chain, &group.name], tally.queued)
+            })
+        },
+    },
+    Metric {
+        name: "weir_group_shed",
+        kind: Counter,
+        unit: "",
+        labels: &["chain", "group", "class", "reason"],
+        help: "Calls that were told to come back later, because the nodes had no room for them.",
+        samples: |scrape, series| {
+            scrape.groups().try_for_each(|(chain, group, tally)| {
+                Class::ALL.iter().zip(&tally.shed).try_for_each(|(class, reasons)| {
+                    Shed::ALL.iter().zip(reasons).try_for_each(|(reason, count)| {
+                        let labels = [chain, &group.name, class.as_str(), reason.as_str()];
+                        series.count(&labels, *count)
+                    })
+                })
+            })
+        },
+    },
+    Metric {
+        name: "weir_group_queue_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: &["chain", "group", "class"],
+        help: "How long calls waited for a place that got one; those that need not wait are not in it.",
+        samples: |scrape, series| {
+            scrape.groups().try_for_each(|(chain, group, tally)| {
+                let mut classes = Class::ALL.iter().zip(&tally.waited);
+                classes.try_for_each(|(class, waited)| {
+                    series.spread(&[chain, &group.name, class.as_str()], waited)
+                })
+            })
         },
     },
     Metric {

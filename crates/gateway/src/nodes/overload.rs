@@ -1,0 +1,411 @@
+//! Places at the nodes of a group: who gets one, who waits, who is told to come back later.
+//!
+//! The decisions are `rules/overload.rs` and what is below it. One [`Room`] per group is shared by
+//! all threads; each thread has a [`Lane`] with the calls that hold a place and the queue of those
+//! that want one. What a thread may hold is its share of the limit by what it holds and wants, worked
+//! out from the other threads' counters every few milliseconds; so a call below the limit writes
+//! nothing that another thread writes, and a thread whose clients ask for more gets more. A thread
+//! may always hold one, so that it is never its neighbours' fault if its queue stands still.
+//!
+//! A place is for a client's call, however many attempts it takes. It is given back while the call
+//! waits for something else than a node. Polls of heads and health need none.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::config::{Config, Group};
+use crate::error::{Failure, Kind};
+use crate::path::Ask;
+use crate::rules::overload::limiter::{Heard, Limiter};
+use crate::rules::overload::queue::{Key, Pushed, Queue, QueueSettings};
+use crate::rules::overload::{Class, Shed};
+use crate::see::counters::{Counters, GroupCounts};
+use crate::worker::Worker;
+
+/// How often a thread works out its share of a limit.
+const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
+
+/// How often a thread tells what an answer took while nobody waits.
+const HEAR_EVERY: Duration = Duration::from_millis(5);
+
+/// Clients are asked to come back after one second and up to so many more, so that they do not come
+/// at once.
+const RETRY_AFTER_SPREAD: u64 = 3;
+
+/// The limit of one group.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// Locked for each answer while calls wait, and now and then while none does; never across a wait.
+    limiter: Mutex<Limiter>,
+    /// What the limiter last said.
+    limit: AtomicU32,
+    epoch: AtomicU32,
+    limited: AtomicBool,
+    /// What each thread holds and wants.
+    threads: Vec<Arc<GroupCounts>>,
+    /// Yardsticks of one node.
+    cells: usize,
+}
+
+impl Room {
+    /// The limit of a group whose chain has so many methods; none where calls are not limited.
+    pub(crate) fn new(
+        config: &Config,
+        group: &Group,
+        methods: usize,
+        threads: Vec<Arc<GroupCounts>>,
+    ) -> Option<Arc<Room>> {
+        config.overload.as_ref()?;
+        let cells = methods + 1;
+        let limiter = Limiter::new(group.in_flight, cells * group.nodes.len());
+        Some(Arc::new(Room {
+            limit: AtomicU32::new(limiter.limit()),
+            epoch: AtomicU32::new(limiter.epoch()),
+            limited: AtomicBool::new(false),
+            limiter: Mutex::new(limiter),
+            threads,
+            cells,
+        }))
+    }
+
+    /// The counters of a group on all threads.
+    pub(crate) fn threads(counters: &[Arc<Counters>], group: usize) -> Vec<Arc<GroupCounts>> {
+        counters.iter().map(|thread| Arc::clone(&thread.groups[group])).collect()
+    }
+
+    /// Calls that may be under way.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    fn heard(&self, now: Duration, heard: Heard) {
+        let mut limiter = self.limiter.lock();
+        limiter.heard(now, heard);
+        self.limit.store(limiter.limit(), Ordering::Relaxed);
+        self.epoch.store(limiter.epoch(), Ordering::Relaxed);
+        self.limited.store(limiter.is_limited(), Ordering::Relaxed);
+    }
+
+    /// What a thread that holds and wants so many may hold.
+    fn share(&self, own: &GroupCounts, wanted: u64) -> u32 {
+        let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
+        let others: u64 = others.map(|thread| thread.in_flight.get() + thread.queued.get()).sum();
+        let limit = u64::from(self.limit());
+        let share = if wanted + others <= limit {
+            limit - others
+        } else {
+            (limit * wanted + (wanted + others) / 2) / (wanted + others)
+        };
+        share.max(1) as u32
+    }
+}
+
+/// One thread's side of a [`Room`].
+#[derive(Debug)]
+pub(crate) struct Lane {
+    room: Arc<Room>,
+    counts: Arc<GroupCounts>,
+    in_flight: Cell<u32>,
+    share: Cell<u32>,
+    /// When the share is to be worked out again, and the limit of which it is.
+    share_until: Cell<Duration>,
+    share_epoch: Cell<u32>,
+    hear_at: Cell<Duration>,
+    queue: RefCell<Queue<Rc<Waiter>>>,
+    queue_timeout: Duration,
+    status: u16,
+}
+
+/// A call that waits for a place.
+#[derive(Debug)]
+struct Waiter {
+    state: Cell<State>,
+    waker: RefCell<Option<Waker>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Waiting,
+    /// It holds a place.
+    Placed,
+    /// It was told to come back later, or has taken its place.
+    Done,
+}
+
+impl Waiter {
+    fn turn(&self, state: State) {
+        self.state.set(state);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Lane {
+    /// This thread's side of a group's room; none where calls are not limited.
+    pub(crate) fn new(
+        config: &Config,
+        room: Option<&Arc<Room>>,
+        counts: &Arc<GroupCounts>,
+    ) -> Option<Rc<Lane>> {
+        let (room, overload) = (room?, config.overload.as_ref()?);
+        let settings = QueueSettings {
+            calls_max: overload.queue_max.div_ceil(config.threads),
+            wait_max: overload.queue_timeout,
+            share_kept: overload.share_kept,
+        };
+        Some(Rc::new(Lane {
+            room: Arc::clone(room),
+            counts: Arc::clone(counts),
+            in_flight: Cell::new(0),
+            share: Cell::new(0),
+            share_until: Cell::new(Duration::ZERO),
+            share_epoch: Cell::new(0),
+            hear_at: Cell::new(Duration::ZERO),
+            queue: RefCell::new(Queue::new(settings)),
+            queue_timeout: overload.queue_timeout,
+            status: overload.status,
+        }))
+    }
+
+    /// Whether this is the side of that room.
+    pub(crate) fn is_of(&self, room: Option<&Arc<Room>>) -> bool {
+        room.is_some_and(|room| Arc::ptr_eq(room, &self.room))
+    }
+
+    fn hold(&self) {
+        self.in_flight.update(|calls| calls + 1);
+        self.counts.in_flight.add(1);
+    }
+
+    fn release(&self) {
+        self.in_flight.update(|calls| calls - 1);
+        self.counts.in_flight.subtract_one();
+    }
+
+    /// Whether this thread may hold one more.
+    fn has_room(&self, now: Duration) -> bool {
+        let epoch = self.room.epoch.load(Ordering::Relaxed);
+        if now >= self.share_until.get() || epoch != self.share_epoch.get() {
+            let wanted = u64::from(self.in_flight.get()) + self.queue.borrow().len() as u64 + 1;
+            self.share.set(self.room.share(&self.counts, wanted));
+            self.share_until.set(now + SHARE_AGE_MAX);
+            self.share_epoch.set(epoch);
+        }
+        self.in_flight.get() < self.share.get()
+    }
+
+    fn is_queueing(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Gives a place back, and on to who waits.
+    fn leave(&self, now: Duration) {
+        self.release();
+        if self.is_queueing() {
+            self.serve(now);
+        }
+    }
+
+    fn serve(&self, now: Duration) {
+        while self.has_room(now) {
+            let late = self.queue.borrow_mut().expired(now);
+            if let Some((waiter, class)) = late {
+                self.shed(&waiter, class, Shed::Late);
+                continue;
+            }
+            let Some((waiter, class, waited)) = self.queue.borrow_mut().take(now) else { return };
+            self.counts.queued.subtract_one();
+            self.counts.waited[class.index()].observe(waited);
+            self.hold();
+            waiter.turn(State::Placed);
+        }
+    }
+
+    /// Tells one that was taken out of the queue.
+    fn shed(&self, waiter: &Waiter, class: Class, why: Shed) {
+        self.counts.queued.subtract_one();
+        self.counts.shed[class.index()][why.index()].add(1);
+        waiter.turn(State::Done);
+    }
+}
+
+/// The right to be under way at a group's nodes; giving it back is dropping it.
+pub(crate) struct Place<'a> {
+    worker: &'a Worker,
+    lane: Option<&'a Lane>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane {
+            lane.leave(self.worker.now());
+        }
+    }
+}
+
+/// A place for a call, if there is one at once.
+pub(crate) fn place<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Option<Place<'a>> {
+    let lane = worker.lanes[ask.group].as_deref();
+    if let Some(lane) = lane {
+        if lane.is_queueing() || !lane.has_room(worker.now()) {
+            return None;
+        }
+        lane.hold();
+    }
+    Some(Place { worker, lane })
+}
+
+/// A place for a call, after a wait.
+///
+/// # Errors
+/// Ours, if the call is shed.
+pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<'a>, Failure> {
+    let Some(lane) = worker.lanes[ask.group].as_deref() else {
+        return Ok(Place { worker, lane: None });
+    };
+    let state = Cell::new(State::Waiting);
+    let waiter = Rc::new(Waiter { state, waker: RefCell::new(None) });
+    let pushed = lane.queue.borrow_mut().push(worker.now(), ask.class, Rc::clone(&waiter));
+    let key = match pushed {
+        Pushed::Waits(key) => key,
+        Pushed::Instead(key, (other, class)) => {
+            lane.shed(&other, class, Shed::Displaced);
+            key
+        }
+        Pushed::Full(_) => {
+            lane.counts.shed[ask.class.index()][Shed::Full.index()].add(1);
+            return Err(overloaded(worker, lane));
+        }
+    };
+    lane.counts.queued.add(1);
+    let mut queued = Queued { worker, lane, waiter: &waiter, key };
+    let deadline = ask.deadline.min(worker.recent() + lane.queue_timeout);
+    let turned = poll_fn(|cx| match waiter.state.get() {
+        State::Waiting => {
+            *waiter.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        }
+        State::Placed | State::Done => Poll::Ready(()),
+    });
+    let late = tokio::time::timeout_at(deadline, turned).await.is_err();
+    worker.tick();
+    if late && matches!(waiter.state.get(), State::Waiting) {
+        queued.give_up();
+        lane.counts.shed[ask.class.index()][Shed::Late.index()].add(1);
+    }
+    match waiter.state.get() {
+        State::Placed => {
+            waiter.state.set(State::Done);
+            Ok(Place { worker, lane: Some(lane) })
+        }
+        State::Waiting | State::Done => Err(overloaded(worker, lane)),
+    }
+}
+
+/// A call in the queue; one that is dropped, because its client has left, leaves it.
+struct Queued<'a> {
+    worker: &'a Worker,
+    lane: &'a Lane,
+    waiter: &'a Waiter,
+    key: Key,
+}
+
+impl Queued<'_> {
+    fn give_up(&mut self) {
+        let own = self.lane.queue.borrow_mut().remove(self.key);
+        debug_assert!(
+            own.is_some_and(|own| std::ptr::eq(&*own, self.waiter)),
+            "a waiter is queued"
+        );
+        self.lane.counts.queued.subtract_one();
+        self.waiter.state.set(State::Done);
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        match self.waiter.state.get() {
+            State::Waiting => self.give_up(),
+            // It was given a place that it never took.
+            State::Placed => self.lane.leave(self.worker.now()),
+            State::Done => {}
+        }
+    }
+}
+
+fn overloaded(worker: &Worker, lane: &Lane) -> Failure {
+    let retry_after = Duration::from_secs(1 + worker.random() % RETRY_AFTER_SPREAD);
+    let kind = Kind::Overloaded { status: lane.status };
+    Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
+}
+
+/// A place that others may have, until this is dropped: its call waits for something else.
+pub(crate) struct Lent<'a>(Option<&'a Lane>);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.0 {
+            lane.hold();
+        }
+    }
+}
+
+/// Lends the place of a call of this group. It is had back whether there is room then or not: a call
+/// that was begun is brought to its end.
+pub(crate) fn lend<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Lent<'a> {
+    let lane = worker.lanes[ask.group].as_deref();
+    if let Some(lane) = lane {
+        lane.leave(worker.now());
+    }
+    Lent(lane)
+}
+
+/// A second attempt beside the first, which needs a place like any other.
+pub(crate) fn beside<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Place<'a> {
+    let lane = worker.lanes[ask.group].as_deref();
+    if let Some(lane) = lane {
+        lane.hold();
+    }
+    Place { worker, lane }
+}
+
+/// Whether calls wait for places in this group, or have of late: nothing is to be asked twice then.
+pub(crate) fn is_crowded(worker: &Worker, ask: &Ask<'_>) -> bool {
+    let lane = worker.lanes[ask.group].as_deref();
+    lane.is_some_and(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
+}
+
+/// The same of any group.
+pub(crate) fn is_any_crowded(worker: &Worker) -> bool {
+    let mut lanes = worker.lanes.iter().flatten();
+    lanes.any(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
+}
+
+/// What is known of an attempt when it begins: which limit it belongs to.
+pub(crate) fn epoch(worker: &Worker, ask: &Ask<'_>) -> u32 {
+    let lane = worker.lanes[ask.group].as_deref();
+    lane.map_or(0, |lane| lane.room.epoch.load(Ordering::Relaxed))
+}
+
+/// A node has answered, or has not in time.
+pub(crate) fn heard(worker: &Worker, ask: &Ask<'_>, node: usize, took: Duration, epoch: u32) {
+    let Some(lane) = worker.lanes[ask.group].as_deref() else { return };
+    let now = worker.now();
+    let queued = lane.is_queueing();
+    if !queued && now < lane.hear_at.get() && !lane.room.limited.load(Ordering::Relaxed) {
+        return;
+    }
+    lane.hear_at.set(now + HEAR_EVERY);
+    let members = &worker.shared.config.groups[ask.group].nodes;
+    let Some(member) = members.iter().position(|own| *own == node) else { return };
+    let cell = member * lane.room.cells + ask.place.unwrap_or(lane.room.cells - 1);
+    lane.room.heard(now, Heard { cell, took, epoch, queued });
+}

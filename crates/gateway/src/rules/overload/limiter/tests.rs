@@ -1,0 +1,359 @@
+//! Goal: the limit finds what the nodes can carry, whatever they are like, comes back after trouble,
+//! and keeps away where nobody waits.
+//! Method: nodes with slots and service times of several kinds in virtual time, behind the limiter
+//! and a queue that is cut at a few calls; what counts is how much of the nodes' capacity is used,
+//! and how long calls are under way beyond what they need.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::*;
+
+/// Calls that wait before the limiter; the rest is shed.
+const QUEUE_MAX: usize = 50;
+
+type Service = fn(&mut Random, f64) -> f64;
+
+struct Random(u64);
+
+impl Random {
+    /// From 0 to 1.
+    fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -self.share().ln() * mean
+    }
+}
+
+/// Calls of one method: their share of all, and the seconds that one takes.
+#[derive(Clone, Copy)]
+struct Kind {
+    share: f64,
+    seconds: f64,
+    service: Service,
+}
+
+fn fixed(share: f64, seconds: f64) -> Kind {
+    Kind { share, seconds, service: |_, seconds| seconds }
+}
+
+fn random(share: f64, mean: f64) -> Kind {
+    Kind { share, seconds: mean, service: |random, mean| random.exponential(mean) }
+}
+
+struct Node {
+    slots: usize,
+    /// How many times longer everything takes.
+    slowness: f64,
+    busy: usize,
+    waiting: VecDeque<Call>,
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    kind: usize,
+    sent: f64,
+    epoch: u32,
+}
+
+struct Sim {
+    limiter: Limiter,
+    random: Random,
+    kinds: Vec<Kind>,
+    nodes: Vec<Node>,
+    now: f64,
+    in_flight: usize,
+    queue: usize,
+    ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    calls: Vec<Call>,
+    next_arrival: f64,
+    hear_at: f64,
+    /// Calls are given to nodes in turn, and not to the less busy of two.
+    in_turn: bool,
+    turn: usize,
+}
+
+/// What was seen in a stretch of time.
+#[derive(Debug)]
+struct Seen {
+    /// Answers per second.
+    rate: f64,
+    limit_mean: f64,
+    /// Seconds under way at nodes.
+    p50: f64,
+    shed: usize,
+}
+
+impl Sim {
+    fn new(limits: (u32, u32), nodes: &[(usize, f64)], kinds: &[Kind]) -> Sim {
+        let settings = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
+        let node = |(slots, slowness)| Node { slots, slowness, busy: 0, waiting: VecDeque::new() };
+        Sim {
+            limiter: Limiter::new(settings, nodes.len() * kinds.len()),
+            random: Random(0x1234_5678_9abc_def1),
+            kinds: kinds.to_vec(),
+            nodes: nodes.iter().copied().map(node).collect(),
+            now: 0.0,
+            in_flight: 0,
+            queue: 0,
+            ends: BinaryHeap::new(),
+            calls: Vec::new(),
+            next_arrival: 0.0,
+            hear_at: 0.0,
+            in_turn: false,
+            turn: 0,
+        }
+    }
+
+    /// Answers per second that the nodes can give.
+    fn capacity(&self) -> f64 {
+        let mean: f64 = self.kinds.iter().map(|kind| kind.share * kind.seconds).sum();
+        self.nodes.iter().map(|node| node.slots as f64 / (mean * node.slowness)).sum()
+    }
+
+    /// Lets calls come at this rate for so many seconds.
+    fn run(&mut self, rate: f64, seconds: f64) -> Seen {
+        let until = self.now + seconds;
+        self.next_arrival = self.now + self.random.exponential(1.0 / rate);
+        let (mut took, mut shed, mut limits) = (Vec::new(), 0, Vec::new());
+        loop {
+            let end = self.ends.peek().map_or(f64::MAX, |end| end.0.0 as f64 / 1e9);
+            if end.min(self.next_arrival) > until {
+                break;
+            }
+            if end <= self.next_arrival {
+                let Reverse((nanos, node, call)) = self.ends.pop().unwrap();
+                self.now = nanos as f64 / 1e9;
+                took.push(self.end(node, call as usize));
+                limits.push(f64::from(self.limiter.limit()));
+            } else {
+                self.now = self.next_arrival;
+                self.next_arrival += self.random.exponential(1.0 / rate);
+                if self.queue < QUEUE_MAX {
+                    self.queue += 1;
+                } else {
+                    shed += 1;
+                }
+            }
+            while self.queue > 0 && self.in_flight < self.limiter.limit() as usize {
+                self.queue -= 1;
+                self.send();
+            }
+        }
+        self.now = until;
+        took.sort_by(f64::total_cmp);
+        Seen {
+            rate: took.len() as f64 / seconds,
+            limit_mean: limits.iter().sum::<f64>() / limits.len().max(1) as f64,
+            p50: took.get(took.len() / 2).copied().unwrap_or(0.0),
+            shed,
+        }
+    }
+
+    fn send(&mut self) {
+        let mut at = self.random.share();
+        let kind = self.kinds.iter().position(|kind| {
+            at -= kind.share;
+            at <= 0.0
+        });
+        let kind = kind.unwrap_or(self.kinds.len() - 1);
+        let call = Call { kind, sent: self.now, epoch: self.limiter.epoch() };
+        let node = if self.in_turn {
+            self.turn += 1;
+            self.turn % self.nodes.len()
+        } else {
+            let mut one = || (self.random.share() * self.nodes.len() as f64) as usize;
+            let (one, mut other) = (one(), one());
+            if one == other {
+                other = (other + 1) % self.nodes.len();
+            }
+            let load = |node: usize| {
+                let node = &self.nodes[node];
+                (node.busy + node.waiting.len() + 1) as f64 * node.slowness
+            };
+            if load(one) <= load(other) { one } else { other }
+        };
+        self.in_flight += 1;
+        let own = &mut self.nodes[node];
+        if own.busy < own.slots {
+            own.busy += 1;
+            self.begin(node, call);
+        } else {
+            own.waiting.push_back(call);
+        }
+    }
+
+    fn begin(&mut self, node: usize, call: Call) {
+        let kind = self.kinds[call.kind];
+        let took = (kind.service)(&mut self.random, kind.seconds) * self.nodes[node].slowness;
+        // Networks and timers are never exact.
+        let took = took + 0.000_1 + self.random.exponential(0.000_1);
+        self.calls.push(call);
+        let end = ((self.now + took) * 1e9) as u64;
+        self.ends.push(Reverse((end, node, self.calls.len() as u64 - 1)));
+    }
+
+    fn end(&mut self, node: usize, call: usize) -> f64 {
+        let call = self.calls[call];
+        let own = &mut self.nodes[node];
+        match own.waiting.pop_front() {
+            Some(next) => self.begin(node, next),
+            None => own.busy -= 1,
+        }
+        self.in_flight -= 1;
+        let took = self.now - call.sent;
+        // As a thread tells it: now and then while nobody waits.
+        let queued = self.queue > 0;
+        if !queued && !self.limiter.is_limited() && self.now < self.hear_at {
+            return self.now - call.sent;
+        }
+        self.hear_at = self.now + 0.005;
+        let heard = Heard {
+            cell: node * self.kinds.len() + call.kind,
+            took: Duration::from_secs_f64(took),
+            epoch: call.epoch,
+            queued,
+        };
+        self.limiter.heard(Duration::from_secs_f64(self.now), heard);
+        took
+    }
+}
+
+const WIDE: (u32, u32) = (1, 2_000);
+
+/// Some calm, then three times what the nodes can carry; the second is what was seen of it after
+/// two seconds.
+fn overloaded(sim: &mut Sim) -> (Seen, Seen) {
+    let capacity = sim.capacity();
+    let calm = sim.run(capacity * 0.4, 5.0);
+    sim.run(capacity * 3.0, 2.0);
+    (calm, sim.run(capacity * 3.0, 30.0))
+}
+
+#[track_caller]
+fn carries(sim: &Sim, seen: &Seen, share: f64) {
+    assert!(seen.rate >= sim.capacity() * share, "of {}: {seen:?}", sim.capacity());
+}
+
+#[test]
+fn one_node_with_fixed_times_is_kept_busy_and_no_more() {
+    for slots in [1, 4, 16, 100] {
+        let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[fixed(1.0, 0.010)]);
+        let (calm, seen) = overloaded(&mut sim);
+        assert_eq!(calm.shed, 0);
+        carries(&sim, &seen, 0.93);
+        assert!(seen.p50 < 2.1 * calm.p50, "{slots} slots: {seen:?}");
+        assert!(seen.limit_mean < 1.5 * slots as f64 + 1.5, "{slots} slots: {seen:?}");
+    }
+}
+
+#[test]
+fn random_times_are_not_taken_for_a_queue() {
+    for slots in [4, 32] {
+        let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.010)]);
+        let (_, seen) = overloaded(&mut sim);
+        carries(&sim, &seen, 0.9);
+        assert!(seen.limit_mean < 2.5 * slots as f64, "{slots} slots: {seen:?}");
+    }
+}
+
+#[test]
+fn a_mix_of_fast_and_slow_methods_is_not_taken_for_a_queue() {
+    let kinds = [random(0.6, 0.001), random(0.35, 0.010), random(0.05, 0.300)];
+    let mut sim = Sim::new(WIDE, &[(16, 1.0)], &kinds);
+    let (_, seen) = overloaded(&mut sim);
+    carries(&sim, &seen, 0.9);
+    assert!(seen.limit_mean < 50.0, "{seen:?}");
+}
+
+#[test]
+fn one_slow_node_of_three_does_not_throttle_the_others() {
+    let mut sim = Sim::new(WIDE, &[(8, 1.0), (8, 1.0), (8, 10.0)], &[random(1.0, 0.010)]);
+    let (_, seen) = overloaded(&mut sim);
+    carries(&sim, &seen, 0.9);
+}
+
+#[test]
+fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
+    for slots in [4, 16, 400] {
+        let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.020)]);
+        let capacity = sim.capacity();
+        sim.run(capacity * 3.0, 5.0);
+        let seen = sim.run(capacity * 3.0, 30.0);
+        carries(&sim, &seen, 0.88);
+        assert!(seen.limit_mean < 3.0 * slots as f64, "{slots} slots: {seen:?}");
+    }
+}
+
+#[test]
+fn a_load_that_creeps_up_does_not_take_the_yardsticks_along() {
+    let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[fixed(1.0, 0.010)]);
+    let capacity = sim.capacity();
+    (1..=100).for_each(|step| drop(sim.run(capacity * 0.012 * f64::from(step), 0.5)));
+    let seen = sim.run(capacity * 1.2, 20.0);
+    carries(&sim, &seen, 0.93);
+    assert!(seen.limit_mean < 14.0, "{seen:?}");
+}
+
+#[test]
+fn it_grows_again_after_trouble() {
+    let mut sim = Sim::new(WIDE, &[(16, 1.0), (16, 1.0)], &[random(1.0, 0.010)]);
+    overloaded(&mut sim);
+    // One of two nodes is all but gone, and comes back.
+    let capacity = sim.capacity();
+    sim.nodes[1].slowness = 50.0;
+    sim.run(capacity * 3.0, 10.0);
+    sim.nodes[1].slowness = 1.0;
+    sim.run(capacity * 3.0, 5.0);
+    let seen = sim.run(capacity * 3.0, 20.0);
+    carries(&sim, &seen, 0.88);
+}
+
+#[test]
+fn nodes_that_become_slower_for_good_get_new_yardsticks() {
+    let mut sim = Sim::new(WIDE, &[(16, 1.0)], &[random(1.0, 0.010)]);
+    overloaded(&mut sim);
+    sim.nodes[0].slowness = 5.0;
+    let capacity = sim.capacity();
+    sim.run(capacity * 3.0, 5.0);
+    let seen = sim.run(capacity * 3.0, 30.0);
+    carries(&sim, &seen, 0.88);
+}
+
+#[test]
+fn calls_that_become_costlier_are_a_false_alarm_soon_taken_back() {
+    // Many slots and a limit of 64 at first: the queue before it is the limiter's own.
+    let mut sim = Sim::new(WIDE, &[(500, 1.0)], &[fixed(1.0, 0.010)]);
+    sim.run(3_000.0, 5.0);
+    sim.kinds[0].seconds = 0.100;
+    sim.run(4_000.0, 3.0);
+    let seen = sim.run(4_000.0, 10.0);
+    assert!(seen.rate > 3_900.0 && seen.shed < 400, "{seen:?}");
+}
+
+#[test]
+fn nothing_changes_while_nobody_waits() {
+    let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[random(0.9, 0.002), random(0.1, 0.200)]);
+    let capacity = sim.capacity();
+    let before = (sim.limiter.limit(), sim.limiter.epoch());
+    let seen = sim.run(capacity * 0.4, 60.0);
+    assert_eq!((sim.limiter.limit(), sim.limiter.epoch()), before);
+    assert_eq!(seen.shed, 0);
+}
+
+#[test]
+fn the_bounds_hold() {
+    let mut sim = Sim::new((6, 12), &[(100, 1.0)], &[fixed(1.0, 0.010)]);
+    assert_eq!(sim.limiter.limit(), 12);
+    let seen = sim.run(5_000.0, 20.0);
+    assert!(seen.limit_mean > 11.0, "a limit that is too low is kept full: {seen:?}");
+    let mut sim = Sim::new((6, 12), &[(1, 1.0)], &[fixed(1.0, 0.010)]);
+    let seen = sim.run(5_000.0, 20.0);
+    assert!(seen.limit_mean < 8.0, "{seen:?}");
+    assert!(sim.limiter.limit() >= 6);
+}

@@ -1,0 +1,129 @@
+//! Goal: places go where they should, every wait ends, and the bound holds whatever happens.
+//! Method: one queue in virtual time, first by hand, then with random pushes, takes and leavers
+//! against a plain list.
+
+use super::*;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn queue(calls_max: usize, share_kept: f64) -> Queue<u32> {
+    Queue::new(QueueSettings { calls_max, wait_max: ms(1000), share_kept })
+}
+
+fn wait(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> Key {
+    match queue.push(ms(now), class, item) {
+        Pushed::Waits(key) | Pushed::Instead(key, _) => key,
+        Pushed::Full(item) => panic!("{item} found no room"),
+    }
+}
+
+fn next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
+    queue.take(ms(now)).map(|(item, ..)| item)
+}
+
+#[test]
+fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
+    let mut own = queue(10, 0.1);
+    wait(&mut own, 990, Class::Normal, 0);
+    assert_eq!(next(&mut own, 999), Some(0));
+    for item in 1..=4 {
+        wait(&mut own, 1000, Class::Normal, item);
+    }
+    assert_eq!(next(&mut own, 1010), Some(1));
+    assert_eq!(next(&mut own, 1090), Some(2));
+    wait(&mut own, 1190, Class::Normal, 5);
+    assert_eq!(next(&mut own, 1205), Some(5), "it has stood for more than 200 ms");
+    assert_eq!(own.expired(ms(1211)), Some((3, Class::Normal)));
+    assert_eq!(own.expired(ms(1211)), Some((4, Class::Normal)));
+    assert_eq!(own.expired(ms(1211)), None);
+    wait(&mut own, 1212, Class::Normal, 6);
+    wait(&mut own, 1213, Class::Normal, 7);
+    assert_eq!(next(&mut own, 1220), Some(6), "it was empty in between");
+}
+
+#[test]
+fn a_stall_of_the_nodes_cuts_no_wait_short() {
+    let mut own = queue(10, 0.1);
+    wait(&mut own, 1000, Class::Normal, 0);
+    assert_eq!(next(&mut own, 1001), Some(0));
+    for item in 1..=3 {
+        wait(&mut own, 1010, Class::Normal, item);
+    }
+    assert_eq!(own.expired(ms(1900)), None, "nothing was served since");
+    assert_eq!(next(&mut own, 1900), Some(1), "and it goes on in turn");
+    assert_eq!(next(&mut own, 1905), Some(2));
+    assert_eq!(own.expired(ms(2020)), Some((3, Class::Normal)), "but no wait is endless");
+}
+
+#[test]
+fn better_classes_go_first_and_worse_ones_keep_their_share() {
+    let mut own = queue(1000, 0.1);
+    for item in 0..200 {
+        wait(&mut own, 0, Class::High, item);
+        wait(&mut own, 0, Class::Low, 1000 + item);
+    }
+    let taken: Vec<u32> = (0..100).filter_map(|_| next(&mut own, 1)).collect();
+    let low = taken.iter().filter(|item| **item >= 1000).count();
+    assert_eq!((taken.len(), low), (100, 10));
+    assert_eq!(taken[..9], [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_full_queue_sheds_the_worst_and_the_oldest_of_it() {
+    let mut own = queue(3, 0.1);
+    wait(&mut own, 0, Class::Normal, 1);
+    wait(&mut own, 1, Class::Low, 2);
+    wait(&mut own, 2, Class::Low, 3);
+    assert!(matches!(own.push(ms(3), Class::High, 4), Pushed::Instead(_, (2, Class::Low))));
+    assert!(matches!(own.push(ms(4), Class::Low, 5), Pushed::Instead(_, (3, Class::Low))));
+    assert!(matches!(own.push(ms(5), Class::Normal, 6), Pushed::Instead(_, (5, Class::Low))));
+    assert_eq!(own.push(ms(6), Class::Low, 7), Pushed::Full(7));
+    assert_eq!(own.len(), 3);
+    assert_eq!(queue(0, 0.1).push(ms(0), Class::High, 1), Pushed::Full(1), "no queue at all");
+}
+
+#[test]
+fn who_leaves_frees_its_place_wherever_it_stood() {
+    let mut random = 1_u64;
+    let mut next_random = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut own = queue(50, 0.1);
+    let mut waiting: Vec<(Key, u32)> = Vec::new();
+    for item in 0..20_000 {
+        let now = ms(u64::from(item) / 10);
+        match next_random() % 4 {
+            0 | 1 => {
+                let class = Class::ALL[(next_random() % 3) as usize];
+                match own.push(now, class, item) {
+                    Pushed::Waits(key) => waiting.push((key, item)),
+                    Pushed::Instead(key, (shed, _)) => {
+                        waiting.retain(|(_, own)| *own != shed);
+                        waiting.push((key, item));
+                    }
+                    Pushed::Full(_) => assert_eq!(waiting.len(), 50),
+                }
+            }
+            2 if !waiting.is_empty() => {
+                let at = next_random() as usize % waiting.len();
+                let (key, item) = waiting.swap_remove(at);
+                assert_eq!(own.remove(key), Some(item));
+            }
+            _ => {
+                while let Some((shed, _)) = own.expired(now) {
+                    waiting.retain(|(_, own)| *own != shed);
+                }
+                let taken = own.take(now).map(|(item, ..)| item);
+                assert_eq!(taken.is_none(), waiting.is_empty());
+                waiting.retain(|(_, own)| Some(*own) != taken);
+            }
+        }
+        assert_eq!(own.len(), waiting.len());
+    }
+    assert!(own.entries.len() <= 50, "entries are used again");
+}

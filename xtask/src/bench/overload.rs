@@ -1,0 +1,175 @@
+//! What is left of nodes that are asked for three times what they carry: goodput, the better of two
+//! classes, and the gateway's memory.
+//!
+//! Two simulated nodes of known capacity and the gateway run on core 0, two `weir load` on core 1, one
+//! for each class, because a key is said once for a target. All of it is open loop. Each repetition
+//! has a gateway of its own: calm, then as much as the nodes carry for the peak, then three times as
+//! much. The first part of a load is warm-up, in which a gateway that meets its first overload finds
+//! its limit.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::row::{Row, Subject};
+use super::search::scratch;
+use super::server::{Contender, LOAD_CORE, Server, pinned};
+use super::{Bench, machine};
+use crate::shell;
+
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
+/// Answers per second of two such nodes.
+const CAPACITY: u64 = 1_600;
+/// What the better class asks for whatever the other does.
+const HIGH: u64 = 300;
+const KEY: &str = "0123456789abcdef0123";
+const MORE: &str = "\
+[overload]
+high_tiers = [\"gold\"]
+
+[access]
+required = false
+
+[[key]]
+name = \"paid\"
+secret = \"0123456789abcdef0123\"
+tier = \"gold\"
+";
+/// A load lasts this many times `--seconds`: 20 s at the usual 4, of which the first fifth is warm-up.
+const LOAD_FACTOR: u64 = 5;
+/// Goodput at three times the capacity has to be 90 % of the peak.
+const PEAK_MAX: f64 = 1.0 / 0.9;
+const P99_MAX: f64 = 2.0;
+const GROWTH_MAX: f64 = 1.05;
+const MIB: f64 = (1 << 20) as f64;
+
+/// What a load of both classes came to.
+struct Loaded {
+    goodput: f64,
+    high_p99_ms: f64,
+    high_failed: f64,
+    /// Resident bytes after the warm-up and before the end.
+    memory: (u64, u64),
+}
+
+/// Goodput, the better class's p99, and memory at three times the capacity.
+///
+/// # Errors
+/// If a process does not run or says nothing.
+pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
+    let folder = scratch(bench, "overload")?;
+    let mut figures: [(Vec<f64>, Vec<f64>); 3] = Default::default();
+    let mut doubts = Vec::new();
+    for repetition in 1..=bench.repetitions {
+        let (one, other) = (simulated(bench)?, simulated(bench)?);
+        let contender = Contender::Configured {
+            label: "weir",
+            program: bench.weir.clone(),
+            nodes: vec![one.address, other.address],
+            cache: false,
+            more: MORE,
+        };
+        let gateway = Server::start(&contender, PROBE)?;
+        let load = |low: u64| load(bench, &folder, &gateway, low);
+        let calm = load(CAPACITY / 4)?;
+        let peak = load(CAPACITY - HIGH)?;
+        let over = load(3 * CAPACITY - HIGH)?;
+        bench.say(&format!(
+            "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times; high p99 \
+             {:.1} ms calm, {:.1} ms; {:.1} to {:.1} MiB",
+            bench.repetitions,
+            peak.goodput,
+            over.goodput,
+            calm.high_p99_ms,
+            over.high_p99_ms,
+            over.memory.0 as f64 / MIB,
+            over.memory.1 as f64 / MIB,
+        ));
+        if over.high_failed > 0.001 {
+            doubts.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
+        }
+        let pairs = [
+            // The other way round, so that more is worse as everywhere else.
+            (peak.goodput.max(over.goodput), over.goodput),
+            (over.high_p99_ms, calm.high_p99_ms),
+            (over.memory.1 as f64 / MIB, over.memory.0 as f64 / MIB),
+        ];
+        for ((ours, theirs), (figure, other)) in figures.iter_mut().zip(pairs) {
+            ours.push(figure);
+            theirs.push(other);
+        }
+    }
+    let subjects = [
+        ("overload, peak over goodput", "answers/s", "ourselves at 3 x", PEAK_MAX),
+        ("overload, p99 of the high class", "ms", "ourselves calm", P99_MAX),
+        ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
+    ];
+    let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, bar), (ours, theirs))| {
+        let subject = Subject { case, unit, peer, bar: Some(*bar) };
+        Row::of(&subject, ours, theirs, doubts.clone())
+    });
+    Ok(rows.collect())
+}
+
+fn simulated(bench: &Bench) -> Result<Server> {
+    Server::start_simulated(&bench.weir, &NODE, PROBE)
+}
+
+/// Both classes at once, the better one at its fixed rate.
+fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<Loaded> {
+    let high_load = begin(bench, folder, gateway, "high", HIGH)?;
+    let low_load = begin(bench, folder, gateway, "low", low)?;
+    shell::pause(Duration::from_secs(2 * bench.seconds));
+    let before = machine::resident_bytes(gateway.group())?;
+    shell::pause(Duration::from_secs((LOAD_FACTOR - 2) * bench.seconds - 1));
+    let memory = (before, machine::resident_bytes(gateway.group())?);
+    let (high, low) = (told(high_load)?, told(low_load)?);
+    Ok(Loaded { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
+}
+
+fn begin(bench: &Bench, folder: &Path, gateway: &Server, name: &str, rate: u64) -> Result<Child> {
+    let key = match name {
+        "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),
+        _ => String::new(),
+    };
+    let (address, seconds, warmup) = (gateway.address, LOAD_FACTOR * bench.seconds, bench.seconds);
+    let text = format!(
+        "[target]\nurl = \"http://{address}\"\ntimeout = \"10s\"\n{key}\
+         [validity]\nwaited_share_max = 1\n[run]\nwarmup = \"{warmup}s\"\n\
+         [[scenario]]\nname = \"{name}\"\nmix = \"own\"\nworkers_max = 2000\n\
+         stages = [{{ name = \"s\", duration = \"{seconds}s\", rate = {rate} }}]\n\
+         [[mix.own.calls]]\nmethod = \"eth_getBalance\"\n\
+         params = [{{ draw = \"address\" }}, \"latest\"]\n"
+    );
+    let plan = folder.join(format!("{name}.toml"));
+    fs::write(&plan, text)?;
+    let mut command: Command = pinned(LOAD_CORE);
+    command.arg(&bench.weir).args(["load", "--json", "-", "--quiet"]).arg(&plan);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().context("cannot start weir load")
+}
+
+/// Goodput, failed share and p99 of what was answered, after the warm-up.
+fn told(child: Child) -> Result<(f64, f64, f64)> {
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("weir load said no result: {said}"))?;
+    let overall = &result["overall"];
+    let classes = overall["classes"].as_array().into_iter().flatten();
+    let ok = classes.into_iter().find(|class| class["class"] == "ok");
+    let figures = (
+        overall["goodput"].as_f64(),
+        overall["failed_share"].as_f64(),
+        ok.and_then(|ok| ok["latency"]["p99_ms"].as_f64()),
+    );
+    let (Some(goodput), Some(failed), Some(p99)) = figures else {
+        bail!("weir load gave no figures: {overall}");
+    };
+    Ok((goodput, failed, p99))
+}
