@@ -25,5 +25,6 @@ pub mod limit;
 pub mod logs;
 pub mod portable;
 pub mod proxy;
+pub mod quota;
 pub mod retry;
 pub mod route;

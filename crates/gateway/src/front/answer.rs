@@ -302,6 +302,9 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
 fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &Answered<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
+            kind: Kind::OverQuota, retry_after, ..
+        })) => Some((429, *retry_after)),
+        Content::Payload(Payload::Failed(Failure {
             kind: Kind::OverRate { status } | Kind::OverConcurrency { status },
             retry_after,
             ..
@@ -366,7 +369,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
         Kind::NoNode | Kind::Stopping => 503,
         Kind::Deadline => 504,
         Kind::OverRate { status } | Kind::OverConcurrency { status } => status,
-        Kind::RateLimited => 429,
+        Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
         Kind::BatchTooLarge | Kind::MethodOff => 200,
         Kind::Forbidden => 403,
@@ -397,6 +400,9 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
         Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
+        Kind::OverQuota => {
+            (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
+        }
         Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
         Kind::TooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")

@@ -144,6 +144,25 @@ pub(crate) struct RedisCounts {
     pub(crate) latency: Latencies,
 }
 
+/// What happened to the calls of one thread in zones that gateways share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCounts {
+    /// Calls that Redis has judged.
+    pub(crate) by_redis: Count,
+    /// Calls judged by this gateway's share.
+    pub(crate) by_share: Count,
+    /// Calls refused by what Redis had said before.
+    pub(crate) from_memory: Count,
+    pub(crate) errors: Count,
+    pub(crate) timeouts: Count,
+    /// Times that the breaker opened.
+    pub(crate) opened: Count,
+    /// 1 while it is open.
+    pub(crate) open: Count,
+    /// One exchange: the script and the way.
+    pub(crate) latency: Latencies,
+}
+
 /// What happened to the calls in one zone, by [`LimitOutcome`].
 pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
 
@@ -226,6 +245,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) log_lines: Count,
     pub(crate) log_dropped: Count,
     pub(crate) redis: RedisCounts,
+    pub(crate) shared_zones: SharedCounts,
     /// Calls that wait for their turn by a limit now.
     pub(crate) calls_waiting: Count,
 }
