@@ -576,6 +576,8 @@ pub struct Limit {
     pub chain: Option<usize>,
     /// Exact names, or prefixes that end in `*`; empty for every method.
     pub methods: Vec<Box<str>>,
+    /// Whether it counts requests refused with 401 or 403, in place of calls.
+    pub failures: bool,
     /// What is limited.
     pub kind: LimitKind,
     /// Whether it only counts what it would do.

@@ -106,6 +106,8 @@ pub(crate) struct Limits {
     zones: Vec<Zone>,
     /// By chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
+    /// Those that count requests refused for who sends them.
+    failures: Vec<RateLimit>,
     /// Whether any limit makes calls wait.
     pub(crate) delays: bool,
 }
@@ -230,7 +232,15 @@ impl Limits {
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut delays = false;
+        let mut failures = Vec::new();
         for limit in &config.limits {
+            if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
+                let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
+                // A refusal does not wait.
+                let terms = Terms { delay: None, ..terms };
+                failures.push(RateLimit { zone, methods, terms, status });
+                continue;
+            }
             let methods = &limit.methods;
             let (zone, status) = (limit.zone, limit.status);
             let own = chains.iter_mut().enumerate();
@@ -261,7 +271,7 @@ impl Limits {
                 chain.own = own.into_iter().cloned().collect();
             }
         }
-        Some(Limits { zones, chains, delays })
+        Some(Limits { zones, chains, failures, delays })
     }
 
     /// How full each zone is.
@@ -310,6 +320,33 @@ impl Limits {
             self.judge(&chain.dry_rates, caller, now, counters, Act::Try);
         }
         charge
+    }
+
+    /// Whether a client was refused too often to be looked at now.
+    ///
+    /// # Errors
+    /// Ours, with the time to come back.
+    pub(crate) fn may_try(
+        &self,
+        client: IpAddr,
+        now: u64,
+        counters: &Counters,
+    ) -> Result<(), Failure> {
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        let caller = stranger(client);
+        match self.judge(&self.failures, &caller, now, counters, Act::Look) {
+            Judgement::Refused { at } => Err(self.over_rate(&self.failures[at], &caller, now, 1)),
+            Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
+        }
+    }
+
+    /// Notes that a client was refused for who it is.
+    pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
+        if !self.failures.is_empty() {
+            self.judge(&self.failures, &stranger(client), now, counters, Act::Charge);
+        }
     }
 
     /// Judges by these limits; `at` of the result is a place among them.
@@ -627,6 +664,11 @@ impl Part {
             (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
         }
     }
+}
+
+/// A client of which nothing else is known.
+fn stranger(client: IpAddr) -> Counted<'static> {
+    Counted { client, chain: 0, chain_name: "", name: "", method: None, headers: &[], grant: None }
 }
 
 /// Lower-case names of the headers that keys of zones are made of, each once.

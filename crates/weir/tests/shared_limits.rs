@@ -1,7 +1,7 @@
 //! Goal: gateways that share a zone let as much through together as one, by the same arithmetic; and
 //! while Redis is dead no more than that. Method: a real `redis-server`, its script against the pure
 //! rule over the same arrivals (`script`), and three gateways under skewed load while it is killed and
-//! started again (`outage`).
+//! started again (`outage`); quotas of a month (`quotas`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,6 +18,8 @@ mod server;
 
 #[path = "shared_limits/outage.rs"]
 mod outage;
+#[path = "shared_limits/quotas.rs"]
+mod quotas;
 #[path = "shared_limits/script.rs"]
 mod script;
 #[path = "shared_limits/setups.rs"]

@@ -1496,6 +1496,15 @@ pub(super) static LIMIT: Section = Section {
             doc: "Methods that it applies to. Without this, bodies that are no call count too.",
         },
         Field {
+            key: "failures",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether it counts, in place of calls, requests refused with 401 or 403 before a call is \
+                  looked at, so that keys cannot be guessed fast. A client that is over it gets `status` \
+                  before its key is looked at, be it right or wrong; those behind one address share \
+                  that. Its zone has a key of `client` or `client-net` alone.",
+        },
+        Field {
             key: "burst",
             kind: Kind::Count { min: 0, max: 4_000_000 },
             default: Default::Is("0"),

@@ -191,6 +191,19 @@ impl Message {
         }
     }
 
+    /// Refuses a request of a client that was refused too often.
+    pub(crate) fn refused_often(failure: &Failure) -> Message {
+        let status = match failure.kind {
+            Kind::OverRate { status } => status,
+            _ => 429,
+        };
+        let text = "too many requests of this client were refused";
+        let mut body = Vec::with_capacity(128);
+        write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
+        let message = Message::plain(status, Body::whole(body));
+        Message { retry_after: failure.retry_after, ..message }
+    }
+
     /// Refuses a head.
     pub(crate) fn refuse_head(fault: HeadFault) -> Message {
         let status = match fault {

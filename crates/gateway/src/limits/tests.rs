@@ -425,3 +425,38 @@ fn shared_zones_that_cannot_be_are_told() {
         assert!(!told.contains("zone") && !told.contains("redis"), "{text}\n{told}");
     }
 }
+
+#[test]
+fn who_is_refused_too_often_is_not_looked_at() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
+         [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
+    );
+    let may = |client, now| scene.limits.may_try(client, now, &scene.counters);
+    let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    for _ in 0..3 {
+        assert!(may(V4, 0).is_ok(), "who asks without failing is free");
+        assert!(may(V4, 0).is_ok());
+        scene.limits.failed(V4, 0, &scene.counters);
+    }
+    let refused = may(V4, 0).unwrap_err();
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(10)));
+    assert!(may(other, 0).is_ok());
+    assert!(may(V4, 9_999).is_err());
+    assert!(may(V4, 10_000).is_ok());
+    assert_eq!(scene.calls(&caller("eth_call"), 0, 9), ". . . . . . . . .", "calls are free");
+    assert_eq!(scene.outcomes(0), [3, 0, 2, 0, 0]);
+    for (more, due) in [
+        ("methods = [\"eth_call\"]\n", "no methods"),
+        ("chain = \"eth\"\n", "no chain"),
+        ("dry_run = true\n", "allowed: false"),
+    ] {
+        let text = format!(
+            "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n{more}"
+        );
+        assert!(told(&text).contains(due), "{more}{}", told(&text));
+    }
+    let text =
+        "[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n";
+    assert!(told(text).contains("client-net alone"));
+}

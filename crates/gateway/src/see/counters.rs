@@ -167,7 +167,8 @@ pub(crate) struct SharedCounts {
 pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
 
 /// The statuses with which whole requests are refused; any other is counted with the last.
-pub(crate) const REFUSALS: [u16; 12] = [400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 505, 500];
+pub(crate) const REFUSALS: [u16; 13] =
+    [400, 401, 403, 404, 405, 408, 413, 415, 417, 429, 431, 505, 500];
 
 /// One thread's numbers under one configuration. What a reload keeps, the next configuration's
 /// counters share, so that no number falls.

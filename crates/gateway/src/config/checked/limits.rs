@@ -158,14 +158,36 @@ fn limit(
         zone: at,
         chain,
         methods: methods.into_iter().map(String::into_boxed_str).collect(),
+        failures: entry.value("failures").switch(),
         kind: kind(entry, &zones[at], report),
         dry_run: entry.value("dry_run").switch(),
         status: entry.value("status").count() as u16,
     };
+    if limit.failures {
+        of_failures(entry, &zones[at], report);
+    }
     if zones[at].cost == Cost::Weight {
         too_heavy(entry, &limit, chains, report);
     }
     Some(limit)
+}
+
+/// Whether a limit that counts refused requests asks for no more than is known of them.
+fn of_failures(entry: &Entry, zone: &Zone, report: &mut Report<'_>) {
+    let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
+    let fits = [
+        (by_client, "zone", "a key of client or client-net alone"),
+        (zone.rate.is_some(), "zone", "a zone with a rate"),
+        (!zone.shared, "zone", "a zone that is not shared"),
+        (entry.set("chain").is_none(), "chain", "no chain: it is not known yet"),
+        (entry.set("methods").is_none(), "methods", "no methods: they are not known yet"),
+        (entry.set("delay").is_none(), "delay", "no delay: nothing waits"),
+        (!entry.value("dry_run").switch(), "dry_run", "false"),
+    ];
+    if let Some((_, key, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+        let message = "it counts requests that are refused for who sends them";
+        refuse(report, entry, key, message, allowed);
+    }
 }
 
 fn kind(entry: &Entry, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
