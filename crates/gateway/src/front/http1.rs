@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -507,9 +508,17 @@ pub(crate) async fn respond(
     let mut path = head.path.as_str();
     let mut message = 'served: {
         if let Some(gate) = &shared.gate {
+            if let Some(message) = refused_often(worker, client) {
+                break 'served message;
+            }
             match caller::admit(worker, gate, head, client, peer.certificate.as_deref()) {
                 Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
-                Err(denial) => break 'served denied(worker, denial),
+                Err(denial) => {
+                    if let Some(limits) = &shared.limits {
+                        limits.failed(client, worker.now_ms(), &worker.counters);
+                    }
+                    break 'served denied(worker, denial);
+                }
             }
         }
         let mut request = Request {
@@ -554,6 +563,14 @@ pub(crate) async fn respond(
         message.note = Some(Box::new(Note::of(head, caller, path, body.len(), protocol, calls)));
     }
     message
+}
+
+/// What a client gets that was refused for who it is more often than a limit allows.
+fn refused_often(worker: &Worker, client: IpAddr) -> Option<Message> {
+    let limits = worker.shared.limits.as_ref()?;
+    worker.tick();
+    let failure = limits.may_try(client, worker.now_ms(), &worker.counters).err()?;
+    Some(counted(worker, Message::refused_often(&failure)))
 }
 
 fn denied(worker: &Worker, denial: Denial) -> Message {

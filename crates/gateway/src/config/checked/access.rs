@@ -14,6 +14,7 @@ use super::super::{Chain, jwt};
 use super::{not_found, refuse, refuse_element};
 use crate::front::caller::sha256;
 use crate::rules::access::{AddressRules, Grant, MethodRules, MethodSet, Networks, Policy};
+use crate::rules::limit::CALL;
 use crate::tls::client;
 
 /// Largest file of keys: some ten thousand of them.
@@ -171,6 +172,9 @@ impl Known {
             chains: chain_list(entry, chains, report),
             clients: networks(entry, "clients"),
             expires: entry.chosen("expires").map(Value::count),
+            rate: entry.chosen("rate").map(|rate| rate.rate()),
+            burst: entry.chosen("burst").map(|burst| burst.count() * CALL),
+            quota: entry.chosen("quota").map(Value::count),
         };
         Some(Key { proof, grant: Arc::new(grant) })
     }
