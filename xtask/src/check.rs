@@ -228,7 +228,7 @@ fn deny(_: &mut Shared) -> Result<Ended> {
 }
 
 fn fuzz_smoke(_: &mut Shared) -> Result<Ended> {
-    let names = fuzz::targets()?;
+    let names = fuzz::quick_targets()?;
     ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
     for name in names {
         fuzz::blind(&name, FUZZ_SECONDS)?;

@@ -17,6 +17,16 @@ pub(crate) fn targets() -> Result<Vec<String>> {
     Ok(read(&manifest()?)?.into_iter().map(|target| target.name).collect())
 }
 
+/// Those that are built from a few files: the others need the whole gateway, which takes minutes to
+/// build with other flags, and are left to who asks for them.
+///
+/// # Errors
+/// As [`targets`].
+pub(crate) fn quick_targets() -> Result<Vec<String>> {
+    let targets = read(&manifest()?)?.into_iter().filter(|target| target.features.is_empty());
+    Ok(targets.map(|target| target.name).collect())
+}
+
 /// The features that a target needs, as one argument; most need none.
 fn features(name: &str) -> Result<String> {
     let targets = read(&manifest()?)?;

@@ -179,17 +179,14 @@ pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check, from seeds in which calls pass and are refused.
-
-    use std::time::{Duration, Instant};
+    //! Goal: some fuzzing in every check, from seeds in which calls pass and are refused.
 
     use super::*;
 
     #[test]
-    fn one_second_of_mutations_holds() {
+    fn some_mutations_hold() {
         seeds().iter().for_each(|seed| limit(seed));
-        let start = Instant::now();
-        let tried = mutate(5, &mut |_| start.elapsed() < Duration::from_secs(1));
-        assert!(tried > 100, "only {tried} inputs in a second");
+        let tried = mutate(5, &mut |tried| tried < 20_000);
+        assert!(tried >= 20_000, "only {tried} inputs");
     }
 }
