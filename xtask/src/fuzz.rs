@@ -14,16 +14,37 @@ const MANIFEST: &str = "fuzz/Cargo.toml";
 /// # Errors
 /// If the manifest is missing or not TOML.
 pub(crate) fn targets() -> Result<Vec<String>> {
-    let path = shell::root().join(MANIFEST);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
-    names(&text)
+    Ok(read(&manifest()?)?.into_iter().map(|target| target.name).collect())
 }
 
-fn names(manifest: &str) -> Result<Vec<String>> {
+/// The features that a target needs, as one argument; most need none.
+fn features(name: &str) -> Result<String> {
+    let targets = read(&manifest()?)?;
+    let target = targets.into_iter().find(|target| target.name == name);
+    Ok(target.map_or_else(String::new, |target| target.features.join(",")))
+}
+
+fn manifest() -> Result<String> {
+    let path = shell::root().join(MANIFEST);
+    std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
+}
+
+/// A `[[bin]]` of the manifest.
+struct Target {
+    name: String,
+    features: Vec<String>,
+}
+
+fn read(manifest: &str) -> Result<Vec<Target>> {
     let manifest: Table = manifest.parse().with_context(|| format!("{MANIFEST} is not TOML"))?;
     let targets = manifest.get("bin").and_then(Value::as_array).into_iter().flatten();
-    let name = |target: &Value| target.get("name").and_then(Value::as_str).map(str::to_owned);
-    Ok(targets.filter_map(name).collect())
+    let target = |target: &Value| {
+        let name = target.get("name").and_then(Value::as_str)?.to_owned();
+        let features = target.get("required-features").and_then(Value::as_array);
+        let features = features.into_iter().flatten().filter_map(Value::as_str);
+        Some(Target { name, features: features.map(str::to_owned).collect() })
+    };
+    Ok(targets.filter_map(target).collect())
 }
 
 /// Fuzzes one target, guided by coverage where there is a C++ compiler to build libFuzzer with, and
@@ -43,7 +64,8 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
         .with_context(|| format!("cannot make {}", corpus.display()))?;
     // Run inside the folder: its own cargo configuration sets the flags.
     let mut command = shell::cargo_command();
-    command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name, "--"]);
+    command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name]);
+    command.args(["--features", &features(name)?, "--"]);
     shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
 }
 
@@ -55,7 +77,8 @@ pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
     known(name)?;
     let mut command = shell::cargo_command();
     command
-        .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name, "--"])
+        .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name])
+        .args(["--features", &features(name)?, "--"])
         .arg(format!("-max_total_time={seconds}"));
     shell::run(&mut command)
 }

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
+use crate::quota::file::Kept;
 use crate::rules::client::{AddressSource, Trusted};
 use crate::rules::limit::{Rate, Terms};
 use crate::rules::overload::Priorities;
@@ -78,7 +79,7 @@ pub struct Config {
     pub limits: Vec<Limit>,
     /// The cache in memory and coalescing.
     pub cache: Cache,
-    /// The tier in Redis; `None` when turned off.
+    /// A Redis that gateways share; `None` where there is none, or no use for it.
     pub redis: Option<Redis>,
     /// When a node is taken out and when it comes back.
     pub health: Health,
@@ -92,6 +93,8 @@ pub struct Config {
     pub access: Access,
     /// Where calls go, in the order in which rules are tried.
     pub rules: Vec<Rule>,
+    /// How quotas are kept; `None` where no key has one.
+    pub quota: Option<Quota>,
     /// What is written of requests; `None` when nothing is.
     pub access_log: Option<AccessLog>,
     /// Headers that rules and the access log look at, lower case.
@@ -241,11 +244,15 @@ pub struct Cache {
     pub logs_parts_max: usize,
 }
 
-/// The tier of the cache in Redis.
+/// A Redis that gateways share.
 #[derive(Clone, Debug)]
 pub struct Redis {
     /// Where it is.
     pub url: RedisUrl,
+    /// Whether answers are kept there, as a tier of the cache.
+    pub answers: bool,
+    /// How many gateways share it: each holds itself to its share of shared limits while it is away.
+    pub gateways: u64,
     /// What its certificate is verified with; `None` for clear text.
     pub tls: Option<RedisTls>,
     /// What every key begins with.
@@ -538,6 +545,8 @@ pub struct Zone {
     pub cost: Cost,
     /// Memory for keys; beyond it those called least lately are forgotten.
     pub bytes: usize,
+    /// Whether gateways share it through Redis.
+    pub shared: bool,
 }
 
 /// A part of the key of a zone.
@@ -547,6 +556,8 @@ pub enum KeyPart {
     Client,
     /// The first 64 bits of an IPv6 address, which one client has to itself; a whole IPv4 address.
     ClientNet,
+    /// The name of the caller's API key, or of its token's holder; empty without one.
+    Key,
     /// The value of a header of the client's request; empty without it.
     Header(http::HeaderName),
     /// The method's name; empty where the body could not be read.
@@ -564,6 +575,19 @@ pub enum Cost {
     Weight,
 }
 
+/// How the quotas of keys are kept.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    /// Where.
+    pub file: PathBuf,
+    /// What a call counts as.
+    pub cost: Cost,
+    /// Whether gateways share them through Redis.
+    pub shared: bool,
+    /// What the file said.
+    pub(crate) kept: Arc<Kept>,
+}
+
 /// A zone put to use.
 #[derive(Clone, Debug)]
 pub struct Limit {
@@ -573,6 +597,8 @@ pub struct Limit {
     pub chain: Option<usize>,
     /// Exact names, or prefixes that end in `*`; empty for every method.
     pub methods: Vec<Box<str>>,
+    /// Whether it counts requests refused with 401 or 403, in place of calls.
+    pub failures: bool,
     /// What is limited.
     pub kind: LimitKind,
     /// Whether it only counts what it would do.

@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Rule(u16),
     /// The client is over the rate of a limit, which answers with this HTTP status.
     OverRate { status: u16 },
+    /// The caller's key has used up what it may in this month.
+    OverQuota,
     /// The client has as many calls in flight as a limit allows, which answers with this status.
     OverConcurrency { status: u16 },
     /// The nodes have no room for the call; it is answered with this status.
@@ -101,6 +103,12 @@ pub enum Error {
     AccessLog {
         /// What the system says.
         source: std::io::Error,
+    },
+    /// What keys use of their quotas cannot be kept.
+    #[error("cannot write the file of quotas, {}", file.display())]
+    Quotas {
+        /// The configured file.
+        file: std::path::PathBuf,
     },
     /// A thread or its event loop cannot be started.
     #[error("cannot start a serving thread: {source}")]

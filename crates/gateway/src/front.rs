@@ -10,6 +10,8 @@ pub(crate) mod arrive;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod compress;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod head;
 pub(crate) mod http1;
 pub(crate) mod http2;

@@ -3,8 +3,8 @@
 //! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is held
 //! for some tens of nanoseconds and never across a wait; a call takes the locks of all its zones, in
 //! the order of the zones, so that it is judged and charged as one and nobody waits in a circle. The
-//! arithmetic is `rules/limit.rs`, the memory `limits/table.rs`, connections `limits/clients.rs`;
-//! `path.rs` says when a call is judged.
+//! arithmetic is `rules/limit.rs`, the memory `limits/table.rs`, connections `limits/clients.rs`, zones
+//! that gateways share `limits/shared.rs`; `path.rs` says when a call is judged.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -17,12 +17,15 @@ use wire::method::Method;
 
 use crate::config::{self, Config, Cost, KeyPart, LimitKind};
 use crate::error::{Failure, Kind};
-use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look, retry_ms};
+use crate::rules::access::Grant;
+use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
 use crate::see::counters::Counters;
 
 pub(crate) mod clients;
+pub(crate) mod shared;
 mod table;
 
+use shared::Question;
 pub(crate) use table::KEY_BYTES;
 use table::{KEY_BYTES_INLINE, Material, Table};
 
@@ -83,6 +86,8 @@ pub(crate) struct Counted<'a> {
     pub(crate) method: Option<&'static Method>,
     /// Values of the headers that keys are made of, by place in [`key_headers`].
     pub(crate) headers: &'a [Option<Box<[u8]>>],
+    /// What its API key or token grants.
+    pub(crate) grant: Option<&'a Grant>,
 }
 
 /// What a call has to do before it goes on.
@@ -91,6 +96,8 @@ pub(crate) enum Charge {
     Pass,
     Wait(Duration),
     Refuse(Failure),
+    /// Redis is to judge it: [`Limits::settle`] follows.
+    Ask(Box<Question>),
 }
 
 /// All zones and limits.
@@ -99,6 +106,8 @@ pub(crate) struct Limits {
     zones: Vec<Zone>,
     /// By chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
+    /// Those that count requests refused for who sends them.
+    failures: Vec<RateLimit>,
     /// Whether any limit makes calls wait.
     pub(crate) delays: bool,
 }
@@ -107,6 +116,10 @@ pub(crate) struct Limits {
 #[derive(Debug, Default)]
 struct ChainLimits {
     rates: Vec<RateLimit>,
+    /// Of those, the ones with shared zones.
+    shared: Vec<RateLimit>,
+    /// And, where there are such, the others.
+    own: Vec<RateLimit>,
     /// Those that only count.
     dry_rates: Vec<RateLimit>,
     in_flight: Vec<FlightLimit>,
@@ -133,7 +146,33 @@ struct FlightLimit {
 struct Zone {
     key: Vec<Part>,
     cost: Cost,
+    /// Whether the caller's API key is a part of the key.
+    by_key: bool,
+    shared: bool,
+    /// Of how many gateways each has its share, while this one judges alone.
+    gateways: u64,
     kept: Arc<Kept>,
+}
+
+/// A limit that applies to a call.
+struct Chosen {
+    /// Its place.
+    limit: usize,
+    /// The call's key in its zone.
+    material: Material,
+    /// The caller's own, where its key has some.
+    terms: Terms,
+}
+
+/// What judging does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// A call that is not refused is charged.
+    Charge,
+    /// Nothing is charged, and only a refusal counts.
+    Look,
+    /// As the first, but counted as a dry run.
+    Try,
 }
 
 /// What a zone holds. It outlives a reload that does not change what it is.
@@ -155,6 +194,7 @@ struct ZonePart(Mutex<Table>);
 enum Part {
     Client,
     ClientNet,
+    Key,
     /// By place in [`key_headers`].
     Header(usize),
     Method,
@@ -181,16 +221,26 @@ impl Limits {
             let same = |own: &config::Zone| {
                 (&own.name, &own.key, own.bytes) == (&zone.name, &zone.key, zone.bytes)
                     && own.rate.is_some() == zone.rate.is_some()
+                    && own.shared == zone.shared
             };
             let at = before.zones.iter().position(same)?;
             Some(Arc::clone(&limits.zones[at].kept))
         };
+        let gateways = config.redis.as_ref().map_or(1, |redis| redis.gateways);
         let zones = config.zones.iter();
-        let zones = zones.map(|zone| Zone::new(zone, &headers, kept(zone))).collect();
+        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, kept(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut delays = false;
+        let mut failures = Vec::new();
         for limit in &config.limits {
+            if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
+                let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
+                // A refusal does not wait.
+                let terms = Terms { delay: None, ..terms };
+                failures.push(RateLimit { zone, methods, terms, status });
+                continue;
+            }
             let methods = &limit.methods;
             let (zone, status) = (limit.zone, limit.status);
             let own = chains.iter_mut().enumerate();
@@ -213,7 +263,15 @@ impl Limits {
                 }
             }
         }
-        Some(Limits { zones, chains, delays })
+        for chain in &mut chains {
+            let is_shared = |limit: &&RateLimit| config.zones[limit.zone].shared;
+            if chain.rates.iter().any(|limit| is_shared(&limit)) {
+                let (shared, own) = chain.rates.iter().partition::<Vec<_>, _>(is_shared);
+                chain.shared = shared.into_iter().cloned().collect();
+                chain.own = own.into_iter().cloned().collect();
+            }
+        }
+        Some(Limits { zones, chains, failures, delays })
     }
 
     /// How full each zone is.
@@ -232,17 +290,63 @@ impl Limits {
     /// in milliseconds of any clock that all threads share.
     pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
-        let charge = match self.judge(&chain.rates, caller, now, counters, false) {
+        if !chain.shared.is_empty()
+            && let Some(charge) = self.question(chain, caller, now, counters)
+        {
+            return charge;
+        }
+        self.charge_here(chain, &chain.rates, caller, now, counters)
+    }
+
+    /// Judges and charges a call by these limits of a chain, without Redis, and by those in dry run.
+    fn charge_here(
+        &self,
+        chain: &ChainLimits,
+        limits: &[RateLimit],
+        caller: &Counted<'_>,
+        now: u64,
+        counters: &Counters,
+    ) -> Charge {
+        let charge = match self.judge(limits, caller, now, counters, Act::Charge) {
             Judgement::Passed => Charge::Pass,
             Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
             Judgement::Refused { at } => {
-                return Charge::Refuse(self.over_rate(&chain.rates[at], caller, now));
+                let limit = &limits[at];
+                let gateways = self.zones[limit.zone].gateways;
+                return Charge::Refuse(self.over_rate(limit, caller, now, gateways));
             }
         };
         if !chain.dry_rates.is_empty() {
-            self.judge(&chain.dry_rates, caller, now, counters, true);
+            self.judge(&chain.dry_rates, caller, now, counters, Act::Try);
         }
         charge
+    }
+
+    /// Whether a client was refused too often to be looked at now.
+    ///
+    /// # Errors
+    /// Ours, with the time to come back.
+    pub(crate) fn may_try(
+        &self,
+        client: IpAddr,
+        now: u64,
+        counters: &Counters,
+    ) -> Result<(), Failure> {
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        let caller = stranger(client);
+        match self.judge(&self.failures, &caller, now, counters, Act::Look) {
+            Judgement::Refused { at } => Err(self.over_rate(&self.failures[at], &caller, now, 1)),
+            Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
+        }
+    }
+
+    /// Notes that a client was refused for who it is.
+    pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
+        if !self.failures.is_empty() {
+            self.judge(&self.failures, &stranger(client), now, counters, Act::Charge);
+        }
     }
 
     /// Judges by these limits; `at` of the result is a place among them.
@@ -252,38 +356,48 @@ impl Limits {
         caller: &Counted<'_>,
         now: u64,
         counters: &Counters,
-        dry_run: bool,
+        act: Act,
     ) -> Judgement {
         let chosen = self.chosen(limits, caller);
         let mut tables = self.lock(limits, &chosen);
         let mut found: SmallVec<[Option<usize>; 4]> = SmallVec::new();
         let mut looked: SmallVec<[(Looked, Terms); 4]> = SmallVec::new();
-        for ((limit, material), table) in chosen.iter().zip(&tables) {
-            let limit = &limits[*limit];
-            let at = table.find(material);
+        for (own, table) in chosen.iter().zip(&tables) {
+            let zone = &self.zones[limits[own.limit].zone];
+            let at = table.find(&own.material);
             let state = at.map(|at| table.state(at));
-            let cost = self.zones[limit.zone].cost(caller);
-            looked.push((look(state, limit.terms.rate, now, cost), limit.terms));
+            let cost = zone.cost(caller);
+            looked.push((look_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
             found.push(at);
         }
         let judgement = judge(&looked);
         let refused = matches!(judgement, Judgement::Refused { .. });
         for (place, table) in tables.iter_mut().enumerate() {
+            let own = &chosen[place];
             match (refused, found[place]) {
-                (false, at) => table.keep(&chosen[place].1, at, looked[place].0.state, now),
+                (false, _) if act == Act::Look => {}
+                (false, at) => {
+                    let at = table.keep(&own.material, at, looked[place].0.state, now);
+                    if self.zones[limits[own.limit].zone].shared {
+                        table.mark(at);
+                    }
+                }
                 (true, Some(at)) => table.touch(at, now),
                 (true, None) => {}
             }
         }
         drop(tables);
-        let zone = |place: usize| limits[chosen[place].0].zone;
+        if act == Act::Look && !refused {
+            return judgement;
+        }
+        let zone = |place: usize| limits[chosen[place].limit].zone;
         let count = |place: usize, outcome: LimitOutcome| counters.zone(zone(place), outcome);
-        let (acted, outcome) = match (judgement, dry_run) {
+        let (acted, outcome) = match (judgement, act) {
             (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
-            (Judgement::Delayed { at, .. }, false) => (at, LimitOutcome::Delayed),
-            (Judgement::Delayed { at, .. }, true) => (at, LimitOutcome::DelayedDryRun),
-            (Judgement::Refused { at }, false) => (at, LimitOutcome::Rejected),
-            (Judgement::Refused { at }, true) => (at, LimitOutcome::RejectedDryRun),
+            (Judgement::Delayed { at, .. }, Act::Try) => (at, LimitOutcome::DelayedDryRun),
+            (Judgement::Delayed { at, .. }, _) => (at, LimitOutcome::Delayed),
+            (Judgement::Refused { at }, Act::Try) => (at, LimitOutcome::RejectedDryRun),
+            (Judgement::Refused { at }, _) => (at, LimitOutcome::Rejected),
         };
         for place in 0..chosen.len() {
             if place == acted {
@@ -293,7 +407,7 @@ impl Limits {
             }
         }
         match judgement {
-            Judgement::Refused { at } => Judgement::Refused { at: chosen[at].0 },
+            Judgement::Refused { at } => Judgement::Refused { at: chosen[at].limit },
             other => other,
         }
     }
@@ -302,49 +416,66 @@ impl Limits {
     fn lock(
         &self,
         limits: &[RateLimit],
-        chosen: &[(usize, Material)],
+        chosen: &[Chosen],
     ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
-        let zone = |at: usize| limits[chosen[at].0].zone;
+        let zone = |at: usize| limits[chosen[at].limit].zone;
         // One limit is by far the most frequent case.
-        if let [(_, material)] = chosen {
-            return SmallVec::from_iter([self.zones[zone(0)].part(material)]);
+        if let [own] = chosen {
+            return SmallVec::from_iter([self.zones[zone(0)].part(&own.material)]);
         }
         let mut order: SmallVec<[usize; 4]> = (0..chosen.len()).collect();
         order.sort_unstable_by_key(|at| zone(*at));
         let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
         tables.resize_with(chosen.len(), || None);
         for at in order {
-            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].1));
+            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].material));
         }
         tables.into_iter().flatten().collect()
     }
 
     /// The limits that apply to a call, by place, with its key in their zones: of several with one
     /// zone the first, and none for which it has no key.
-    fn chosen(
-        &self,
-        limits: &[RateLimit],
-        caller: &Counted<'_>,
-    ) -> SmallVec<[(usize, Material); 4]> {
-        let mut chosen: SmallVec<[(usize, Material); 4]> = SmallVec::new();
+    fn chosen(&self, limits: &[RateLimit], caller: &Counted<'_>) -> SmallVec<[Chosen; 4]> {
+        let mut chosen: SmallVec<[Chosen; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (at, limit) in limits.iter().enumerate() {
             if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
-                chosen.extend(self.zones[limit.zone].material(caller).map(|key| (at, key)));
+                let terms = self.terms(limit, caller);
+                let material = self.zones[limit.zone].material(caller);
+                chosen.extend(material.map(|material| Chosen { limit: at, material, terms }));
             }
         }
         chosen
     }
 
-    /// What a call that is over a rate is answered with.
-    fn over_rate(&self, limit: &RateLimit, caller: &Counted<'_>, now: u64) -> Failure {
+    /// The terms of a limit for a caller: where it counts by key, the key's own come first.
+    fn terms(&self, limit: &RateLimit, caller: &Counted<'_>) -> Terms {
+        match caller.grant {
+            Some(grant) if self.zones[limit.zone].by_key => Terms {
+                rate: grant.rate.unwrap_or(limit.terms.rate),
+                burst: grant.burst.unwrap_or(limit.terms.burst),
+                delay: limit.terms.delay,
+            },
+            _ => limit.terms,
+        }
+    }
+
+    /// What a call that is over a rate is answered with, judged as one of so many gateways.
+    fn over_rate(
+        &self,
+        limit: &RateLimit,
+        caller: &Counted<'_>,
+        now: u64,
+        gateways: u64,
+    ) -> Failure {
         let zone = &self.zones[limit.zone];
         let state = zone.material(caller).and_then(|material| {
             let table = zone.part(&material);
             table.find(&material).map(|at| table.state(at))
         });
-        let wait = retry_ms(state, limit.terms, now, zone.cost(caller));
+        let terms = self.terms(limit, caller);
+        let wait = retry_share_ms(state, terms, now, zone.cost(caller), gateways);
         let retry_after = wait.map(Duration::from_millis);
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
@@ -406,11 +537,17 @@ impl Drop for Entered<'_> {
 }
 
 impl Zone {
-    fn new(zone: &config::Zone, headers: &[http::HeaderName], kept: Option<Arc<Kept>>) -> Zone {
+    fn new(
+        zone: &config::Zone,
+        gateways: u64,
+        headers: &[http::HeaderName],
+        kept: Option<Arc<Kept>>,
+    ) -> Zone {
         let place = |name: &http::HeaderName| headers.iter().position(|known| known == name);
         let part = |part: &KeyPart| match part {
             KeyPart::Client => Part::Client,
             KeyPart::ClientNet => Part::ClientNet,
+            KeyPart::Key => Part::Key,
             KeyPart::Header(name) => {
                 Part::Header(place(name).expect("headers are gathered from the same zones"))
             }
@@ -420,6 +557,9 @@ impl Zone {
         Zone {
             key: zone.key.iter().map(part).collect(),
             cost: zone.cost,
+            by_key: zone.key.contains(&KeyPart::Key),
+            shared: zone.shared,
+            gateways: if zone.shared { gateways } else { 1 },
             kept: kept.unwrap_or_else(|| Arc::new(Kept::new(zone.bytes))),
         }
     }
@@ -437,8 +577,9 @@ impl Zone {
         }
     }
 
-    /// The call's key; none if it is empty or too long, in which case the call is not limited.
-    fn material(&self, caller: &Counted<'_>) -> Option<Material> {
+    /// The bytes of the call's key; none if it is empty or too long, in which case the call is not
+    /// limited.
+    fn key_bytes(&self, caller: &Counted<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
             [part] => part.write(caller, &mut bytes),
@@ -458,9 +599,19 @@ impl Zone {
                 }
             }
         }
-        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
-            return None;
-        }
+        (!bytes.is_empty() && bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    }
+
+    /// A digest of the call's key that is the same in every gateway.
+    fn digest(&self, caller: &Counted<'_>) -> [u8; 16] {
+        let bytes = self.key_bytes(caller).unwrap_or_default();
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+        digest.as_ref()[..16].try_into().expect("it has 32")
+    }
+
+    /// The call's key as it is found by.
+    fn material(&self, caller: &Counted<'_>) -> Option<Material> {
+        let bytes = self.key_bytes(caller)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
         if bytes.len() <= KEY_BYTES_INLINE {
             key[..bytes.len()].copy_from_slice(&bytes);
@@ -501,6 +652,10 @@ impl Part {
             }
             (Part::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
             (Part::ClientNet, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()[..8]),
+            (Part::Key, _) => {
+                let name = caller.grant.map_or("", |grant| &*grant.name);
+                out.extend_from_slice(name.as_bytes());
+            }
             (Part::Header(place), _) => {
                 let value = caller.headers.get(place).and_then(Option::as_deref);
                 out.extend_from_slice(value.unwrap_or(b""));
@@ -509,6 +664,11 @@ impl Part {
             (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
         }
     }
+}
+
+/// A client of which nothing else is known.
+fn stranger(client: IpAddr) -> Counted<'static> {
+    Counted { client, chain: 0, chain_name: "", name: "", method: None, headers: &[], grant: None }
 }
 
 /// Lower-case names of the headers that keys of zones are made of, each once.

@@ -1,8 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → limit → direct → permit → route → plan → cache → coalesce → redis → place → fetch (choose
-//! → send ⟲ retry) → fill → answer
+//! decode → limit → direct → permit → quota → route → plan → cache → coalesce → redis → place →
+//! fetch (choose → send ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -29,9 +29,11 @@ use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::note::Calls;
-use crate::limits::{Charge, Counted};
+use crate::limits::shared::Question;
+use crate::limits::{Charge, Counted, Limits};
 use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
+use crate::quota::unix_seconds;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
 };
@@ -187,12 +189,19 @@ async fn answer_item<'a>(
         let family = worker.shared.chains[request.chain].family;
         let call = item.as_ref().ok();
         let method = call.and_then(|call| family.find(&call.method)).map(|(_, method)| method);
-        let wait = match limits.charge(
+        let mut charge = limits.charge(
             &counted(worker, request, &item, method),
             worker.now_ms(),
             &worker.counters,
-        ) {
-            Charge::Pass => None,
+        );
+        if let Charge::Ask(question) = charge {
+            let caller = counted(worker, request, &item, method);
+            charge = Box::pin(judged(worker, limits, &question, &caller)).await;
+            now = worker.tick();
+        }
+        let wait = match charge {
+            // Nothing more is asked once that was.
+            Charge::Pass | Charge::Ask(_) => None,
             Charge::Wait(wait) => Some(wait),
             Charge::Refuse(failure) => return limited(worker, request, &item, failure),
         };
@@ -216,12 +225,17 @@ async fn answer_item<'a>(
     let place = request.calls.map_or(0, Calls::begin);
     let request = match admit::directed(worker, request, &call) {
         Ok(directed) => directed,
-        Err(kind) => return denied(worker, request, &call, kind, place),
+        Err(kind) => return denied(worker, request, &call, Failure::ours(kind), place),
     };
     let found = worker.shared.chains[request.chain].family.find(&call.method);
     let method = found.map(|(_, method)| method);
     if let Err(kind) = admit::permitted(worker, &request, &call, method) {
-        return denied(worker, &request, &call, kind, place);
+        return denied(worker, &request, &call, Failure::ours(kind), place);
+    }
+    if let (Some(quotas), Some(grant)) = (&worker.shared.quotas, &request.caller.grant)
+        && let Err(failure) = quotas.charge(grant, method, unix_seconds())
+    {
+        return denied(worker, &request, &call, failure, place);
     }
     let (fetched, mark) = answer_call(worker, &request, &call, found, now).await;
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
@@ -244,10 +258,10 @@ fn denied<'a>(
     worker: &Worker,
     request: &Request<'_>,
     call: &Call<'a>,
-    kind: Kind,
+    failure: Failure,
     place: usize,
 ) -> Option<Answered<'a>> {
-    let payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+    let payload = Content::Payload(Payload::Failed(failure));
     let began = worker.now();
     let answered = Answered { id: b"", payload, mark: None, node: None };
     told(worker, request, call, answered, began, place)
@@ -288,7 +302,23 @@ fn counted<'a>(
         name,
         method,
         headers: request.limit_headers,
+        grant: request.caller.grant.as_deref(),
     }
+}
+
+/// What becomes of a call in zones that gateways share.
+async fn judged(
+    worker: &Worker,
+    limits: &Limits,
+    question: &Question,
+    caller: &Counted<'_>,
+) -> Charge {
+    let verdict = match &worker.judge {
+        Some(judge) => judge.ask(question).await,
+        None => None,
+    };
+    worker.tick();
+    limits.settle(question, verdict.as_ref(), caller, worker.now_ms(), &worker.counters)
 }
 
 /// Waits until a call's turn has come, holding nothing but the request.

@@ -8,7 +8,9 @@
 //! threads. All lookups of one turn of the event loop go out as one MGET (in a cluster as GETs in
 //! one write per node). Nothing that Redis says is believed: a value carries its key material and
 //! the block hash that it depends on, and `rules/portable.rs` judges it by the view of this
-//! process. `redis/news.rs` speaks with the other gateways from the watch thread.
+//! process. `redis/news.rs` speaks with the other gateways from the watch thread. Request limits that
+//! gateways share are judged in Redis too, and quotas told, apart from all this: `redis/zones.rs`,
+//! `redis/quotas.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,7 +38,10 @@ mod fuzz;
 mod line;
 mod message;
 pub(crate) mod news;
+pub(crate) mod quotas;
+mod script;
 mod value;
+pub(crate) mod zones;
 
 use line::{Line, Role};
 use value::Value;
@@ -157,7 +162,7 @@ struct Name {
 impl Tier {
     /// The tier of one thread, on its runtime; it connects by itself and goes on trying.
     pub(crate) fn start(shared: &Arc<Shared>, counters: &Arc<Counters>) -> Option<Rc<Tier>> {
-        let config = shared.config.redis.clone()?;
+        let config = shared.config.redis.clone().filter(|redis| redis.answers)?;
         let replicas = config.read_replicas.then_some(Role::Replicas);
         let roles = replicas.into_iter().chain([Role::Primary]);
         let tier = Rc::new(Tier {

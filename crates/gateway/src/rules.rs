@@ -26,5 +26,6 @@ pub mod logs;
 pub mod overload;
 pub mod portable;
 pub mod proxy;
+pub mod quota;
 pub mod retry;
 pub mod route;

@@ -27,6 +27,8 @@ use crate::config::diff::{Change, diff};
 use crate::error::Error;
 use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
+use crate::quota;
+use crate::quota::keep::Keeper;
 use crate::redis::news::News;
 use crate::see::access_log::write::Writer;
 use crate::see::admin;
@@ -135,6 +137,11 @@ impl Gateway {
             }
             None => Vec::new(),
         };
+        if let (Some(quotas), Some(own)) = (&shared.quotas, &shared.config.quota)
+            && !quota::keep::write(&quotas.book, &own.file)
+        {
+            return Err(Error::Quotas { file: own.file.clone() });
+        }
         let (phase, _) = watch::channel(Phase::Serving);
         let snapshot = Snapshot { number: 0, shared: Arc::clone(&shared) };
         let (followed, _) = watch::channel(snapshot.clone());
@@ -340,6 +347,7 @@ impl WatchTask {
         watch.follow(&shared);
         // Ends with this function, and is replaced with each configuration.
         let mut _news = News::start(&shared);
+        let mut keeper = Keeper::start(&shared);
         let (tell, told) = watch::channel(shared);
         let mut admin = self.admin.take().and_then(|socket| {
             let listener = TcpListener::from_std(socket.into());
@@ -359,11 +367,15 @@ impl WatchTask {
                     let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
                     watch.follow(&shared);
                     _news = News::start(&shared);
+                    keeper = Keeper::start(&shared);
                     tell.send_replace(shared);
                 }
                 changed = self.phase.changed() => {
                     let phase = *self.phase.borrow_and_update();
                     if changed.is_err() || phase == Phase::Stopped {
+                        if let Some(keeper) = keeper {
+                            keeper.finish().await;
+                        }
                         return;
                     }
                     // From here on the other process tells how things stand.

@@ -22,6 +22,7 @@ use crate::limits::Limits;
 use crate::limits::clients::Clients;
 use crate::nodes::dial::Dial;
 use crate::nodes::overload::Room;
+use crate::quota::Quotas;
 use crate::redis;
 use crate::rules::choose::Order;
 use crate::rules::heads::ChainView;
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupShared>,
     pub(crate) cache: Option<Cache>,
-    /// The tier in Redis, where it is on.
+    /// The tier of the cache in Redis, where it is on.
     pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) access_log: Option<Arc<Queues>>,
     /// None where no request limit is configured.
     pub(crate) limits: Option<Limits>,
+    /// None where no key has a quota.
+    pub(crate) quotas: Option<Quotas>,
     /// None where connections of one client are not limited.
     pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
@@ -152,7 +155,8 @@ impl Shared {
         let labels = labels(&config);
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
-        let redis = config.redis.as_ref().map(|_| Arc::default());
+        let answers = config.redis.as_ref().filter(|redis| redis.answers);
+        let redis = answers.map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
         let lineage = Lineage::new();
         let before = None;
@@ -192,6 +196,7 @@ impl Shared {
             has_method_lists: has_method_lists(&config),
             access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
             limits: Limits::after(before.and_then(Shared::zones), &config),
+            quotas: Quotas::after(before.and_then(|before| before.quotas.as_ref()), &config),
             clients: Clients::after(
                 before.and_then(|before| before.clients.as_ref()),
                 config.front.connections_per_client_max,

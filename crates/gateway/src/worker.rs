@@ -21,6 +21,7 @@ use crate::nodes::overload::Lane;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
 use crate::redis::Tier;
+use crate::redis::zones::Judge;
 use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
@@ -36,14 +37,19 @@ const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// clients.
 const HEADS_KNOWN: usize = 64;
 
+/// What the clock of request limits begins at, milliseconds: some 35 years.
+const LIMITS_CLOCK_START: u64 = 1 << 40;
+
 /// One serving thread's own state under one configuration. A request uses the same one from its
 /// first byte to its answer.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
-    /// The tier in Redis, where it is on.
+    /// The tier of the cache in Redis, where it is on.
     pub(crate) redis: Option<Rc<Tier>>,
+    /// Who judges by shared zones; none where no zone is shared.
+    pub(crate) judge: Option<Rc<Judge>>,
     pub(crate) spare: Rc<Spare>,
     /// What the last heads of requests have said.
     pub(crate) heads: RefCell<Recall<Rc<Head>>>,
@@ -126,6 +132,7 @@ impl Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
             redis: Tier::start(&shared, &shared.counters[index]),
+            judge: Judge::start(&shared, &shared.counters[index], None),
             spare: Rc::default(),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
@@ -186,6 +193,7 @@ impl Worker {
             counters: Arc::clone(&shared.counters[index]),
             flights: Flights::default(),
             redis: Tier::start(&shared, &shared.counters[index]),
+            judge: Judge::start(&shared, &shared.counters[index], self.judge.as_deref()),
             spare: Rc::clone(&self.spare),
             heads: RefCell::new(Recall::new(HEADS_KNOWN)),
             nodes,
@@ -244,9 +252,10 @@ impl Worker {
         self.now.get()
     }
 
-    /// The same in whole milliseconds, the clock of request limits.
+    /// The same in whole milliseconds, the clock of request limits. It does not begin at zero: Redis
+    /// tells of charges that are older than this process.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.now.get().as_millis() as u64
+        LIMITS_CLOCK_START + self.now.get().as_millis() as u64
     }
 
     /// A pseudo-random number: xorshift64* (Vigna 2016), good enough to spread calls.

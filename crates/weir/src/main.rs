@@ -88,8 +88,14 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),
-        Command::Load(load) => load.run(),
-        Command::Capacity(capacity) => capacity.run(),
+        Command::Load(load) => {
+            keep_to_small_pages();
+            load.run()
+        }
+        Command::Capacity(capacity) => {
+            keep_to_small_pages();
+            capacity.run()
+        }
         Command::Compare(compare) => compare.run(),
         Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),
@@ -98,4 +104,11 @@ fn main() -> ExitCode {
         eprintln!("weir: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// A generator's memory is to follow what it holds: the allocator asks for huge pages, with which it
+/// would go up and down by 2 MiB where some histogram is first written to.
+fn keep_to_small_pages() {
+    // A kernel without them needs no telling.
+    let _told = rustix::thread::disable_transparent_huge_pages(true);
 }

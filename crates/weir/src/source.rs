@@ -147,7 +147,8 @@ pub(crate) fn described_limit(limit: &Limit, zone: &Zone) -> String {
                 Some(0) => format!("burst {burst} that waits"),
                 Some(delay) => format!("burst {burst} that waits from {} on", delay / CALL),
             };
-            format!("zone {name}, {rate} a second by {key}, {ahead}")
+            let shared = if zone.shared { ", shared by all gateways" } else { "" };
+            format!("zone {name}, {rate} a second by {key}, {ahead}{shared}")
         }
     }
 }
@@ -156,6 +157,7 @@ fn described_key_part(part: &KeyPart) -> String {
     match part {
         KeyPart::Client => "client address".to_owned(),
         KeyPart::ClientNet => "client network".to_owned(),
+        KeyPart::Key => "API key".to_owned(),
         KeyPart::Header(name) => format!("header {name}"),
         KeyPart::Method => "method".to_owned(),
         KeyPart::Chain => "chain".to_owned(),

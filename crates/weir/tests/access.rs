@@ -378,3 +378,37 @@ fn explain_tells_which_rule_fits_and_who_may_not() {
     assert!(told.contains("-32601: the method acts on the node itself"), "{told}");
     assert_eq!(weir(&["explain", file, trace, "--key", "nobody"], "").1, Some(2));
 }
+
+#[test]
+fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
+    let scene = Scene::set();
+    let limits = "[front]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+                  [zone.guesses]\nkey = [\"client-net\"]\nrate = \"1r/m\"\n\
+                  [[limit]]\nzone = \"guesses\"\nfailures = true\nburst = 4\n";
+    let (_nodes, served) = served(&scene, &format!("{limits}{}", keys()));
+    let ask_from = |client: &str, key: &str| {
+        let lines = format!("x-forwarded-for: {client}\r\n{}", key_line(key));
+        ask(&served, "/", &lines, &call("eth_blockNumber"))
+    };
+    for number in 0..5 {
+        assert!(is_result(&ask_from("198.51.100.1", ALICE)), "a right key costs nothing");
+        let guess = format!("weir_guess_0123456789abcde{number}");
+        assert_eq!(ask_from("198.51.100.1", &guess).status, 401);
+    }
+    // From here on not even a right key is looked at.
+    for key in ["weir_guess_0123456789abcdef", ALICE] {
+        let refused = ask_from("198.51.100.1", key);
+        assert_eq!((refused.status, error(&refused).0), (429, -32005));
+        let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((50..=63).contains(&retry), "{retry}");
+    }
+    assert!(is_result(&ask_from("198.51.100.2", ALICE)));
+    let metrics = served.look("/metrics");
+    for line in [
+        "weir_access_denied_total{reason=\"bad_key\"} 5",
+        "weir_requests_refused_total{status=\"429\"} 2",
+        "weir_limit_calls_total{zone=\"guesses\",outcome=\"rejected\"} 2",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is not in {}", metrics.text());
+    }
+}

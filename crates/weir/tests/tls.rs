@@ -396,6 +396,46 @@ fn clients_certificates_are_asked_for_and_verified() {
 }
 
 #[test]
+fn a_certificate_stands_for_a_key() {
+    let (_scene, node, authority, mut files) = set();
+    let clients = Authority::new("clients");
+    files.write("clients.pem", clients.pem().as_bytes());
+    let text = format!(
+        "[tls]\nclient_ca = \"clients.pem\"\nclient_auth = \"optional\"\n{OWN}\
+         [[key]]\nname = \"runner\"\ncertificate = \"cn:ci\"\nmethods_allow = [\"eth_chainId\"]\n\
+         [[key]]\nname = \"alice\"\nsecret = \"wk_0123456789abcdefghij\"\n"
+    );
+    let sealed = Sealed::start(&node, &files, &text);
+    let said = |own: Option<&str>, key: &str, method: &str| {
+        let mut guest = Guest::new(&authority);
+        if let Some(name) = own {
+            guest = guest.showing(&clients.client(name));
+        }
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: {NAME}\r\n{key}Content-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut talk = guest.connect(&sealed.address, NAME).unwrap();
+        let head = talk.ask(request.as_bytes()).unwrap();
+        head.split(' ').nth(1).unwrap().to_owned()
+    };
+    let key = "x-api-key: wk_0123456789abcdefghij\r\n";
+    let calls = |name: &str| sealed.metric(&format!("weir_key_calls_total{{key=\"{name}\"}}"));
+    assert_eq!(said(None, "", "eth_chainId"), "401", "nothing is shown");
+    assert_eq!(said(Some("stranger"), "", "eth_chainId"), "401", "nobody knows the name");
+    assert_eq!(said(Some("ci"), "", "eth_chainId"), "200");
+    assert_eq!(calls("runner"), 1);
+    // What the certificate's key may not call is refused as a method, not as a request.
+    assert_eq!(said(Some("ci"), "", "eth_gasPrice"), "200");
+    assert_eq!(sealed.metric("weir_access_denied_total{reason=\"method\"}"), 1);
+    assert_eq!(said(Some("ci"), key, "eth_gasPrice"), "200", "a key goes before it");
+    assert_eq!(calls("alice"), 1);
+    assert_eq!(said(Some("ci"), "x-api-key: wrong\r\n", "eth_chainId"), "401", "a wrong key too");
+}
+
+#[test]
 fn a_session_from_before_a_certificate_was_required_does_not_resume() {
     let (_scene, node, authority, mut files) = set();
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());

@@ -185,6 +185,8 @@ fn decode_batch<'a>(scan: &mut Scan<'a>, limits: &Limits) -> Result<Body<'a>, Re
         )));
     }
     if calls.is_empty() {
+        // What has bytes behind it is no JSON, and so no batch either.
+        scan.finish().map_err(not_json)?;
         return Err(invalid("empty batch"));
     }
     Ok(Body::Batch(calls))

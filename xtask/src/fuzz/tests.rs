@@ -1,12 +1,15 @@
 //! Targets are read from the manifest.
 
-use super::names;
+use super::read;
 
 #[test]
 fn each_binary_is_a_target() {
-    let manifest =
-        "[package]\nname = \"fuzz\"\n[[bin]]\nname = \"jsonrpc\"\n[[bin]]\nname = \"logs\"\n";
-    assert_eq!(names(manifest).unwrap(), ["jsonrpc", "logs"]);
-    assert_eq!(names("").unwrap(), [""; 0]);
-    assert!(names("[").is_err());
+    let manifest = "[package]\nname = \"fuzz\"\n[[bin]]\nname = \"jsonrpc\"\n[[bin]]\nname = \"logs\"\n\
+                    required-features = [\"a\", \"b\"]\n";
+    let targets: Vec<(String, Vec<String>)> =
+        read(manifest).unwrap().into_iter().map(|target| (target.name, target.features)).collect();
+    let logs = ("logs".to_owned(), vec!["a".to_owned(), "b".to_owned()]);
+    assert_eq!(targets, [("jsonrpc".to_owned(), Vec::new()), logs]);
+    assert!(read("").unwrap().is_empty());
+    assert!(read("[").is_err());
 }

@@ -61,10 +61,19 @@ pub struct KeyPlaces {
 /// A key: only its hash is known.
 #[derive(Clone)]
 pub struct Key {
-    /// SHA-256 of the key.
-    pub hash: [u8; 32],
+    /// What its holder shows.
+    pub proof: Proof,
     /// What its holder may do.
     pub grant: Arc<Grant>,
+}
+
+/// What the holder of a key shows.
+#[derive(Clone)]
+pub enum Proof {
+    /// A text with this SHA-256.
+    Hash([u8; 32]),
+    /// A verified certificate with this name, its kind before it: `dns:ci.example`.
+    Certificate(Box<str>),
 }
 
 impl fmt::Debug for Key {

@@ -31,6 +31,7 @@ mod direct;
 mod groups;
 mod limits;
 mod nodes;
+mod quota;
 mod redis;
 mod tls;
 
@@ -52,13 +53,16 @@ pub(super) fn check(
         let message = format!("a rule or the access log looks at {header}, which holds keys");
         refuse(&mut report, &written.once(&ACCESS), "key_header", &message, "another header there");
     }
-    let (zones, limits) = limits::check(written, &chains, &mut report);
+    let (zones, limits) = limits::check(written, &chains, &access, &mut report);
     let server = written.once(&SERVER);
     let (listen, listen_tls, admin) = addresses(&server, &mut report);
     let listen_tls = tls::check(written, folder, listen_tls, &server, &mut report).map(Arc::new);
     let call = written.once(&CALL);
     let cache = cache(&written.once(&CACHE), &mut report);
-    let redis = redis::check(written, folder, &cache, &mut report);
+    let quota = quota::check(written, folder, &access, &mut report);
+    let quotas_shared = quota.as_ref().is_some_and(|quota| quota.shared);
+    let uses = redis::Uses { cache: &cache, zones: &zones, limits: &limits, quotas_shared };
+    let redis = redis::check(written, folder, &uses, &mut report);
     let config = Config {
         listen,
         listen_tls,
@@ -70,6 +74,7 @@ pub(super) fn check(
         reload_on_change: server.value("reload_on_change").switch(),
         front: front(&written.once(&FRONT), &written.once(&ACCESS), &mut report),
         access,
+        quota,
         rules,
         access_log,
         kept_headers,

@@ -86,7 +86,7 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 20] = [
+pub static SECTIONS: [&Section; 21] = [
     &SERVER,
     &CHAIN,
     &NODE,
@@ -103,6 +103,7 @@ pub static SECTIONS: [&Section; 20] = [
     &LIMIT,
     &ACCESS,
     &KEY,
+    &QUOTA,
     &JWT,
     &RULE,
     &ACCESS_LOG,
@@ -674,15 +675,16 @@ pub(super) static CACHE: Section = Section {
 pub(super) static REDIS: Section = Section {
     name: "redis",
     form: Form::Once,
-    doc: "A second tier of the cache, shared by several gateways, that outlives them. Whatever is \
-          read from it is judged by the gateway's own view of the chain. A Redis that is slow or \
-          away costs a call `timeout` at most, and after a few calls nothing. Who can write to it \
-          can answer in a node's place.",
+    doc: "What several gateways share: a second tier of the cache, which outlives them, and zones of \
+          request limits that are `shared`. Whatever answer is read from it is judged by the \
+          gateway's own view of the chain. A Redis (5 or later) that is slow or away costs a call \
+          `timeout` at most, once for limits and once for the cache, and after a few calls nothing. \
+          Who can write to it can answer in a node's place.",
     fields: &[
         Field {
             key: "url",
             kind: Kind::RedisUrl,
-            default: Default::Follows("the tier is off"),
+            default: Default::Follows("nothing is shared"),
             doc: "Where it is. `redis://` is a single server, `redis-sentinel://` one behind \
                   sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; \
                   `rediss` in place of `redis` is TLS. Further addresses follow as \
@@ -699,14 +701,28 @@ pub(super) static REDIS: Section = Section {
             key: "prefix",
             kind: Kind::Name,
             default: Default::Is("weir"),
-            doc: "What every key begins with. Gateways of one prefix share their answers: give \
-                  test networks that are begun anew a new one.",
+            doc: "What every key begins with. Gateways of one prefix share their answers and their \
+                  shared zones: give test networks that are begun anew a new one.",
+        },
+        Field {
+            key: "answers",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether answers are kept there, as a tier of the cache.",
+        },
+        Field {
+            key: "gateways",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Follows("none: it must be set where a zone is shared"),
+            doc: "How many gateways share it. While it is away each holds itself to one part in so \
+                  many of what shared zones and quotas allow: a number that is too low lets more \
+                  through then.",
         },
         Field {
             key: "timeout",
             kind: Kind::Duration { min: MS, max: SECOND },
             default: Default::Is("5ms"),
-            doc: "How long a call waits for it at most, once.",
+            doc: "How long a call waits for it at most, for each of the two.",
         },
         Field {
             key: "read_replicas",
@@ -1046,8 +1062,9 @@ pub(super) static ZONE: Section = Section {
             default: Default::Required,
             doc: "What tells those apart who are limited; several parts together make one key. \
                   `client` is the client's address, `client-net` the same with IPv6 cut to 64 bits, \
-                  `header:NAME` a header of the client. A call whose key is empty, or over 65535 \
-                  bytes, is not limited.",
+                  `key` the name of its API key (`ISSUER:SUBJECT` of a token), `header:NAME` a \
+                  header of the client. A call whose key is empty as a whole, or over 65535 bytes, \
+                  is not limited: with `key` alone, a call without an API key is not.",
         },
         Field {
             key: "rate",
@@ -1070,6 +1087,18 @@ pub(super) static ZONE: Section = Section {
             doc: "Memory for keys, 64 bytes each, taken from the system as it is filled. When it is \
                   full, a key that was called least lately is forgotten; where calls in flight are \
                   counted, calls of new keys are refused.",
+        },
+        Field {
+            key: "shared",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether all gateways of one `redis.prefix` share it: a script in Redis does the same \
+                  arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most. \
+                  While Redis is away, slow or not yet connected, each gateway judges by its share, \
+                  rate and burst divided by `redis.gateways`, from where Redis's last words left \
+                  the key, and tells Redis afterwards: never unlimited, and no second burst. A \
+                  Redis that forgets (emptied, or full with evictions) costs a burst at most. In \
+                  dry run a shared zone is judged by the share.",
         },
     ],
 };
@@ -1201,6 +1230,14 @@ pub(super) static KEY: Section = Section {
             doc: "The key itself, in place of its hash: `${VAR}` or `${file:PATH}`.",
         },
         Field {
+            key: "certificate",
+            kind: Kind::Text,
+            default: Default::Follows("none"),
+            doc: "In place of a key, a name in the verified certificate that the client shows \
+                  (`client_ca` under `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, \
+                  `ip:ADDRESS` or the whole `subject:`. A key in the request goes before it.",
+        },
+        Field {
             key: "tier",
             kind: Kind::Name,
             default: Default::Follows("none"),
@@ -1247,6 +1284,64 @@ pub(super) static KEY: Section = Section {
             kind: Kind::Time,
             default: Default::Follows("never"),
             doc: "When it becomes void.",
+        },
+        Field {
+            key: "rate",
+            kind: Kind::Rate,
+            default: Default::Follows("that of the zone"),
+            doc: "How fast its calls may come, in place of the rate of every zone whose key is or \
+                  holds `key`.",
+        },
+        Field {
+            key: "burst",
+            kind: Kind::Count { min: 0, max: 4_000_000 },
+            default: Default::Follows("that of the limit"),
+            doc: "Calls of it that may come ahead of the rate, in place of the burst of every limit \
+                  with such a zone.",
+        },
+        Field {
+            key: "quota",
+            kind: Kind::Count { min: 0, max: 1 << 52 },
+            default: Default::Follows("none"),
+            doc: "Units that it may use in a calendar month (UTC); see `[quota]`. Then its calls get \
+                  429 with the time until the month ends.",
+        },
+    ],
+};
+
+pub(super) static QUOTA: Section = Section {
+    name: "quota",
+    form: Form::Once,
+    doc: "How the quotas of keys are counted and kept. A call is charged when it is about to be \
+          served; what limits, rules or lists refuse costs nothing. What was used outlives reloads \
+          and restarts.",
+    fields: &[
+        Field {
+            key: "file",
+            kind: Kind::File,
+            default: Default::Follows("none: it must be set where a key has a quota"),
+            doc: "Where it is written what keys have used this month: JSON, replaced whole each second \
+                  while something is used, and when the gateway stops. A process that dies loses the \
+                  units of its last second. A file that cannot be read or written keeps the gateway \
+                  from starting; later it is told in the log and in `weir_quota_write_failures_total`, \
+                  and counted on in memory.",
+        },
+        Field {
+            key: "cost",
+            kind: Kind::Choice(&["call", "weight"]),
+            default: Default::Is("weight"),
+            doc: "What a call counts as: one unit, or as many as the weight of its method \
+                  (`weir explain` shows it).",
+        },
+        Field {
+            key: "shared",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether all gateways of one `redis.prefix` count together, through Redis: each tells \
+                  each second what was used, so that together they may go beyond a quota by what is \
+                  used within a second. A gateway that hears nothing for three seconds uses at most \
+                  its part (by `redis.gateways`) of what was left when it last did. What Redis \
+                  forgets the gateways tell it again.",
         },
     ],
 };
@@ -1496,6 +1591,15 @@ pub(super) static LIMIT: Section = Section {
             kind: Kind::Methods,
             default: Default::Follows("every method"),
             doc: "Methods that it applies to. Without this, bodies that are no call count too.",
+        },
+        Field {
+            key: "failures",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether it counts, in place of calls, requests refused with 401 or 403 before a call is \
+                  looked at, so that keys cannot be guessed fast. A client that is over it gets `status` \
+                  before its key is looked at, be it right or wrong; those behind one address share \
+                  that. Its zone has a key of `client` or `client-net` alone.",
         },
         Field {
             key: "burst",

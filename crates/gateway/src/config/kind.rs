@@ -397,7 +397,7 @@ impl fmt::Display for Kind {
             ),
             Kind::ZoneKey => write!(
                 formatter,
-                "list of \"client\", \"client-net\", \"header:NAME\", \"method\" and \"chain\""
+                "list of \"client\", \"client-net\", \"key\", \"header:NAME\", \"method\" and \"chain\""
             ),
             Kind::Rate => {
                 write!(formatter, "\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m")
@@ -529,6 +529,7 @@ pub(super) fn key_part(text: &str) -> Result<KeyPart, &'static str> {
     match text.split_once(':') {
         None if text == "client" => Ok(KeyPart::Client),
         None if text == "client-net" => Ok(KeyPart::ClientNet),
+        None if text == "key" => Ok(KeyPart::Key),
         None if text == "method" => Ok(KeyPart::Method),
         None if text == "chain" => Ok(KeyPart::Chain),
         Some(("header", name)) => {

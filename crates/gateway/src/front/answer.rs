@@ -191,6 +191,19 @@ impl Message {
         }
     }
 
+    /// Refuses a request of a client that was refused too often.
+    pub(crate) fn refused_often(failure: &Failure) -> Message {
+        let status = match failure.kind {
+            Kind::OverRate { status } => status,
+            _ => 429,
+        };
+        let text = "too many requests of this client were refused";
+        let mut body = Vec::with_capacity(128);
+        write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
+        let message = Message::plain(status, Body::whole(body));
+        Message { retry_after: failure.retry_after, ..message }
+    }
+
     /// Refuses a head.
     pub(crate) fn refuse_head(fault: HeadFault) -> Message {
         let status = match fault {
@@ -200,6 +213,7 @@ impl Message {
             HeadFault::Syntax
             | HeadFault::BareLineFeed
             | HeadFault::Host
+            | HeadFault::BadHost
             | HeadFault::TwoLengths
             | HeadFault::BadLength
             | HeadFault::BadTransferCoding => 400,
@@ -302,6 +316,9 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
 fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &Answered<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
+            kind: Kind::OverQuota, retry_after, ..
+        })) => Some((429, *retry_after)),
+        Content::Payload(Payload::Failed(Failure {
             kind:
                 Kind::OverRate { status }
                 | Kind::OverConcurrency { status }
@@ -371,7 +388,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
         Kind::OverRate { status }
         | Kind::OverConcurrency { status }
         | Kind::Overloaded { status } => status,
-        Kind::RateLimited => 429,
+        Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
         Kind::BatchTooLarge | Kind::MethodOff => 200,
         Kind::Forbidden => 403,
@@ -402,6 +419,9 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
         Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
+        Kind::OverQuota => {
+            (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
+        }
         Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
         Kind::Overloaded { .. } => (ErrorCode::LIMIT_EXCEEDED, "nodes are overloaded, retry later"),
         Kind::TooLarge => {

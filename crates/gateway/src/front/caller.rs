@@ -2,9 +2,8 @@
 //!
 //! What is found here goes through the path with each call, and is what limits, rules, logs and
 //! metrics go by. A key is hashed while the head is read and kept nowhere; looking it up by its hash
-//! tells nobody how near a guess was. A certificate of the client would be another such finding,
-//! beside the key: [`admit`] is the place. What a grant allows is `rules/access.rs`, tokens are
-//! `token.rs`.
+//! tells nobody how near a guess was. Where no key is given, the certificate of the client can stand
+//! for one. What a grant allows is `rules/access.rs`, tokens are `token.rs`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,12 +13,13 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::config::Config;
-use crate::config::access::KeyPlaces;
+use crate::config::access::{KeyPlaces, Proof};
 use crate::front::head::{Head, Verb};
 use crate::front::token::Tokens;
 use crate::limits::key_headers;
 use crate::rules::access::{Denial, Grant, may_use};
 use crate::rules::direct::caller_hash;
+use crate::tls::client::ClientCertificate;
 use crate::worker::Worker;
 
 #[cfg(test)]
@@ -211,14 +211,31 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 pub(crate) struct Gate {
     /// Place of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
+    /// And of those for which certificates stand, by the name in them.
+    certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
 impl Gate {
     /// None where everybody may and nobody is known.
     pub(crate) fn of(config: &Config) -> Option<Gate> {
         let access = &config.access;
-        let keys = access.keys.iter().enumerate().map(|(place, key)| (key.hash, place)).collect();
-        access.is_on().then_some(Gate { keys })
+        let mut gate = Gate { keys: HashMap::default(), certificates: HashMap::default() };
+        for (place, key) in access.keys.iter().enumerate() {
+            match &key.proof {
+                Proof::Hash(hash) => _ = gate.keys.insert(*hash, place),
+                Proof::Certificate(name) => _ = gate.certificates.insert(name.clone(), place),
+            }
+        }
+        access.is_on().then_some(gate)
+    }
+
+    /// The place of the key that a certificate stands for: of several, the first.
+    fn shown(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
+        if self.certificates.is_empty() {
+            return None;
+        }
+        let names = certificate?.names.iter();
+        names.filter_map(|name| self.certificates.get(name.as_str()).copied()).min()
     }
 }
 
@@ -239,6 +256,7 @@ pub(crate) fn admit<'a>(
     gate: &Gate,
     head: &'a Head,
     client: IpAddr,
+    certificate: Option<&ClientCertificate>,
 ) -> Result<Admitted<'a>, Denial> {
     let access = &worker.shared.config.access;
     if !access.clients.admit(client) {
@@ -250,13 +268,15 @@ pub(crate) fn admit<'a>(
     if head.verb != Verb::Post {
         return Ok(Admitted { caller: Caller::at(client), path });
     }
-    let Some(given) = given else {
-        let caller = Caller::at(client);
-        return if access.required { Err(Denial::NoKey) } else { Ok(Admitted { caller, path }) };
+    let place = match &given {
+        Some(given) => gate.keys.get(&given.hash()).copied(),
+        None => gate.shown(certificate),
     };
-    let grant = match gate.keys.get(&given.hash()) {
-        Some(place) => Arc::clone(&access.keys[*place].grant),
-        None => verified(worker, &given)?,
+    let grant = match (place, given) {
+        (Some(place), _) => Arc::clone(&access.keys[place].grant),
+        (None, Some(given)) => verified(worker, &given)?,
+        (None, None) if access.required => return Err(Denial::NoKey),
+        (None, None) => return Ok(Admitted { caller: Caller::at(client), path }),
     };
     may_use(&grant, client, unix_seconds)?;
     Ok(Admitted { caller: Caller { address: client, grant: Some(grant) }, path })

@@ -126,6 +126,8 @@ pub(crate) enum HeadFault {
     Version,
     #[error("exactly one Host header is required")]
     Host,
+    #[error("Host must be a name or an address, with a port or without")]
+    BadHost,
     #[error("both Content-Length and Transfer-Encoding are given")]
     TwoLengths,
     #[error("Content-Length must be given once, in decimal digits")]
@@ -234,7 +236,12 @@ impl Facts {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         // The length of a name tells most headers apart before any byte is compared.
         match name.len() {
-            4 if is("host") => self.hosts += 1,
+            4 if is("host") => {
+                if !is_host(value) {
+                    return Err(HeadFault::BadHost);
+                }
+                self.hosts += 1;
+            }
             6 if is("expect") => {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
                     return Err(HeadFault::Expectation);
@@ -341,6 +348,26 @@ pub(crate) fn path(target: &str) -> Path {
         "/" | "" => Path::Root,
         named => Path::Named(named.into()),
     }
+}
+
+/// Whether a value is `uri-host [ ":" port ]` (RFC 9112, section 3.2: another one must be refused);
+/// the host may be empty, as where a target has none.
+fn is_host(value: &[u8]) -> bool {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
+    let (named, port) = match value.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
+            let (literal, port) = rest.split_at(end);
+            (literal.iter().all(|byte| *byte == b':' || is_name(byte)) && end > 0, &port[1..])
+        }
+        None => {
+            let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
+            let (name, port) = value.split_at(end);
+            (name.iter().all(is_name), port)
+        }
+    };
+    let is_port = |port: &[u8]| port.iter().all(u8::is_ascii_digit);
+    named && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
 }
 
 fn content_length(value: &[u8]) -> Result<u64, HeadFault> {

@@ -160,16 +160,15 @@ where
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             let front = &worker.shared.config.front;
-            let client = self.peer.client(&head, front);
             let delays = worker.shared.limits.as_ref().is_some_and(|limits| limits.delays);
             let mut message = if delays || overload::is_any_crowded(&worker) {
-                match Box::pin(self.respond_or_leave(&worker, &head, &body, client)).await {
+                match Box::pin(self.respond_or_leave(&worker, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),
                 }
             } else {
                 let bytes = body.bytes(&self.buf);
-                respond(&worker, &head, bytes, client, PROTOCOL, &Cell::new(0)).await
+                respond(&worker, &head, bytes, &self.peer, PROTOCOL, &Cell::new(0)).await
             };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
@@ -200,11 +199,10 @@ where
         worker: &Rc<Worker>,
         head: &Head,
         body: &ReadBody,
-        client: IpAddr,
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let mut responding = pin!(respond(worker, head, bytes, client, PROTOCOL, &waiting));
+        let mut responding = pin!(respond(worker, head, bytes, &self.peer, PROTOCOL, &waiting));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -499,19 +497,28 @@ pub(crate) async fn respond(
     worker: &Rc<Worker>,
     head: &Head,
     body: &[u8],
-    client: IpAddr,
+    peer: &Peer,
     protocol: &'static str,
     waiting: &Cell<usize>,
 ) -> Message {
     let shared = &worker.shared;
+    let client = peer.client(head, &shared.config.front);
     let calls = shared.access_log.is_some().then(note::Calls::new);
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
         if let Some(gate) = &shared.gate {
-            match caller::admit(worker, gate, head, client) {
+            if let Some(message) = refused_often(worker, client) {
+                break 'served message;
+            }
+            match caller::admit(worker, gate, head, client, peer.certificate.as_deref()) {
                 Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
-                Err(denial) => break 'served denied(worker, denial),
+                Err(denial) => {
+                    if let Some(limits) = &shared.limits {
+                        limits.failed(client, worker.now_ms(), &worker.counters);
+                    }
+                    break 'served denied(worker, denial);
+                }
             }
         }
         let mut request = Request {
@@ -556,6 +563,14 @@ pub(crate) async fn respond(
         message.note = Some(Box::new(Note::of(head, caller, path, body.len(), protocol, calls)));
     }
     message
+}
+
+/// What a client gets that was refused for who it is more often than a limit allows.
+fn refused_often(worker: &Worker, client: IpAddr) -> Option<Message> {
+    let limits = worker.shared.limits.as_ref()?;
+    worker.tick();
+    let failure = limits.may_try(client, worker.now_ms(), &worker.counters).err()?;
+    Some(counted(worker, Message::refused_often(&failure)))
 }
 
 fn denied(worker: &Worker, denial: Denial) -> Message {

@@ -11,12 +11,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
@@ -47,18 +49,30 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let rewound = Rewound { read, at: 0, stream };
+    let blocked = Rc::new(Cell::new(None));
+    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked) };
     let unread = Rc::new(Unread::default());
+    let asked = Asked::new();
     let service = hyper::service::service_fn(|request| {
         let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
-        async move { Ok::<_, Infallible>(respond(&worker, &unread, request, &peer).await) }
+        let under_way = asked.begin();
+        async move {
+            let response = respond(&worker, &unread, request, &peer).await;
+            drop(under_way);
+            Ok::<_, Infallible>(response)
+        }
     });
-    let patience = thread.worker().shared.config.front.write_timeout;
+    let (patience, idle_timeout) = {
+        let front = &thread.worker().shared.config.front;
+        (front.write_timeout, front.idle_timeout)
+    };
     let connection = builder(&thread.worker().shared.config.front)
         .serve_connection(TokioIo::new(rewound), service);
     tokio::pin!(connection);
-    let mut looks = tokio::time::interval(patience / 2);
+    let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
     let mut draining = false;
+    // Since when the client is told to leave, having asked nothing for long.
+    let mut leaving: Option<Instant> = None;
     loop {
         tokio::select! {
             done = connection.as_mut() => return done.map_err(io::Error::other),
@@ -67,11 +81,57 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             _ = looks.tick() => {
-                if unread.is_stuck(patience) {
+                let since: Option<Instant> = blocked.get();
+                let is_blocked = since.is_some_and(|since| since.elapsed() > patience);
+                if is_blocked || unread.is_stuck(patience) {
                     return Err(io::ErrorKind::TimedOut.into());
+                }
+                let is_idle = unread.is_empty() && asked.is_idle_for(idle_timeout);
+                match leaving {
+                    None if is_idle && !draining => {
+                        leaving = Some(Instant::now());
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Some(since) if is_idle && since.elapsed() > patience => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    _ => {}
                 }
             }
         }
+    }
+}
+
+/// Requests of one connection. What else comes over it, pings and settings, does not keep it open
+/// beyond the idle timeout.
+struct Asked {
+    under_way: Cell<usize>,
+    /// When the last one ended, or the connection began.
+    last: Cell<Instant>,
+}
+
+impl Asked {
+    fn new() -> Rc<Asked> {
+        Rc::new(Asked { under_way: Cell::new(0), last: Cell::new(Instant::now()) })
+    }
+
+    /// A request, which ends with what is returned, also if its stream is reset.
+    fn begin(self: &Rc<Asked>) -> UnderWay {
+        self.under_way.set(self.under_way.get() + 1);
+        UnderWay(Rc::clone(self))
+    }
+
+    fn is_idle_for(&self, time: Duration) -> bool {
+        self.under_way.get() == 0 && self.last.get().elapsed() > time
+    }
+}
+
+struct UnderWay(Rc<Asked>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.last.set(Instant::now());
     }
 }
 
@@ -107,14 +167,14 @@ async fn respond(
             let body = body.to_bytes();
             match head.coding {
                 Coding::Identity => {
-                    http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                    http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
                 }
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
                     Ok(body) => {
-                        http1::respond(worker, &head, &body, client, PROTOCOL, &Cell::new(0)).await
+                        http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
                     }
                     Err(fault) => fault.message(body_bytes_max),
                 },
@@ -222,11 +282,25 @@ where
     }
 }
 
-/// A stream whose first bytes were read before and are read again.
+/// A stream whose first bytes were read before and are read again, and that tells since when its
+/// client takes nothing: who floods with pings or settings and reads none of what they are answered
+/// with would otherwise hold its connection for ever.
 struct Rewound<S> {
     read: Vec<u8>,
     at: usize,
     stream: S,
+    blocked: Rc<Cell<Option<Instant>>>,
+}
+
+impl<S> Rewound<S> {
+    fn note<T>(&self, polled: Poll<T>) -> Poll<T> {
+        let since = match &polled {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(self.blocked.get().unwrap_or_else(Instant::now)),
+        };
+        self.blocked.set(since);
+        polled
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
@@ -256,11 +330,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.note(polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        this.note(polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

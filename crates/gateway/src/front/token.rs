@@ -131,6 +131,9 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
         chains: own_chains,
         clients: Networks::default(),
         expires: Some((ends as u64).saturating_add(issuer.leeway.as_secs())),
+        rate: None,
+        burst: None,
+        quota: None,
     })
 }
 

@@ -39,6 +39,11 @@ impl Unread {
         Answer { bytes, unread: Rc::clone(self), slot }
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.since.borrow().iter().all(Option::is_none)
+    }
+
     /// Whether an answer has been waiting for longer than this.
     pub(crate) fn is_stuck(&self, patience: Duration) -> bool {
         let oldest = self.since.borrow().iter().flatten().min().copied();
@@ -123,7 +128,7 @@ mod tests {
     async fn one_that_waits_is_seen_beside_one_that_moves_on() {
         let patience = Duration::from_secs(30);
         let unread = Rc::new(Unread::default());
-        assert!(!unread.is_stuck(patience));
+        assert!(!unread.is_stuck(patience) && unread.is_empty());
         let whole = Bytes::from(vec![0; 100 * PIECE_BYTES]);
         let waiting = unread.answer(whole.clone());
         let mut moving = unread.answer(whole.clone());
@@ -137,7 +142,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(31)).await;
         assert!(unread.is_stuck(patience));
         drop(moving);
-        assert!(!unread.is_stuck(patience));
+        assert!(!unread.is_stuck(patience) && unread.is_empty());
         let _third = unread.answer(whole);
         assert_eq!(unread.since.borrow().len(), 2, "slots are used again");
     }

@@ -33,8 +33,10 @@ type Entry = [u64; ENTRY_BYTES / 8];
 const HASH: usize = 0;
 /// Excess in the upper half, the time of the last call (ms, cut) in the lower.
 const EXCESS: usize = 4;
-/// Time of the last charge, or how many are in flight.
+/// Time of the last charge with the mark above it, or how many are in flight.
 const LAST: usize = 5;
+/// The mark of a key; clocks do not come so far.
+const MARK: u64 = 1 << 63;
 
 /// A table.
 #[derive(Debug)]
@@ -83,7 +85,17 @@ impl Table {
     /// The state of the key at a place.
     pub(super) fn state(&self, at: usize) -> State {
         let entry = &self.places[at];
-        State { excess: entry[EXCESS] >> 32, last: entry[LAST] }
+        State { excess: entry[EXCESS] >> 32, last: entry[LAST] & !MARK }
+    }
+
+    /// Whether the key at a place was marked since its state was last kept.
+    pub(super) fn is_marked(&self, at: usize) -> bool {
+        self.places[at][LAST] & MARK != 0
+    }
+
+    /// Marks the key at a place.
+    pub(super) fn mark(&mut self, at: usize) {
+        self.places[at][LAST] |= MARK;
     }
 
     /// Notes that the key at a place was called, which is all that a refused call leaves.
@@ -93,8 +105,14 @@ impl Table {
     }
 
     /// Keeps the state of a key that lies at `at`, or nowhere yet: then the key that was called
-    /// least lately goes if there is no room, of those under the hand.
-    pub(super) fn keep(&mut self, material: &Material, at: Option<usize>, state: State, now: u64) {
+    /// least lately goes if there is no room, of those under the hand. Where it lies now.
+    pub(super) fn keep(
+        &mut self,
+        material: &Material,
+        at: Option<usize>,
+        state: State,
+        now: u64,
+    ) -> usize {
         let at = at.unwrap_or_else(|| {
             if self.held >= self.held_max {
                 self.evict(now);
@@ -103,7 +121,8 @@ impl Table {
         });
         // The configuration bounds a burst, and so every excess that is kept, to 32 bits.
         self.places[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
-        self.places[at][LAST] = state.last;
+        self.places[at][LAST] = state.last & !MARK;
+        at
     }
 
     /// Counts one more in flight for a key, unless there are `in_flight_max` or there is no room.

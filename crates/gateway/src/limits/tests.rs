@@ -51,6 +51,7 @@ impl Scene {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
+            Charge::Ask(_) => "?".to_owned(),
         }
     }
 
@@ -68,7 +69,7 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 fn caller(name: &str) -> Counted<'_> {
     let method = family(FamilyName::Ethereum).method(name);
-    Counted { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[] }
+    Counted { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[], grant: None }
 }
 
 #[test]
@@ -320,4 +321,142 @@ fn a_reload_keeps_what_zones_hold() {
     let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
     let after = Limits::after(Some((&before, &first)), &third).unwrap();
     assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
+}
+
+const KEYS: &str = "\
+[[key]]
+name = \"slow\"
+secret = \"a long enough secret\"
+[[key]]
+name = \"fast\"
+secret = \"another long secret\"
+rate = \"100r/s\"
+burst = 2
+";
+
+#[test]
+fn calls_count_by_key_and_a_key_may_have_its_own_rate_and_burst() {
+    let text = format!(
+        "{KEYS}[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[zone.c]\nkey = [\"client\"]\nrate = \"9r/s\"\n\
+         [[limit]]\nzone = \"z\"\nnodelay = true\n[[limit]]\nzone = \"c\"\nburst = 90\nnodelay = true\n"
+    );
+    let scene = Scene::new(&text);
+    let config = config(&text);
+    let of =
+        |at: usize| Counted { grant: Some(&*config.access.keys[at].grant), ..caller("eth_call") };
+    assert_eq!(scene.calls(&of(0), 0, 3), ". x x");
+    assert_eq!(scene.calls(&of(1), 0, 5), ". . . x x");
+    // Its own rate drains, whatever the zone's is.
+    assert_eq!(scene.calls(&of(1), 20, 3), ". . x");
+    assert_eq!(scene.calls(&of(0), 20, 1), "x");
+    let Charge::Refuse(failure) = scene.limits.charge(&of(1), 20, &scene.counters) else {
+        panic!("it passed")
+    };
+    assert_eq!(failure.retry_after, Some(Duration::from_millis(10)));
+    // The rate of a zone that counts otherwise is that of all.
+    assert_eq!(scene.outcomes(1)[0], 6);
+    // Without a key nobody is limited by it.
+    assert_eq!(scene.calls(&caller("eth_call"), 20, 5), ". . . . .");
+}
+
+#[test]
+fn a_call_without_a_key_counts_by_what_else_there_is() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"key\", \"method\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
+    );
+    assert_eq!(scene.calls(&caller("eth_call"), 0, 2), ". x");
+    assert_eq!(scene.calls(&caller("eth_chainId"), 0, 2), ". x");
+}
+
+/// What is wrong with limits, or warned of.
+fn told(text: &str) -> String {
+    match Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None) {
+        Ok(config) => config.warnings.to_string(),
+        Err(faults) => faults.to_string(),
+    }
+}
+
+#[test]
+fn shared_zones_that_cannot_be_are_told() {
+    let zone =
+        "[zone.a]\nkey = [\"chain\"]\nrate = \"1r/s\"\nshared = true\n[[limit]]\nzone = \"a\"\n";
+    let redis = "[redis]\nurl = \"redis://127.0.0.1\"\n";
+    let cluster = "[redis]\nurl = \"redis-cluster://127.0.0.1\"\ngateways = 2\n";
+    let second = |methods: &str| {
+        format!(
+            "[zone.b]\nkey = [\"chain\"]\nrate = \"1r/s\"\nshared = true\n[[limit]]\nzone = \"b\"\n{methods}"
+        )
+    };
+    for (text, due) in [
+        (zone.to_owned(), "there is no redis to share it through"),
+        (format!("{redis}{zone}"), "each gateway has to know its part"),
+        (format!("{cluster}{zone}{}", second("")), "may count in both shared zones a and b"),
+        (
+            format!(
+                "{cluster}{zone}methods = [\"eth_*\"]\n{}",
+                second("methods = [\"eth_call\"]\n")
+            ),
+            "whose keys lie on different nodes",
+        ),
+        (
+            format!("{redis}gateways = 2\n{zone}[[limit]]\nzone = \"a\"\ndry_run = true\n"),
+            "one limit of this shared zone is a dry run and another is not",
+        ),
+        (
+            format!(
+                "{redis}gateways = 2\n[zone.a]\nkey = [\"chain\"]\nshared = true\n[[limit]]\nzone = \"a\"\nconcurrent = 1\n"
+            ),
+            "counted by each gateway for itself",
+        ),
+        (format!("{redis}answers = false\n"), "so it is not used"),
+        (KEYS.to_owned(), "key fast has its own rate or burst, and no limit counts by key"),
+    ] {
+        let told = told(&text);
+        assert!(told.contains(due), "{text}\n{told}");
+    }
+    let fine = [
+        format!("{redis}gateways = 2\n{zone}{}", second("")),
+        format!("{cluster}{zone}methods = [\"eth_*\"]\n{}", second("methods = [\"net_*\"]\n")),
+        format!("{cluster}{zone}chain = \"eth\"\n{}", second("chain = \"side\"\n")),
+        format!("{redis}gateways = 2\nanswers = false\n{zone}"),
+    ];
+    for text in fine {
+        let told = told(&text);
+        assert!(!told.contains("zone") && !told.contains("redis"), "{text}\n{told}");
+    }
+}
+
+#[test]
+fn who_is_refused_too_often_is_not_looked_at() {
+    let scene = Scene::new(
+        "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
+         [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
+    );
+    let may = |client, now| scene.limits.may_try(client, now, &scene.counters);
+    let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    for _ in 0..3 {
+        assert!(may(V4, 0).is_ok(), "who asks without failing is free");
+        assert!(may(V4, 0).is_ok());
+        scene.limits.failed(V4, 0, &scene.counters);
+    }
+    let refused = may(V4, 0).unwrap_err();
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(10)));
+    assert!(may(other, 0).is_ok());
+    assert!(may(V4, 9_999).is_err());
+    assert!(may(V4, 10_000).is_ok());
+    assert_eq!(scene.calls(&caller("eth_call"), 0, 9), ". . . . . . . . .", "calls are free");
+    assert_eq!(scene.outcomes(0), [3, 0, 2, 0, 0]);
+    for (more, due) in [
+        ("methods = [\"eth_call\"]\n", "no methods"),
+        ("chain = \"eth\"\n", "no chain"),
+        ("dry_run = true\n", "allowed: false"),
+    ] {
+        let text = format!(
+            "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n{more}"
+        );
+        assert!(told(&text).contains(due), "{more}{}", told(&text));
+    }
+    let text =
+        "[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n";
+    assert!(told(text).contains("client-net alone"));
 }

@@ -4,15 +4,19 @@
 //! lost a probe finds it so, and it is made anew rather than trusted to find its way back: a client
 //! that waits for a replica which is gone serves nobody meanwhile.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fred::prelude::*;
-use fred::types::config::TlsConnector;
+use fred::types::config::{Server, TlsConnector};
 use fred::types::{ConnectHandle, Expiration};
 use futures_util::future::try_join_all;
+use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::config;
 use crate::rules::breaker::Breaker;
@@ -26,13 +30,15 @@ const COMMANDS_MAX: usize = 8192;
 const RECONNECTS_MAX: u32 = 3;
 const RECONNECT_PAUSE_MS: u32 = 100;
 /// How long a probe waits for a connection.
-const PROBE_PATIENCE: Duration = Duration::from_millis(1500);
+pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// What a line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Primary,
     Replicas,
+    /// The primary, for scripts that judge calls.
+    Judge,
 }
 
 pub(super) struct Line {
@@ -40,6 +46,16 @@ pub(super) struct Line {
     role: Role,
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
+    /// Until when it is not used although it could be.
+    until: Cell<Duration>,
+    loss: Rc<Loss>,
+}
+
+/// Whether the connection was lost since the last probe.
+#[derive(Default)]
+struct Loss {
+    has_come: Cell<bool>,
+    told: Notify,
 }
 
 impl Line {
@@ -50,11 +66,34 @@ impl Line {
             config: config.clone(),
             role,
             client: RefCell::new(None),
+            until: Cell::new(Duration::ZERO),
+            loss: Rc::default(),
         }
+    }
+
+    /// Whether one of this configuration would be the same.
+    pub(super) fn is_set_up_like(&self, config: &config::Redis) -> bool {
+        let terms = |own: &config::Redis| (own.timeout, own.failures_max, own.backoff);
+        self.config.url == config.url
+            && self.config.prefix == config.prefix
+            && terms(&self.config) == terms(config)
+            // What certificates are verified with was read anew.
+            && self.config.tls.is_none()
+            && config.tls.is_none()
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.breaker.borrow().is_closed()
+    }
+
+    /// Whether it is closed and may be used by now.
+    pub(super) fn is_usable(&self, now: Duration) -> bool {
+        self.is_closed() && now >= self.until.get()
+    }
+
+    /// Leaves it unused until then.
+    pub(super) fn wait_until(&self, until: Duration) {
+        self.until.set(until);
     }
 
     pub(super) fn succeeded(&self) {
@@ -93,6 +132,7 @@ impl Line {
             self.close();
             return false;
         }
+        self.loss.has_come.set(false);
         let timed = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
         matches!(timed, Ok(Ok(_)))
     }
@@ -102,14 +142,14 @@ impl Line {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
             // The client writes what is ready in one go, each key to its own node.
-            (Role::Primary, true) => {
+            (Role::Primary | Role::Judge, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }
             (Role::Replicas, true) => {
                 let replicas = client.replicas();
                 try_join_all(names.into_iter().map(|name| replicas.get(name))).await?
             }
-            (Role::Primary, false) => client.mget(names).await?,
+            (Role::Primary | Role::Judge, false) => client.mget(names).await?,
             (Role::Replicas, false) => {
                 // Outside of a cluster the client finds replicas only by their primary's name.
                 let replicas = client.replicas();
@@ -142,9 +182,27 @@ impl Line {
         client.ok_or_else(|| Error::new(ErrorKind::IO, "not connected"))
     }
 
+    /// What `asked` gives, unless the connection is lost before, or was: who waits for another one
+    /// comes too late. In a cluster one lost connection counts as all.
+    pub(super) async fn while_connected<T>(
+        &self,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let lost = || Err(Error::new(ErrorKind::IO, "the connection was lost"));
+        if self.loss.has_come.get() {
+            return lost();
+        }
+        tokio::select! {
+            biased;
+            given = asked => given,
+            () = self.loss.told.notified() => lost(),
+        }
+    }
+
     fn connect(&self) {
         match builder(&self.config).build() {
             Ok(client) => {
+                tokio::task::spawn_local(listen(client.error_rx(), Rc::downgrade(&self.loss)));
                 let task = client.connect();
                 *self.client.borrow_mut() = Some((client, task));
             }
@@ -163,6 +221,15 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Notes each loss that a client tells, for as long as both are there.
+async fn listen(mut told: Receiver<(Error, Option<Server>)>, loss: Weak<Loss>) {
+    while !matches!(told.recv().await, Err(RecvError::Closed)) {
+        let Some(loss) = loss.upgrade() else { return };
+        loss.has_come.set(true);
+        loss.told.notify_waiters();
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use wire::reach::Reach;
 
+use crate::rules::limit::Rate;
+
 #[cfg(test)]
 mod tests;
 
@@ -122,6 +124,12 @@ pub struct Grant {
     pub clients: Networks,
     /// The second since 1970 from which on it is void.
     pub expires: Option<u64>,
+    /// Its own rate where a zone counts by key.
+    pub rate: Option<Rate>,
+    /// Its own burst there, thousandths of a call.
+    pub burst: Option<u64>,
+    /// Units that it may use in a month.
+    pub quota: Option<u64>,
 }
 
 impl Grant {

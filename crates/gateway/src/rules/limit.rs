@@ -3,10 +3,12 @@
 //! The arithmetic was read in nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`look`] is all of it for one key of one zone, in integers without a
-//! table, a loop or a clock, so that a script elsewhere can repeat it line by line; [`judge`] puts
-//! several zones together. Where states are kept is `limits.rs`; which limits apply to a call is
-//! decided there too.
+//! table, a loop or a clock, so that a script in Redis repeats it line by line
+//! (`redis/zones.lua`); [`judge`] puts several zones together. Where states are kept is `limits.rs`;
+//! which limits apply to a call is decided there too.
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +37,11 @@ impl Rate {
     /// In thousandths of a call per second.
     pub fn thousandths(self) -> u64 {
         self.0
+    }
+
+    /// What drains in so many milliseconds, thousandths of a call.
+    fn drained(self, ms: u64) -> u64 {
+        self.0.saturating_mul(ms) / 1000
     }
 }
 
@@ -92,19 +99,42 @@ pub enum Judgement {
 /// The first of them is counted as nginx counts a request; the others as further requests within
 /// the same millisecond.
 pub fn look(state: Option<State>, rate: Rate, now: u64, cost: u64) -> Looked {
-    let more = cost.saturating_sub(1).saturating_mul(CALL);
+    look_share(state, rate, now, cost, 1)
+}
+
+/// The same for one of so many gateways that may not ask the others: each call counts as if every
+/// one of them had let one through, so that all together keep the rate and the burst.
+pub fn look_share(state: Option<State>, rate: Rate, now: u64, cost: u64, gateways: u64) -> Looked {
+    let call = CALL.saturating_mul(gateways);
+    let more = cost.saturating_sub(1).saturating_mul(call);
     let Some(State { excess, last }) = state else {
         return Looked { excess: more, state: State { excess: more, last: now } };
     };
+    let ms = elapsed(last, now);
+    let excess = excess.saturating_add(call).saturating_sub(rate.drained(ms)).saturating_add(more);
+    Looked { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
+}
+
+/// Milliseconds between two readings of a clock that may have been set back.
+fn elapsed(last: u64, now: u64) -> u64 {
     // Two's complement, as nginx subtracts.
-    let ms = match now.wrapping_sub(last).cast_signed() {
+    match now.wrapping_sub(last).cast_signed() {
         ms if ms < -CLOCK_BACK_MS_MAX => 1,
         ms if ms < 0 => 0,
         ms => ms.cast_unsigned(),
-    };
-    let drained = rate.0.saturating_mul(ms) / 1000;
-    let excess = (excess + CALL).saturating_sub(drained).saturating_add(more);
-    Looked { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
+    }
+}
+
+/// The excess that is left now, without a further call.
+pub fn left(state: State, rate: Rate, now: u64) -> u64 {
+    state.excess.saturating_sub(rate.drained(elapsed(state.last, now)))
+}
+
+/// The state of a key that has at least this excess now: what a gateway has let through while it
+/// could not ask, told to those who did not hear of it.
+pub fn raised(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Option<State> {
+    let left = state.map_or(0, |state| left(state, rate, now));
+    if excess_min > left { Some(State { excess: excess_min, last: now }) } else { state }
 }
 
 /// Judges a call by all limits that apply to it: refused by the first whose burst it is over, else
@@ -141,14 +171,26 @@ fn wait_ms(excess: u64, terms: Terms) -> u64 {
 /// After how many milliseconds a call of this cost will be within the burst, if none comes between:
 /// 0 if it is so now, none if it never will be.
 pub fn retry_ms(state: Option<State>, terms: Terms, now: u64, cost: u64) -> Option<u64> {
+    retry_share_ms(state, terms, now, cost, 1)
+}
+
+/// The same for one of so many gateways; see [`look_share`].
+pub fn retry_share_ms(
+    state: Option<State>,
+    terms: Terms,
+    now: u64,
+    cost: u64,
+    gateways: u64,
+) -> Option<u64> {
     let Terms { rate, burst, .. } = terms;
-    if look(None, rate, now, cost).excess > burst {
+    if look_share(None, rate, now, cost, gateways).excess > burst {
         return None;
     }
-    let looked = look(state, rate, now, cost);
+    let looked = look_share(state, rate, now, cost, gateways);
     let Some(state) = state.filter(|_| looked.excess > burst) else { return Some(0) };
     // What drains is counted whole from the last charge on.
-    let due = (state.excess + cost.saturating_mul(CALL)).saturating_sub(burst);
+    let calls = cost.saturating_mul(CALL).saturating_mul(gateways);
+    let due = state.excess.saturating_add(calls).saturating_sub(burst);
     let ms = due.saturating_mul(1000).div_ceil(rate.0);
     Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
 }

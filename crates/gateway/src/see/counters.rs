@@ -158,11 +158,31 @@ pub(crate) struct RedisCounts {
     pub(crate) latency: Latencies,
 }
 
+/// What happened to the calls of one thread in zones that gateways share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCounts {
+    /// Calls that Redis has judged.
+    pub(crate) by_redis: Count,
+    /// Calls judged by this gateway's share.
+    pub(crate) by_share: Count,
+    /// Calls refused by what Redis had said before.
+    pub(crate) from_memory: Count,
+    pub(crate) errors: Count,
+    pub(crate) timeouts: Count,
+    /// Times that the breaker opened.
+    pub(crate) opened: Count,
+    /// 1 while it is open.
+    pub(crate) open: Count,
+    /// One exchange: the script and the way.
+    pub(crate) latency: Latencies,
+}
+
 /// What happened to the calls in one zone, by [`LimitOutcome`].
 pub(crate) type ZoneCounts = [Count; LimitOutcome::ALL.len()];
 
 /// The statuses with which whole requests are refused; any other is counted with the last.
-pub(crate) const REFUSALS: [u16; 12] = [400, 401, 403, 404, 405, 408, 413, 415, 417, 431, 505, 500];
+pub(crate) const REFUSALS: [u16; 13] =
+    [400, 401, 403, 404, 405, 408, 413, 415, 417, 429, 431, 505, 500];
 
 /// One thread's numbers under one configuration. What a reload keeps, the next configuration's
 /// counters share, so that no number falls.
@@ -243,6 +263,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) log_lines: Count,
     pub(crate) log_dropped: Count,
     pub(crate) redis: RedisCounts,
+    pub(crate) shared_zones: SharedCounts,
     /// Calls that wait for their turn by a limit now.
     pub(crate) calls_waiting: Count,
 }

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::counters::LATENCY_BOUNDS;
 use super::status::{self, Status};
 use super::tally::{GroupTally, MethodTally, Spread, Tally};
+use crate::quota::{Stand, unix_seconds};
 use crate::shared::Shared;
 
 mod table;
@@ -66,8 +67,21 @@ struct Scrape {
     rules: Vec<String>,
     /// Lines of the access log that the file did not take.
     log_unwritten: u64,
+    /// Whether gateways share zones.
+    shared_zones: bool,
+    /// None where no key has a quota.
+    quotas: Option<QuotaScrape>,
     /// Messages sent and heard; none where the tier in Redis is off.
     redis: Option<(u64, u64)>,
+}
+
+/// How quotas stand.
+#[derive(Debug)]
+struct QuotaScrape {
+    keys: Vec<Stand>,
+    refused: u64,
+    alone: bool,
+    write_failures: u64,
 }
 
 /// Where the samples of one metric are written.
@@ -142,6 +156,8 @@ const REFERENCE_END: &str = "
 - `zone`: a zone of request limits, from the configuration.
 - `class`: `high`, `normal` or `low`; `reason` of a call that is shed: `full` (as many waited as may),
   `displaced` (it gave way to a better or newer one), `late` (it had waited long enough).
+- `by`: `redis` (its script judged the call), `share` (Redis is away: this gateway's part of rate and
+  burst did), `memory` (refused without asking, by what Redis had said of the key before).
 - `state`: `healthy`, `lagging`, `probing`, `paused`, `ejected`, `foreign`; one of them is 1.
 - `outcome` of lookups in Redis: `hit`, `miss`, `stale` (the value does not hold by this gateway's
   view of the chain), `refused` (it is not a value that a gateway wrote), `error`, `timeout`,
@@ -206,6 +222,13 @@ impl Scrape {
             keys: shared.config.access.counted_names().map(str::to_owned).collect(),
             rules: shared.config.rules.iter().map(|rule| rule.name.to_string()).collect(),
             log_unwritten: shared.access_log.as_ref().map_or(0, |queues| queues.unwritten()),
+            quotas: shared.quotas.as_ref().map(|quotas| QuotaScrape {
+                keys: quotas.stands(&shared.config, unix_seconds()),
+                refused: quotas.book.refused.load(Ordering::Relaxed),
+                alone: quotas.is_alone(),
+                write_failures: quotas.book.write_failures.load(Ordering::Relaxed),
+            }),
+            shared_zones: crate::redis::zones::is_wanted(&shared.config),
             redis: shared.redis.as_ref().map(|redis| {
                 let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
                 (count(&redis.messages_sent), count(&redis.messages_heard))

@@ -290,6 +290,8 @@ pub struct ZoneStatus {
     pub keys_max: u64,
     /// Keys that were forgotten for others.
     pub evicted: u64,
+    /// Whether gateways share it through Redis.
+    pub shared: bool,
     /// Calls let through at once.
     pub passed: u64,
     /// Calls that waited for their turn.
@@ -405,6 +407,7 @@ fn zone_statuses(shared: &Shared, tally: &Tally) -> Vec<ZoneStatus> {
                 keys: fill.keys,
                 keys_max: (zone.bytes / KEY_BYTES) as u64,
                 evicted: fill.evicted,
+                shared: zone.shared,
                 passed: count(LimitOutcome::Passed),
                 delayed: count(LimitOutcome::Delayed),
                 rejected: count(LimitOutcome::Rejected),

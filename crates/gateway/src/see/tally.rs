@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::counters::{
     Count, Counters, GroupCounts, LATENCY_BOUNDS, Latencies, MethodCounts, NodeCounts, RedisCounts,
-    TLS_VERSIONS,
+    SharedCounts, TLS_VERSIONS,
 };
 use crate::front::answer::Mark;
 use crate::front::arrive::ProxyRefusal;
@@ -64,6 +64,21 @@ pub(crate) struct Tally {
     /// By zone, then by [`LimitOutcome`].
     pub(crate) zones: Vec<[u64; LimitOutcome::ALL.len()]>,
     pub(crate) redis: RedisTally,
+    pub(crate) shared_zones: SharedTally,
+}
+
+/// What happened in zones that gateways share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedTally {
+    pub(crate) by_redis: u64,
+    pub(crate) by_share: u64,
+    pub(crate) from_memory: u64,
+    pub(crate) errors: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) opened: u64,
+    /// Threads that judge by the share now.
+    pub(crate) open: u64,
+    pub(crate) latency: Spread,
 }
 
 /// What happened with Redis.
@@ -205,6 +220,25 @@ impl Tally {
             *sum += count.get();
         }
         self.redis.add(&thread.redis);
+        self.shared_zones.add(&thread.shared_zones);
+    }
+}
+
+impl SharedTally {
+    fn add(&mut self, counts: &SharedCounts) {
+        let sums: [(&mut u64, &Count); 7] = [
+            (&mut self.by_redis, &counts.by_redis),
+            (&mut self.by_share, &counts.by_share),
+            (&mut self.from_memory, &counts.from_memory),
+            (&mut self.errors, &counts.errors),
+            (&mut self.timeouts, &counts.timeouts),
+            (&mut self.opened, &counts.opened),
+            (&mut self.open, &counts.open),
+        ];
+        for (sum, count) in sums {
+            *sum += count.get();
+        }
+        self.latency.add(&counts.latency);
     }
 }
 

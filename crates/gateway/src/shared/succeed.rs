@@ -69,7 +69,8 @@ impl Shared {
             Some(cache) => cache.under(&config.cache),
             None => Cache::new(&config.cache),
         });
-        let redis = config.redis.as_ref().map(|_| self.redis.clone().unwrap_or_default());
+        let answers = config.redis.as_ref().filter(|redis| redis.answers);
+        let redis = answers.map(|_| self.redis.clone().unwrap_or_default());
         let lineage = Arc::clone(&self.lineage);
         let chains_count = chains.len();
         let shared = Shared::build(

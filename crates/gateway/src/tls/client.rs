@@ -14,14 +14,29 @@ use x509_cert::ext::pkix::name::GeneralName;
 /// Names taken from one certificate; it was verified, but whoever issued it may be generous.
 const NAMES_MAX: usize = 64;
 
+/// How a name of a certificate is written.
+pub(crate) const SHOWN_FORMS: &str =
+    "cn:NAME, dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS or subject:CN=NAME,O=...";
+
+/// A name of a certificate as [`ClientCertificate::names`] has it; none if it is none.
+pub(crate) fn shown(text: &str) -> Option<String> {
+    let (kind, name) = text.split_once(':')?;
+    match kind {
+        _ if name.is_empty() => None,
+        "dns" => Some(format!("dns:{}", name.to_ascii_lowercase())),
+        "ip" => name.parse::<std::net::IpAddr>().ok().map(|ip| format!("ip:{ip}")),
+        "subject" | "cn" | "uri" | "email" => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
 /// The verified certificate of a client, as far as rules may ask about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// The whole subject as in RFC 4514: `CN=ci,O=Example`.
     pub(crate) subject: String,
-    /// The subject's common name; empty if it has none.
-    pub(crate) common_name: String,
-    /// Alternative names with their kind: `dns:`, `uri:`, `email:` or `ip:` before each.
+    /// What it may be known by, with its kind before it: `subject:` and the subject, `cn:` and the
+    /// common name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
     pub(crate) names: Vec<String>,
 }
 
@@ -33,21 +48,22 @@ impl ClientCertificate {
             return ClientCertificate::default();
         };
         let facts = &certificate.tbs_certificate;
-        let names = match facts.get::<SubjectAltName>() {
-            Ok(Some((_, names))) => names.0.iter().filter_map(name).take(NAMES_MAX).collect(),
-            _ => Vec::new(),
-        };
         let subject = facts.subject.to_string();
-        ClientCertificate { subject, common_name: common_name(&facts.subject), names }
+        let mut names = vec![format!("subject:{subject}")];
+        names.extend(common_name(&facts.subject).map(|name| format!("cn:{name}")));
+        if let Ok(Some((_, alternative))) = facts.get::<SubjectAltName>() {
+            names.extend(alternative.0.iter().filter_map(name).take(NAMES_MAX));
+        }
+        ClientCertificate { subject, names }
     }
 }
 
-fn common_name(subject: &x509_cert::name::Name) -> String {
+fn common_name(subject: &x509_cert::name::Name) -> Option<String> {
     let mut parts = subject.0.iter().flat_map(|set| set.0.iter());
-    let Some(part) = parts.find(|part| part.oid == CN) else { return String::new() };
+    let part = parts.find(|part| part.oid == CN)?;
     let text = part.value.decode_as::<Utf8StringRef<'_>>().map(|text| text.as_str().to_owned());
     let plain = || part.value.decode_as::<PrintableStringRef<'_>>().map(|text| text.to_string());
-    text.or_else(|_| plain()).unwrap_or_default()
+    text.or_else(|_| plain()).ok().filter(|name| !name.is_empty())
 }
 
 fn name(name: &GeneralName) -> Option<String> {
@@ -88,12 +104,12 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let read = ClientCertificate::read(certificate.der());
-        assert_eq!(read.common_name, "ci runner");
         assert!(read.subject.contains("CN=ci runner"), "{}", read.subject);
         assert!(read.subject.contains(r"O=Example\, Ltd"), "{}", read.subject);
-        let names = ["dns:ci.example", "uri:spiffe://example/ci", "ip:10.0.0.1"];
-        assert_eq!(read.names[..3], names);
-        assert_eq!(read.names[3], "email:ci@example.org");
+        assert_eq!(read.names[0], format!("subject:{}", read.subject));
+        let names = ["cn:ci runner", "dns:ci.example", "uri:spiffe://example/ci", "ip:10.0.0.1"];
+        assert_eq!(read.names[1..5], names);
+        assert_eq!(read.names[5..], ["email:ci@example.org"]);
     }
 
     #[test]

@@ -42,8 +42,10 @@ pub(super) enum Ink {
     Series(usize),
 }
 
-/// Curves that are told apart by colour; further ones begin anew.
-pub(super) const SERIES: usize = 8;
+/// Colours of curves.
+pub(super) const HUES: usize = 8;
+/// Curves that are told apart, by colour and by whether they are dashed; further ones begin anew.
+const SERIES: usize = 2 * HUES;
 
 impl Ink {
     /// The class in the style sheet, after `s-` for strokes and `f-` for fillings.
@@ -80,24 +82,19 @@ impl Ink {
         RGBColor(1, 2, self.number()).mix(opacity)
     }
 
-    const ALL: [Ink; 8 + SERIES] = [
-        Ink::Text,
-        Ink::Grid,
-        Ink::Plan,
-        Ink::Stage,
-        Ink::Good,
-        Ink::Bad,
-        Ink::Limited,
-        Ink::Shade,
-        Ink::Series(0),
-        Ink::Series(1),
-        Ink::Series(2),
-        Ink::Series(3),
-        Ink::Series(4),
-        Ink::Series(5),
-        Ink::Series(6),
-        Ink::Series(7),
-    ];
+    fn all() -> impl Iterator<Item = Ink> {
+        let named = [
+            Ink::Text,
+            Ink::Grid,
+            Ink::Plan,
+            Ink::Stage,
+            Ink::Good,
+            Ink::Bad,
+            Ink::Limited,
+            Ink::Shade,
+        ];
+        named.into_iter().chain((0..SERIES).map(Ink::Series))
+    }
 }
 
 /// Something to draw, in the order of the list, the first at the back.
@@ -321,7 +318,7 @@ fn units(pixels: i32) -> u32 {
 /// Colours become classes, the fixed size becomes the room there is, and what repeats the default
 /// is left out.
 fn themed(mut svg: String, chart: &Chart) -> String {
-    for ink in Ink::ALL {
+    for ink in Ink::all() {
         let colour = format!("\"#0102{:02X}\"", ink.number());
         let class = ink.class();
         svg = svg.replace(&format!("stroke={colour}"), &format!("class=\"s-{class}\""));

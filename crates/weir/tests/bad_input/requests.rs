@@ -12,6 +12,7 @@ const BOTH: &str = "400 null -32600 both Content-Length and Transfer-Encoding ar
 const CODING: &str = "400 null -32600 Transfer-Encoding must be `chunked`, once, in HTTP/1.1";
 const BARE: &str = "400 null -32600 line ends in a bare line feed; CR LF is required";
 const HOST: &str = "400 null -32600 exactly one Host header is required";
+const BAD_HOST: &str = "400 null -32600 Host must be a name or an address, with a port or without";
 const VERSION: &str = "505 null -32603 HTTP version is not supported; use 1.0, 1.1 or 2";
 const HEADERS: &str = "431 null -32600 more than 64 header lines";
 const HEAD: &str = "431 null -32600 request head is over the allowed size";
@@ -252,6 +253,8 @@ fn heads_are_read_strictly() {
         closed("a zero byte in a name", lines("X\0: y\r\n"), SYNTAX),
         closed("no host", hosts(""), HOST),
         closed("two hosts", hosts("Host: a\r\nHost: b\r\n"), HOST),
+        closed("a host of two words", hosts("Host: a b\r\n"), BAD_HOST),
+        closed("a host with a path", hosts("Host: a/b\r\n"), BAD_HOST),
         closed("HTTP/2.0 as text", line("POST / HTTP/2.0"), VERSION),
         closed("HTTP/1.2", line("POST / HTTP/1.2"), VERSION),
         closed("HTTP/0.9", "GET /\r\n\r\n", SYNTAX),

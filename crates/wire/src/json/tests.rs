@@ -5,6 +5,8 @@ use serde_json::value::RawValue;
 
 use super::*;
 
+mod suite;
+
 fn flaw(text: impl AsRef<[u8]>) -> Option<(usize, Flaw)> {
     check(text.as_ref(), 128).err().map(|fault| (fault.at, fault.flaw))
 }

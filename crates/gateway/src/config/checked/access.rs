@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::access::{Access, Claims, Issuer, Key, KeyPlaces, VerifyKey};
+use super::super::access::{Access, Claims, Issuer, Key, KeyPlaces, Proof, VerifyKey};
 use super::super::expand::World;
 use super::super::fault::Report;
-use super::super::field::{ACCESS, JWT, KEY};
+use super::super::field::{ACCESS, JWT, KEY, TLS};
 use super::super::file::{self, Entry, Written};
 use super::super::kind::Value;
 use super::super::{Chain, jwt};
 use super::{not_found, refuse, refuse_element};
 use crate::front::caller::sha256;
 use crate::rules::access::{AddressRules, Grant, MethodRules, MethodSet, Networks, Policy};
+use crate::rules::limit::CALL;
+use crate::tls::client;
 
 /// Largest file of keys: some ten thousand of them.
 const KEYS_FILE_BYTES_MAX: u64 = 16 << 20;
@@ -38,6 +40,13 @@ pub(super) fn check(
     for entry in written.all(&JWT) {
         let index = keys.len() + issuers.len();
         issuers.extend(known.issuer(entry, index, world.folder, report));
+    }
+    let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
+    if by_certificate && written.once(&TLS).chosen("client_ca").is_none() {
+        let message = "there is no authority whose certificates are taken";
+        let spot = written.all(&KEY).find(|entry| entry.set("certificate").is_some());
+        let (spot, key) = spot.map_or((&access, "keys_file"), |entry| (entry, "certificate"));
+        refuse(report, spot, key, message, "`client_ca` under [tls]");
     }
     let any = !keys.is_empty() || !issuers.is_empty();
     let required = access.chosen("required").map_or(any, Value::switch);
@@ -133,6 +142,7 @@ fn keys_of_file(
 struct Known {
     names: HashMap<String, ()>,
     hashes: HashMap<[u8; 32], String>,
+    certificates: HashMap<Box<str>, String>,
 }
 
 impl Known {
@@ -144,18 +154,12 @@ impl Known {
         report: &mut Report<'_>,
     ) -> Option<Key> {
         let name = self.name(entry, report)?;
-        let hash = match (entry.chosen("hash"), entry.chosen("secret")) {
-            (Some(hash), None) => super::super::kind::hash(&hash.text()).ok()?,
-            (None, Some(secret)) => sha256(secret.text().as_bytes()),
-            _ if entry.has_unread(&["hash", "secret"]) => return None,
-            _ => {
-                let message = "exactly one of hash and secret must be set";
-                refuse(report, entry, "hash", message, "what `weir key` prints");
-                return None;
-            }
+        let (key, proof) = proof(entry, report)?;
+        let other = match &proof {
+            Proof::Hash(hash) => self.hashes.insert(*hash, name.clone()),
+            Proof::Certificate(shown) => self.certificates.insert(shown.clone(), name.clone()),
         };
-        if let Some(other) = self.hashes.insert(hash, name.clone()) {
-            let key = if entry.set("hash").is_some() { "hash" } else { "secret" };
+        if let Some(other) = other {
             refuse(report, entry, key, &format!("key {other} is the same"), "each key once");
         }
         let grant = Grant {
@@ -168,8 +172,11 @@ impl Known {
             chains: chain_list(entry, chains, report),
             clients: networks(entry, "clients"),
             expires: entry.chosen("expires").map(Value::count),
+            rate: entry.chosen("rate").map(|rate| rate.rate()),
+            burst: entry.chosen("burst").map(|burst| burst.count() * CALL),
+            quota: entry.chosen("quota").map(Value::count),
         };
-        Some(Key { hash, grant: Arc::new(grant) })
+        Some(Key { proof, grant: Arc::new(grant) })
     }
 
     fn name(&mut self, entry: &Entry, report: &mut Report<'_>) -> Option<String> {
@@ -206,6 +213,34 @@ impl Known {
             },
         })
     }
+}
+
+/// What the holder of a key shows, and the key that says so.
+fn proof(entry: &Entry, report: &mut Report<'_>) -> Option<(&'static str, Proof)> {
+    const PROOFS: [&str; 3] = ["hash", "secret", "certificate"];
+    let set: Vec<&'static str> =
+        PROOFS.into_iter().filter(|key| entry.set(key).is_some()).collect();
+    let [key] = set[..] else {
+        if !entry.has_unread(&PROOFS) {
+            let message = "exactly one of hash, secret and certificate must be set";
+            let key = set.last().copied().unwrap_or("hash");
+            refuse(report, entry, key, message, "what `weir key` prints");
+        }
+        return None;
+    };
+    let text = entry.chosen(key)?.text();
+    let proof = match key {
+        "hash" => Proof::Hash(super::super::kind::hash(&text).ok()?),
+        "secret" => Proof::Hash(sha256(text.as_bytes())),
+        _ => match client::shown(&text) {
+            Some(shown) => Proof::Certificate(shown.into()),
+            None => {
+                refuse(report, entry, key, "no name of a certificate", client::SHOWN_FORMS);
+                return None;
+            }
+        },
+    };
+    Some((key, proof))
 }
 
 fn verify_keys(entry: &Entry, folder: &Path, report: &mut Report<'_>) -> Option<Vec<VerifyKey>> {

@@ -10,6 +10,8 @@ use super::super::file::{Entry, Written};
 use super::super::kind::{check_name, key_part};
 use super::super::{Chain, Cost, KeyPart, Limit, LimitKind, Zone};
 use super::{not_found, refuse, refuse_element};
+use crate::config::access::Access;
+use crate::rules::access::Grant;
 use crate::rules::limit::{CALL, Rate, Terms, fits};
 
 /// Methods that a warning names at most.
@@ -19,6 +21,7 @@ const METHODS_NAMED_MAX: usize = 3;
 pub(super) fn check(
     written: &Written,
     chains: &[Chain],
+    access: &Access,
     report: &mut Report<'_>,
 ) -> (Vec<Zone>, Vec<Limit>) {
     // A zone that could not be read is missed by no limit: it is there, with its fault.
@@ -34,8 +37,40 @@ pub(super) fn check(
             let advice = format!("[[limit]] with zone = \"{}\"", zone.name);
             report.warn(entry.span.as_ref(), format!("zone.{}", zone.name), message, &advice);
         }
+        let uses = |dry_run| limits.iter().any(|own| own.zone == at && own.dry_run == dry_run);
+        if zone.shared && uses(true) && uses(false) {
+            let message = "one limit of this shared zone is a dry run and another is not";
+            refuse(report, entry, "shared", message, "a zone for each");
+        }
+    }
+    let by_key = |limit: &Limit| {
+        let zone = &zones[limit.zone];
+        zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
+    };
+    let own = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
+    if let Some(key) = access.keys.iter().find(|key| own(&key.grant))
+        && !limits.iter().any(by_key)
+    {
+        let message =
+            format!("key {} has its own rate or burst, and no limit counts by key", key.grant.name);
+        let advice = "a [[limit]] with a zone of a rate and key = [\"key\"]";
+        report.warn(None, "key.rate".to_owned(), message, advice);
     }
     (zones, limits)
+}
+
+/// Whether some call could count against both limits.
+pub(super) fn meet(one: &Limit, other: &Limit) -> bool {
+    let chains = one.chain.is_none() || other.chain.is_none() || one.chain == other.chain;
+    let overlap = |one: &str, other: &str| match (one.strip_suffix('*'), other.strip_suffix('*')) {
+        (Some(one), Some(other)) => one.starts_with(other) || other.starts_with(one),
+        (Some(prefix), None) => other.starts_with(prefix),
+        (None, Some(prefix)) => one.starts_with(prefix),
+        (None, None) => one == other,
+    };
+    let all = one.methods.is_empty() || other.methods.is_empty();
+    chains
+        && (all || one.methods.iter().any(|one| other.methods.iter().any(|own| overlap(one, own))))
 }
 
 fn zone(entry: &Entry, report: &mut Report<'_>) -> Zone {
@@ -52,12 +87,18 @@ fn zone(entry: &Entry, report: &mut Report<'_>) -> Zone {
         let message = "the zone counts calls in flight, whatever they weigh";
         refuse(report, entry, "cost", message, "a zone with a rate");
     }
+    let shared = entry.value("shared").switch();
+    if shared && rate.is_none() {
+        let message = "calls in flight are counted by each gateway for itself";
+        refuse(report, entry, "shared", message, "a zone with a rate");
+    }
     Zone {
         name: entry.name.as_str().into(),
         key: key(entry, report),
         rate,
         cost,
         bytes: entry.value("bytes").size(),
+        shared,
     }
 }
 
@@ -117,14 +158,36 @@ fn limit(
         zone: at,
         chain,
         methods: methods.into_iter().map(String::into_boxed_str).collect(),
+        failures: entry.value("failures").switch(),
         kind: kind(entry, &zones[at], report),
         dry_run: entry.value("dry_run").switch(),
         status: entry.value("status").count() as u16,
     };
+    if limit.failures {
+        of_failures(entry, &zones[at], report);
+    }
     if zones[at].cost == Cost::Weight {
         too_heavy(entry, &limit, chains, report);
     }
     Some(limit)
+}
+
+/// Whether a limit that counts refused requests asks for no more than is known of them.
+fn of_failures(entry: &Entry, zone: &Zone, report: &mut Report<'_>) {
+    let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
+    let fits = [
+        (by_client, "zone", "a key of client or client-net alone"),
+        (zone.rate.is_some(), "zone", "a zone with a rate"),
+        (!zone.shared, "zone", "a zone that is not shared"),
+        (entry.set("chain").is_none(), "chain", "no chain: it is not known yet"),
+        (entry.set("methods").is_none(), "methods", "no methods: they are not known yet"),
+        (entry.set("delay").is_none(), "delay", "no delay: nothing waits"),
+        (!entry.value("dry_run").switch(), "dry_run", "false"),
+    ];
+    if let Some((_, key, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+        let message = "it counts requests that are refused for who sends them";
+        refuse(report, entry, key, message, allowed);
+    }
 }
 
 fn kind(entry: &Entry, zone: &Zone, report: &mut Report<'_>) -> LimitKind {

@@ -83,6 +83,47 @@ fn a_missing_host_an_old_version_and_floods_are_refused() {
 }
 
 #[test]
+fn a_host_is_a_name_or_an_address_with_a_port_or_without() {
+    let read = |host: &str| read(&format!("POST / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    for host in [
+        "",
+        "localhost",
+        "rpc.example.com:8545",
+        "10.0.0.1",
+        "10.0.0.1:",
+        "[2a00::1]",
+        "[::ffff:10.0.0.1]:443",
+        "[v1.x:y]",
+        "my_node-1.internal",
+        "caf%C3%A9.example",
+    ] {
+        assert!(read(host).is_ok(), "{host}");
+    }
+    for host in [
+        "bad host",
+        "a/b",
+        "user@a",
+        "http://a",
+        "a:b",
+        "a:80:90",
+        "a:+80",
+        "2a00::1",
+        "[2a00::1",
+        "[]",
+        "[2a00::1]80",
+        "[[::1]]",
+        "a#b",
+        "a?b",
+        "a\\b",
+        "\"a\"",
+        "a\tb",
+        "caf\u{e9}",
+    ] {
+        assert_eq!(read(host), Err(HeadFault::BadHost), "{host}");
+    }
+}
+
+#[test]
 fn keep_alive_follows_version_and_connection_header() {
     let alive = |text: &str| read(text).unwrap().unwrap().keep_alive;
     assert!(alive("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));

@@ -26,6 +26,9 @@ fn grant() -> Grant {
         chains: None,
         clients: Networks::default(),
         expires: None,
+        rate: None,
+        burst: None,
+        quota: None,
     }
 }
 

@@ -14,7 +14,7 @@ pub const CARRIERS_OF_SECRETS: [&str; 4] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
 /// Longest format.
-const BYTES_MAX: usize = 4096;
+pub(crate) const BYTES_MAX: usize = 4096;
 
 /// What stands for one line.
 #[derive(Clone, PartialEq, Eq)]

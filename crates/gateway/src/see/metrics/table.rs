@@ -208,6 +208,62 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "weir_quota_used_units",
+        kind: Gauge,
+        unit: "units",
+        labels: &["key"],
+        help: "Units that a key with a quota has used this month.",
+        samples: |scrape, series| {
+            let mut keys = scrape.quotas.iter().flat_map(|quotas| &quotas.keys);
+            keys.try_for_each(|stand| series.gauge(&[&stand.key], stand.used))
+        },
+    },
+    Metric {
+        name: "weir_quota_limit_units",
+        kind: Gauge,
+        unit: "units",
+        labels: &["key"],
+        help: "Units that it may use in a month.",
+        samples: |scrape, series| {
+            let mut keys = scrape.quotas.iter().flat_map(|quotas| &quotas.keys);
+            keys.try_for_each(|stand| series.gauge(&[&stand.key], stand.units))
+        },
+    },
+    Metric {
+        name: "weir_quota_refused",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Calls refused because the quota of their key is used up.",
+        samples: |scrape, series| match &scrape.quotas {
+            Some(quotas) => series.count(&[], quotas.refused),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_quota_alone",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "1 while shared quotas are judged by this gateway's part of what was left, because Redis \
+               is away.",
+        samples: |scrape, series| match &scrape.quotas {
+            Some(quotas) => series.gauge(&[], u64::from(quotas.alone)),
+            None => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_quota_write_failures",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Times that the file of quotas could not be written.",
+        samples: |scrape, series| match &scrape.quotas {
+            Some(quotas) => series.count(&[], quotas.write_failures),
+            None => Ok(()),
+        },
+    },
+    Metric {
         name: "weir_rule_calls",
         kind: Counter,
         unit: "",
@@ -381,6 +437,70 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "Calls that wait for their turn by a limit.",
         samples: |scrape, series| series.gauge(&[], scrape.tally.calls_waiting),
+    },
+    Metric {
+        name: "weir_limit_shared_calls",
+        kind: Counter,
+        unit: "",
+        labels: &["by"],
+        help: "Calls judged by zones that gateways share, by who has judged them.",
+        samples: |scrape, series| {
+            if !scrape.shared_zones {
+                return Ok(());
+            }
+            let tally = &scrape.tally.shared_zones;
+            series.count(&["redis"], tally.by_redis)?;
+            series.count(&["share"], tally.by_share)?;
+            series.count(&["memory"], tally.from_memory)
+        },
+    },
+    Metric {
+        name: "weir_limit_shared_failures",
+        kind: Counter,
+        unit: "",
+        labels: &["reason"],
+        help: "Calls that Redis was asked to judge and did not: each was judged by the share.",
+        samples: |scrape, series| {
+            if !scrape.shared_zones {
+                return Ok(());
+            }
+            series.count(&["error"], scrape.tally.shared_zones.errors)?;
+            series.count(&["timeout"], scrape.tally.shared_zones.timeouts)
+        },
+    },
+    Metric {
+        name: "weir_limit_shared_duration_seconds",
+        kind: Histogram,
+        unit: "seconds",
+        labels: &[],
+        help: "Time of one judgement in Redis, the way there and back included.",
+        samples: |scrape, series| match scrape.shared_zones {
+            true => series.spread(&[], &scrape.tally.shared_zones.latency),
+            false => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_limit_shared_breakers_opened",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Times that a thread began to judge by the share alone, after failures in a row.",
+        samples: |scrape, series| match scrape.shared_zones {
+            true => series.count(&[], scrape.tally.shared_zones.opened),
+            false => Ok(()),
+        },
+    },
+    Metric {
+        name: "weir_zone_away_threads",
+        kind: Gauge,
+        unit: "",
+        labels: &["zone"],
+        help: "Threads that judge a shared zone by this gateway's share now, because Redis is away or \
+               not yet connected; 0 when all is well, missing for zones that are not shared.",
+        samples: |scrape, series| {
+            let mut zones = scrape.status.zones.iter().filter(|zone| zone.shared);
+            zones.try_for_each(|zone| series.gauge(&[&zone.name], scrape.tally.shared_zones.open))
+        },
     },
     Metric {
         name: "weir_zone_keys",

@@ -47,6 +47,10 @@ bytes_max = "1MiB"
 [[key]]
 name = "alice"
 secret = "sekrit5-0123456789abcdef"
+quota = 1000
+
+[quota]
+file = "no-such-folder/quotas.json"
 
 [[rule]]
 name = "closed"
@@ -55,11 +59,13 @@ deny = 403
 
 [redis]
 url = "redis://user:sekrit5@127.0.0.1:1"
+gateways = 2
 
 [zone.clients]
 key = ["client"]
 rate = "10r/s"
 bytes = "64KiB"
+shared = true
 
 [[limit]]
 zone = "clients"
@@ -123,6 +129,8 @@ pub(crate) fn populated() -> Arc<Shared> {
             count.add(2);
         }
         redis.latency.observe(Duration::from_micros(200));
+        thread.shared_zones.by_redis.add(4);
+        thread.shared_zones.latency.observe(Duration::from_micros(200));
         for count in [&thread.requests, &thread.batches, &thread.retries, &thread.hedges] {
             count.add(3);
         }

@@ -10,7 +10,7 @@ use super::over_time::{WIDE, marks, marks_note, time};
 use super::{figure, term};
 use crate::host::names::{Unit, fact};
 use crate::report::chart::axis::{Axis, Scale};
-use crate::report::chart::{Chart, Ink, SERIES, Shape};
+use crate::report::chart::{Chart, HUES, Ink, Shape};
 use crate::report::number::{bytes, percent, short};
 use crate::result::{HostFacts, HostSample, ProcessRole, RunResult};
 
@@ -200,7 +200,7 @@ fn chart(
         .map(|(name, points)| (*name, points.iter().map(|p| p.1).fold(0.0_f64, f64::max), points))
         .collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    ranked.truncate(SERIES);
+    ranked.truncate(HUES);
     let most = ranked.first().map_or(0.0, |(_, most, _)| *most);
     ranked.sort_by_key(|(name, ..)| *name);
     let mut shapes = marks(result, WIDE);

@@ -1,0 +1,261 @@
+//! Goal: however Redis comes and goes, gateways that share a zone together let no more through than
+//! its rate and one burst, and Redis is not asked in vain. Method: several gateways and a Redis made
+//! of the pure rules, in virtual time, with outages, lost answers and a Redis that forgets.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::Config;
+use crate::rules::limit::{CALL, raised};
+use crate::see::counters::Labels;
+
+const START: u64 = 1 << 40;
+const ZONE: &str = "[zone.z]\nkey = [\"chain\"]\nrate = \"100r/s\"\nshared = true\n";
+
+fn config(gateways: u64, limits: &str) -> Config {
+    let text = format!(
+        "[[node]]\nurl = \"http://127.0.0.1:8545\"\n[redis]\nurl = \"redis://127.0.0.1\"\n\
+         gateways = {gateways}\n{limits}"
+    );
+    let config = Config::from_text("test", &text, Path::new(""), &|_| None);
+    config.unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// What the script does, with the rules themselves.
+#[derive(Default)]
+struct Store {
+    keys: HashMap<(usize, [u8; 16]), State>,
+    /// Its clock is another.
+    ahead: u64,
+}
+
+impl Store {
+    fn judge(&mut self, question: &Question, now: u64) -> Verdict {
+        let now = now + self.ahead;
+        let of = |asked: &Asked| (asked.zone, asked.digest);
+        for asked in question.each() {
+            let before = self.keys.get(&of(asked)).copied();
+            if let Some(state) = raised(before, asked.terms.rate, now, asked.least) {
+                self.keys.insert(of(asked), state);
+            }
+        }
+        let looked = question.each().map(|asked| {
+            let state = self.keys.get(&of(asked)).copied();
+            (look(state, asked.terms.rate, now, asked.cost), asked.terms)
+        });
+        let looked: Vec<_> = looked.collect();
+        let refused = match judge(&looked) {
+            Judgement::Refused { at } => Some(at),
+            _ => None,
+        };
+        if refused.is_none() {
+            for (asked, (looked, _)) in question.each().zip(&looked) {
+                self.keys.insert(of(asked), looked.state);
+            }
+        }
+        let states = question.each().map(|asked| self.keys.get(&of(asked)).copied()).collect();
+        Verdict { now, refused, states }
+    }
+}
+
+struct Gateway {
+    limits: Limits,
+    counters: Counters,
+}
+
+impl Gateway {
+    fn new(config: &Config) -> Gateway {
+        let zones = config.zones.iter().map(|zone| zone.name.clone()).collect();
+        Gateway {
+            limits: Limits::after(None, config).unwrap(),
+            counters: Counters::new(&Labels { zones, ..Labels::default() }),
+        }
+    }
+
+    fn set(gateways: u64, limits: &str) -> Vec<Gateway> {
+        let config = config(gateways, limits);
+        (0..gateways).map(|_| Gateway::new(&config)).collect()
+    }
+
+    /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
+    fn call(&self, store: Option<&mut Store>, now: u64) -> String {
+        let caller = caller();
+        let charge = match self.limits.charge(&caller, now, &self.counters) {
+            Charge::Ask(question) => {
+                let verdict = store.map(|store| store.judge(&question, now));
+                self.limits.settle(&question, verdict.as_ref(), &caller, now, &self.counters)
+            }
+            other => other,
+        };
+        match charge {
+            Charge::Pass => ".".to_owned(),
+            Charge::Wait(wait) => wait.as_millis().to_string(),
+            Charge::Refuse(_) => "x".to_owned(),
+            Charge::Ask(_) => "?".to_owned(),
+        }
+    }
+
+    fn judged(&self) -> [u64; 3] {
+        let counts = &self.counters.shared_zones;
+        [&counts.by_redis, &counts.by_share, &counts.from_memory].map(|count| count.get())
+    }
+
+    fn outcomes(&self, zone: usize) -> Vec<u64> {
+        self.counters.zones[zone].iter().map(|count| count.get()).collect()
+    }
+}
+
+fn caller() -> Counted<'static> {
+    let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let name = "eth_call";
+    Counted { client, chain: 0, chain_name: "c", name, method: None, headers: &[], grant: None }
+}
+
+fn burst(calls: u64) -> String {
+    format!("{ZONE}[[limit]]\nzone = \"z\"\nburst = {calls}\nnodelay = true\n")
+}
+
+#[test]
+fn gateways_count_as_one_and_a_certain_refusal_asks_nobody() {
+    let gateways = Gateway::set(2, &burst(2));
+    let mut store = Store { ahead: 12_345, ..Store::default() };
+    let mut call = |at: usize, now| gateways[at].call(Some(&mut store), START + now);
+    assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
+    assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
+    // The first knows from its own last call, the second has to be told once.
+    assert_eq!(gateways[0].judged(), [2, 0, 1]);
+    assert_eq!(gateways[1].judged(), [2, 0, 1]);
+    assert_eq!(call(0, 8), "x");
+    assert_eq!(gateways[0].judged(), [2, 0, 2]);
+    // A millisecond early it may ask in vain, for clocks that do not tick together.
+    assert_eq!(call(0, 9), "x");
+    assert_eq!(gateways[0].judged(), [3, 0, 2]);
+    assert_eq!(call(0, 10), ".");
+    assert_eq!(gateways[0].outcomes(0), [3, 0, 3, 0, 0]);
+}
+
+#[test]
+fn without_redis_each_has_its_share_from_where_it_was() {
+    let gateways = Gateway::set(2, &burst(10));
+    let mut store = Store::default();
+    for _ in 0..11 {
+        assert_eq!(gateways[0].call(Some(&mut store), START), ".");
+    }
+    // The first is at its limit, and goes on at half the rate.
+    let alone = |at: usize, now| gateways[at].call(None, START + now);
+    let passed = (0..1000).filter(|now| alone(0, *now) == ".").count();
+    assert_eq!(passed, 50);
+    // The second never heard of the key: half of the burst and half of the rate.
+    let passed = (0..1000).filter(|now| alone(1, *now) == ".").count();
+    assert_eq!(passed, 6 + 49);
+    // Redis has forgotten everything, and is told.
+    let mut empty = Store::default();
+    let back = (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
+    assert!(back <= 2, "{back} passed at once");
+    assert_eq!(gateways[0].outcomes(0)[0], 11 + 50 + back as u64);
+}
+
+#[test]
+fn waits_are_those_of_the_longest_zone() {
+    let limits = format!(
+        "{ZONE}[zone.own]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
+         [[limit]]\nzone = \"z\"\nburst = 50\n[[limit]]\nzone = \"own\"\nburst = 2\ndelay = 1\n"
+    );
+    let gateways = Gateway::set(2, &limits);
+    let mut store = Store::default();
+    let outcomes: Vec<String> = (0..5).map(|_| gateways[0].call(Some(&mut store), START)).collect();
+    assert_eq!(outcomes.join(" "), ". 10 100 x x");
+    // What a zone of the gateway's own refuses is not charged in Redis, which is not even asked.
+    assert_eq!(gateways[0].judged(), [3, 0, 0]);
+    assert_eq!(gateways[0].outcomes(0), [2, 1, 0, 0, 0]);
+    assert_eq!(gateways[0].outcomes(1), [2, 1, 2, 0, 0]);
+    assert_eq!(gateways[1].call(Some(&mut store), START), "30");
+    // Without Redis both zones are judged here, as one.
+    assert_eq!(gateways[1].call(None, START + 1), "48");
+}
+
+#[test]
+fn a_dry_run_is_by_the_share_and_asks_nobody() {
+    let limits = format!("{ZONE}[[limit]]\nzone = \"z\"\nburst = 3\ndry_run = true\n");
+    let gateways = Gateway::set(2, &limits);
+    for _ in 0..5 {
+        assert_eq!(gateways[0].call(None, START), ".");
+    }
+    assert_eq!(gateways[0].outcomes(0), [1, 0, 0, 1, 3]);
+    assert_eq!(gateways[0].judged(), [0, 0, 0]);
+}
+
+/// What happens at one instant.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A gateway gets calls; of those that ask, so many answers of Redis in ten come.
+    Calls {
+        gateway: usize,
+        count: usize,
+        answers: u64,
+    },
+    /// Redis is there, or not.
+    Redis(bool),
+    /// It forgets everything while it is away.
+    Emptied,
+    Time(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let calls = (0usize..3, 1usize..30, prop_oneof![3 => Just(10u64), 1 => 0u64..10])
+        .prop_map(|(gateway, count, answers)| Step::Calls { gateway, count, answers });
+    let step = prop_oneof![
+        12 => calls,
+        1 => any::<bool>().prop_map(Step::Redis),
+        1 => Just(Step::Emptied),
+        12 => (0u64..60).prop_map(Step::Time),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+proptest! {
+    #[test]
+    fn together_they_keep_the_rate_whatever_becomes_of_redis(
+        steps in steps(),
+        burst_calls in 0u64..40,
+        ahead in prop_oneof![Just(0u64), Just(1 << 41)],
+    ) {
+        let gateways = Gateway::set(3, &burst(burst_calls));
+        let mut store = Store { ahead, ..Store::default() };
+        let (mut there, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
+        let mut outages = 0;
+        for step in steps {
+            match step {
+                Step::Time(ms) => now += ms,
+                Step::Redis(is) => {
+                    outages += u64::from(there && !is);
+                    there = is;
+                }
+                Step::Emptied => {
+                    if !there {
+                        store.keys.clear();
+                    }
+                }
+                Step::Calls { gateway, count, answers } => {
+                    outages += u64::from(there && answers < 10);
+                    for _ in 0..count {
+                        number += 1;
+                        let answered = there && (number * 7) % 10 < answers;
+                        let said = answered.then_some(&mut store);
+                        passed += u64::from(gateways[gateway].call(said, now) == ".");
+                    }
+                }
+            }
+            // Who has not heard of a key for long knows less than Redis: a part of the burst and a
+            // call for each of the other gateways, once for each time that Redis goes.
+            let drained = (now - START) * 100 / 1000;
+            let most = drained + (1 + burst_calls) + outages * (2 * burst_calls / 3 + 3);
+            prop_assert!(passed <= most, "{passed} of at most {most} after {} ms", now - START);
+        }
+        prop_assert!(burst_calls * CALL < u64::from(u32::MAX));
+    }
+}

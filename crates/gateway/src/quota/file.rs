@@ -1,0 +1,66 @@
+//! The file that quotas are kept in: what each key has used in one month.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rules::quota::Month;
+
+/// Largest file: some hundred thousand keys.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What a file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) month: Month,
+    /// Units by name of key.
+    pub(crate) keys: BTreeMap<Arc<str>, u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    month: String,
+    units: BTreeMap<String, u64>,
+}
+
+/// What a file says; nothing if there is none.
+///
+/// # Errors
+/// Why it cannot be read, or is not what [`write`] writes.
+pub(crate) fn read(path: &Path) -> Result<Kept, String> {
+    let size = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) => return Err(error.to_string()),
+    };
+    if size > FILE_BYTES_MAX {
+        return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let written: Written = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let month = Month::parse(&written.month).ok_or("the month is none such as 2026-11")?;
+    let keys = written.units.into_iter().map(|(name, units)| (name.into(), units)).collect();
+    Ok(Kept { month, keys })
+}
+
+/// Puts a file in place of the one that is there, so that whoever reads it finds one or the other.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn write(path: &Path, kept: &Kept) -> io::Result<()> {
+    let units = kept.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
+    let written = Written { month: kept.month.to_string(), units };
+    let text = serde_json::to_string_pretty(&written)?;
+    // Its own name: at a hand-over two processes write.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(name);
+    let mut file = std::fs::File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
+}

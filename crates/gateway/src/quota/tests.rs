@@ -1,0 +1,165 @@
+//! Goal: the book outlives reloads and restarts, a file is read as it was written or refused, and a
+//! refusal says when the month ends. Method: configurations as they are written, files in a folder of
+//! the test, seconds that it names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::file::Kept;
+use super::*;
+use crate::rules::quota::Told;
+
+/// 2026-11-30T23:59:50Z.
+const NEARLY_DECEMBER: u64 = 1_796_083_190;
+
+fn text(key: &str, more: &str) -> String {
+    format!(
+        "[[node]]\nurl = \"http://127.0.0.1:8545\"\n[quota]\nfile = \"quotas.json\"\n{more}\n\
+         [[key]]\nname = \"free\"\nsecret = \"another long secret\"\n\
+         [[key]]\nname = \"{key}\"\nsecret = \"a long enough secret\"\nquota = 10\n"
+    )
+}
+
+fn config(folder: &Path, text: &str) -> Config {
+    let config = Config::from_text("test", text, folder, &|_| None);
+    config.unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn grant(config: &Config, at: usize) -> &Grant {
+    &config.access.keys[at].grant
+}
+
+fn month() -> Month {
+    Month::of(NEARLY_DECEMBER)
+}
+
+#[test]
+fn a_refusal_says_when_the_month_ends() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), &text("paid", "cost = \"call\""));
+    let quotas = Quotas::after(None, &config).unwrap();
+    let charge = |at, second| quotas.charge(grant(&config, at), None, second);
+    for _ in 0..10 {
+        assert!(charge(1, NEARLY_DECEMBER).is_ok());
+    }
+    let refused = charge(1, NEARLY_DECEMBER + 3).unwrap_err();
+    assert_eq!(
+        (refused.kind, refused.retry_after),
+        (Kind::OverQuota, Some(Duration::from_secs(7)))
+    );
+    assert!((0..100).all(|_| charge(0, NEARLY_DECEMBER).is_ok()), "a key without a quota");
+    assert!(charge(1, NEARLY_DECEMBER + 10).is_ok(), "a month later");
+    let stands = quotas.stands(&config, NEARLY_DECEMBER + 10);
+    assert_eq!((stands.len(), stands[0].used, stands[0].units), (1, 1, 10));
+    assert_eq!(quotas.book.refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn calls_count_as_they_weigh() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), &text("paid", ""));
+    let quotas = Quotas::after(None, &config).unwrap();
+    let family = wire::method::family(wire::method::FamilyName::Ethereum);
+    let light = family.method("eth_blockNumber").unwrap();
+    let heavy = family.methods().find(|method| method.weight > 10).unwrap();
+    assert!(quotas.charge(grant(&config, 1), Some(heavy), NEARLY_DECEMBER).is_err());
+    assert!(quotas.charge(grant(&config, 1), Some(light), NEARLY_DECEMBER).is_ok());
+    let used = quotas.stands(&config, NEARLY_DECEMBER)[0].used;
+    assert_eq!(used, u64::from(light.weight).max(1));
+}
+
+#[test]
+fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
+    let folder = TempDir::new().unwrap();
+    let [paid, other] = ["paid", "other"].map(|key| text(key, "cost = \"call\""));
+    let first = config(folder.path(), &paid);
+    let quotas = Quotas::after(None, &first).unwrap();
+    for _ in 0..10 {
+        quotas.charge(grant(&first, 1), None, NEARLY_DECEMBER).unwrap();
+    }
+    let second = config(folder.path(), &other);
+    let quotas = Quotas::after(Some(&quotas), &second).unwrap();
+    assert!(quotas.charge(grant(&second, 1), None, NEARLY_DECEMBER).is_ok());
+    let third = config(folder.path(), &paid);
+    let quotas = Quotas::after(Some(&quotas), &third).unwrap();
+    assert!(quotas.charge(grant(&third, 1), None, NEARLY_DECEMBER).is_err());
+}
+
+#[test]
+fn a_file_is_read_as_it_was_written() {
+    let folder = TempDir::new().unwrap();
+    let place = folder.path().join("quotas.json");
+    assert_eq!(file::read(&place).unwrap(), Kept::default());
+    let keys = BTreeMap::from([("a".into(), 1), ("b:c".into(), u64::MAX)]);
+    let kept = Kept { month: month(), keys };
+    file::write(&place, &kept).unwrap();
+    assert_eq!(file::read(&place).unwrap(), kept);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
+    for broken in
+        ["", "{}", r#"{"month":"2026-13","units":{}}"#, r#"{"month":"2026-11","units":{"a":-1}}"#]
+    {
+        std::fs::write(&place, broken).unwrap();
+        assert!(file::read(&place).is_err(), "{broken}");
+        let faults = Config::from_text("test", &text("paid", ""), folder.path(), &|_| None);
+        let faults = faults.unwrap_err().to_string();
+        assert!(faults.contains("quota.file") && faults.contains("cannot be read"), "{faults}");
+    }
+}
+
+#[test]
+fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
+    let folder = TempDir::new().unwrap();
+    let now = unix_seconds();
+    let text = text("paid", "cost = \"call\"");
+    let first = config(folder.path(), &text);
+    let quotas = Quotas::after(None, &first).unwrap();
+    for _ in 0..6 {
+        quotas.charge(grant(&first, 1), None, now).unwrap();
+    }
+    let place = folder.path().join("quotas.json");
+    assert!(keep::write(&quotas.book, &place));
+    // The process that takes over, and the last of what the former one has used.
+    let second = config(folder.path(), &text);
+    let after = Quotas::after(None, &second).unwrap();
+    quotas.charge(grant(&first, 1), None, now).unwrap();
+    assert!(keep::write(&quotas.book, &place));
+    assert!(keep::write(&after.book, &place));
+    assert_eq!(after.stands(&second, now)[0].used, 7);
+    assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_no_file() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), &text("paid", ""));
+    let quotas = Quotas::after(None, &config).unwrap();
+    assert!(!keep::write(&quotas.book, &folder.path().join("nowhere/quotas.json")));
+    assert_eq!(quotas.book.write_failures.load(Ordering::Relaxed), 1);
+    let faults = Config::from_text(
+        "test",
+        &text("paid", "").replace("file = \"quotas.json\"", ""),
+        folder.path(),
+        &|_| None,
+    );
+    let faults = faults.unwrap_err().to_string();
+    assert!(faults.contains("what it uses is kept nowhere"), "{faults}");
+}
+
+#[test]
+fn a_shared_quota_is_a_part_until_others_are_heard() {
+    let folder = TempDir::new().unwrap();
+    let redis =
+        "cost = \"call\"\nshared = true\n[redis]\nurl = \"redis://127.0.0.1\"\ngateways = 2\n";
+    let config = config(folder.path(), &text("paid", redis));
+    let quotas = Quotas::after(None, &config).unwrap();
+    let charge = || quotas.charge(grant(&config, 1), None, NEARLY_DECEMBER).is_ok();
+    assert_eq!((0..20).filter(|_| charge()).count(), 5);
+    assert!(quotas.is_alone());
+    quotas.book.away.store(false, Ordering::Relaxed);
+    assert_eq!((0..20).filter(|_| charge()).count(), 5);
+    let entry = &quotas.keys[1].as_ref().unwrap().entry;
+    let told = entry.account.lock().telling();
+    assert_eq!(told, Told { month: month(), since: 10, least: 10 });
+}

@@ -1,0 +1,195 @@
+//! What must hold for any arrivals, zones and terms at all, as functions for fuzzers.
+//!
+//! Called by `fuzz/src/limit.rs` for as long as one likes, and by the test below for a second in every
+//! check.
+
+use crate::rules::limit::{
+    CALL, Judgement, Looked, Rate, State, Terms, judge, left, look, look_share, raised,
+    retry_share_ms,
+};
+
+/// Arrivals tried at most: every stretch of them is looked at.
+const ARRIVALS_MAX: usize = 160;
+/// Bytes of the head, and of one arrival.
+const HEAD_BYTES: usize = 8;
+const ARRIVAL_BYTES: usize = 4;
+/// The bounds of the configuration.
+const RATE_MAX: u64 = 1_000_000_000;
+const BURST_MAX: u64 = 4_000_000;
+
+/// A zone with its limit and its one key.
+struct Zone {
+    terms: Terms,
+    gateways: u64,
+    state: Option<State>,
+    /// When which cost was let through.
+    passed: Vec<(u64, u64)>,
+}
+
+/// Tries bytes as terms of up to three zones, followed by arrivals.
+///
+/// # Panics
+/// When a promise is broken.
+pub(crate) fn limit(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) else { return };
+    let count = usize::from(head[0] % 3) + 1;
+    let mut zones: Vec<Zone> = (0..count).map(|at| zone(head, at)).collect();
+    let clock_goes_back = head[0] & 0x80 != 0;
+    let mut now: u64 = u64::from(head[7]) << 33;
+    for arrival in rest.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
+        let step = u64::from(u16::from_le_bytes([arrival[0], arrival[1]]));
+        let step = if arrival[3] & 1 == 1 { step << 10 } else { step & 0xff };
+        now = if clock_goes_back && arrival[3] & 2 == 2 {
+            now.saturating_sub(step)
+        } else {
+            now.saturating_add(step)
+        };
+        let least = u64::from(arrival[3] >> 4) * CALL;
+        if arrival[3] & 4 == 4 {
+            raise(&mut zones, now, least);
+        }
+        arrive(&mut zones, now, u64::from(arrival[2] % 80) + 1, !clock_goes_back);
+    }
+    if !clock_goes_back {
+        zones.iter().for_each(keeps_its_rate);
+    }
+}
+
+fn zone(head: &[u8], at: usize) -> Zone {
+    let seed = u64::from(u16::from_le_bytes([head[1 + at], head[2 + at]]));
+    let rate = match seed % 3 {
+        0 => Rate::per_minute(seed + 1),
+        1 => Rate::per_second(seed + 1),
+        _ => Rate::per_second((seed << 14).clamp(1, RATE_MAX)),
+    };
+    let burst = match head[4] % 3 {
+        0 => u64::from(head[5]) % 8,
+        1 => u64::from(head[5]),
+        _ => (u64::from(head[5]) << 14).min(BURST_MAX),
+    };
+    let delay = (head[6] & 1 == 1).then(|| u64::from(head[6] >> 1) * CALL);
+    let gateways = if head[0] & 0x40 == 0 { 1 } else { u64::from(head[4] >> 4) + 1 };
+    let terms = Terms { rate, burst: burst * CALL, delay };
+    Zone { terms, gateways, state: None, passed: Vec::new() }
+}
+
+/// Another process says that a key has at least so much.
+fn raise(zones: &mut [Zone], now: u64, least: u64) {
+    for zone in zones {
+        let least = least.min(zone.terms.burst);
+        let state = raised(zone.state, zone.terms.rate, now, least);
+        let kept = state.map_or(0, |state| left(state, zone.terms.rate, now));
+        let before = zone.state.map_or(0, |state| left(state, zone.terms.rate, now));
+        assert_eq!(kept, before.max(least), "raised to less, or more, than either");
+        zone.state = state;
+    }
+}
+
+/// One call in all zones.
+fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
+    let looked: Vec<(Looked, Terms)> = zones
+        .iter()
+        .map(|zone| {
+            let Zone { terms, gateways, state, .. } = zone;
+            let looked = look_share(*state, terms.rate, now, cost, *gateways);
+            let whole = look(*state, terms.rate, now, cost);
+            assert!(looked.excess >= whole.excess, "a share is more than the whole");
+            (looked, *terms)
+        })
+        .collect();
+    let judgement = judge(&looked);
+    let over = looked.iter().position(|(looked, terms)| looked.excess > terms.burst);
+    match judgement {
+        Judgement::Refused { at } => assert_eq!(over, Some(at), "another zone was over"),
+        Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over, None),
+    }
+    if let Judgement::Delayed { ms, at } = judgement {
+        let terms = looked[at].1;
+        assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
+    }
+    for (zone, (looked, terms)) in zones.iter_mut().zip(&looked) {
+        comes_back(zone, looked, now, cost, forward);
+        if over.is_none() {
+            assert!(looked.state.excess <= terms.burst, "more is kept than the burst");
+            zone.state = Some(looked.state);
+            zone.passed.push((now, cost));
+        }
+    }
+}
+
+/// What a refused call is told is when it may pass, and not before.
+fn comes_back(zone: &Zone, looked: &Looked, now: u64, cost: u64, forward: bool) {
+    let Zone { terms, gateways, state, .. } = zone;
+    let passes =
+        |at: u64| look_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
+    let told = retry_share_ms(*state, *terms, now, cost, *gateways);
+    assert_eq!(told == Some(0), looked.excess <= terms.burst);
+    match told {
+        Some(ms @ 1..) if forward => {
+            assert!(passes(now.saturating_add(ms)), "it came back in vain");
+            assert!(ms == 1 || !passes(now + ms - 1), "it was sent away for too long");
+        }
+        None => assert!(!passes(now.saturating_add(1 << 50)), "it would pass one day"),
+        _ => {}
+    }
+}
+
+/// In any stretch of time no more passes than the burst, what drains in it, and one call.
+fn keeps_its_rate(zone: &Zone) {
+    for (first, (from, _)) in zone.passed.iter().enumerate() {
+        let mut units = 0u64;
+        for (to, cost) in &zone.passed[first..] {
+            units = units.saturating_add(*cost);
+            let drained = zone.terms.rate.thousandths().saturating_mul(to - from) / 1000;
+            let most = zone.terms.burst.saturating_add(drained);
+            let most = most.saturating_add(CALL * zone.gateways);
+            let passed = units.saturating_mul(CALL * zone.gateways);
+            assert!(passed <= most, "{units} of at most {most} thousandths in {} ms", to - from);
+        }
+    }
+}
+
+/// Terms with arrivals to start from.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let heads: [[u8; HEAD_BYTES]; 5] = [
+        [0, 10, 0, 0, 0, 5, 0, 0],
+        [1, 30, 7, 1, 1, 200, 9, 1],
+        [2, 255, 255, 255, 2, 255, 1, 255],
+        [0x42, 9, 200, 3, 0x31, 40, 0, 2],
+        [0x80, 100, 0, 0, 1, 9, 4, 9],
+    ];
+    let arrivals: [&[u8]; 3] = [
+        &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 200, 0, 0, 0],
+        &[9, 0, 74, 0x54, 3, 1, 1, 1, 255, 255, 79, 3, 0, 0, 0, 0],
+        &[50, 0, 0, 0, 50, 0, 0, 2, 255, 0, 0, 3, 0, 0, 0, 0xf4],
+    ];
+    let mut seeds = Vec::new();
+    for head in heads {
+        for arrivals in arrivals {
+            seeds.push([&head[..], &arrivals.repeat(12)].concat());
+        }
+    }
+    seeds
+}
+
+/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), limit, seed, go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check, from seeds in which calls pass and are refused.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        seeds().iter().for_each(|seed| limit(seed));
+        let start = Instant::now();
+        let tried = mutate(5, &mut |_| start.elapsed() < Duration::from_secs(1));
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+}

@@ -1,0 +1,148 @@
+//! Goal: months are the calendar's, what was used is never forgotten before its end, and gateways
+//! together stay within a quota. Method: dates worked out by hand, all seconds around the ends of
+//! months, and random steps in virtual time.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const WHOLE: Standing = Standing::Whole;
+
+fn second(text: &str) -> u64 {
+    text.parse::<jiff::Timestamp>().unwrap().as_second() as u64
+}
+
+#[test]
+fn months_begin_and_end_as_in_the_calendar() {
+    for (within, shown, end) in [
+        ("1970-01-01T00:00:00Z", "1970-01", "1970-02-01T00:00:00Z"),
+        ("2024-02-29T23:59:59Z", "2024-02", "2024-03-01T00:00:00Z"),
+        ("2026-02-28T23:59:59Z", "2026-02", "2026-03-01T00:00:00Z"),
+        ("2026-12-31T23:59:59Z", "2026-12", "2027-01-01T00:00:00Z"),
+        ("2027-01-01T00:00:00Z", "2027-01", "2027-02-01T00:00:00Z"),
+        ("2100-02-28T12:00:00Z", "2100-02", "2100-03-01T00:00:00Z"),
+    ] {
+        let month = Month::of(second(within));
+        assert_eq!((month.to_string(), month.end()), (shown.to_owned(), second(end)), "{within}");
+        assert_eq!(Month::parse(shown), Some(month));
+    }
+    for text in ["", "2026", "2026-13", "2026-00", "2026-1", "1969-12", "x-01", "2026-11-01"] {
+        assert_eq!(Month::parse(text), None, "{text}");
+    }
+    // The end of all time is a month too.
+    assert_eq!(Month::of(u64::MAX), Month::of(Month::of(u64::MAX).end()));
+}
+
+#[test]
+fn each_month_ends_where_the_next_begins() {
+    let mut month = Month::of(0);
+    for _ in 0..12 * 400 {
+        let end = month.end();
+        assert_eq!(Month::of(end - 1), month);
+        let next = Month::of(end);
+        assert!(next > month);
+        month = next;
+    }
+}
+
+#[test]
+fn a_quota_is_used_up_and_comes_back_with_the_month() {
+    let (november, december) = (Month::parse("2026-11").unwrap(), Month::parse("2026-12").unwrap());
+    let mut account = Account::default();
+    assert!(account.charge(november, 60, 100, WHOLE));
+    assert!(!account.charge(november, 41, 100, WHOLE), "a call that does not fit is not charged");
+    assert!(account.charge(november, 40, 100, WHOLE));
+    assert!(!account.charge(november, 1, 100, WHOLE));
+    assert_eq!((account.used(november), account.used(december)), (100, 0));
+    assert!(account.charge(december, 1, 100, WHOLE));
+    assert!(account.charge(november, 98, 100, WHOLE), "a clock set back");
+    assert!(!account.charge(november, 2, 100, WHOLE), "a clock set back gives nothing back");
+    assert_eq!((account.telling().month, account.used(november)), (december, 99));
+    assert!(!account.charge(december, 1, 0, WHOLE), "a quota of none");
+    assert!(account.charge(december, 1, 1000, WHOLE), "a quota that was raised");
+}
+
+#[test]
+fn alone_it_uses_its_part_of_what_was_left() {
+    let month = Month::of(0);
+    let mut account = Account::new(month, 400);
+    let alone = Standing::Share(3);
+    let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
+    assert_eq!(passed, 200);
+    // Told, and heard that others have used as much.
+    account.heard(account.telling(), 1000);
+    assert!(!account.charge(month, 1, 1000, WHOLE));
+}
+
+#[test]
+fn what_was_used_while_others_were_told_is_told_the_next_time() {
+    let month = Month::of(0);
+    let mut account = Account::new(month, 10);
+    assert!(account.charge(month, 5, 100, WHOLE));
+    let told = account.telling();
+    assert_eq!(told, Told { month, since: 5, least: 15 });
+    assert!(account.charge(month, 7, 100, WHOLE));
+    account.heard(told, 40);
+    assert_eq!(account.telling(), Told { month, since: 7, least: 47 });
+    // Who has forgotten changes nothing here, and what is of a month before is let be.
+    account.heard(account.telling(), 0);
+    assert_eq!(account.used(month), 47);
+    let next = Month::of(month.end());
+    assert!(account.charge(next, 1, 100, WHOLE));
+    account.heard(told, 99);
+    assert_eq!(account.used(next), 1);
+}
+
+#[test]
+fn a_file_only_adds_to_what_is_known() {
+    let (month, next) = (Month::parse("2026-11").unwrap(), Month::parse("2026-12").unwrap());
+    let mut account = Account::new(month, 10);
+    assert!(account.charge(month, 5, 100, WHOLE));
+    account.raise(month, 12);
+    assert_eq!(account.used(month), 15);
+    account.raise(month, 40);
+    assert_eq!(account.telling(), Told { month, since: 5, least: 40 });
+    account.raise(next, 3);
+    account.raise(month, 99);
+    assert_eq!((account.used(next), account.telling().since), (3, 0));
+}
+
+proptest! {
+    /// Gateways that tell each other in turns go beyond a quota only by what they use between two
+    /// turns; while they cannot, not beyond it at all.
+    #[test]
+    fn together_they_stay_within_the_quota(
+        steps in prop::collection::vec((0usize..3, 0u8..8, 1u64..20), 1..600),
+        quota in 0u64..2000,
+    ) {
+        let month = Month::of(0);
+        let mut accounts = [Account::default(); 3];
+        let (mut total, mut passed, mut turn, mut turn_max) = (0u64, 0u64, 0u64, 0u64);
+        for (at, step, cost) in steps {
+            if step == 0 {
+                turn = 0;
+                // The second time the first ones hear of what the last ones told.
+                for at in [0, 1, 2, 0, 1, 2] {
+                    let account: &mut Account = &mut accounts[at];
+                    let told = account.telling();
+                    total = total.saturating_add(told.since).max(told.least);
+                    account.heard(told, total);
+                }
+                prop_assert_eq!(total, passed, "units were lost or counted twice");
+            } else if accounts[at].charge(month, cost, quota, WHOLE) {
+                passed += cost;
+                turn += cost;
+                turn_max = turn_max.max(turn);
+            }
+            prop_assert!(passed <= quota + turn_max);
+        }
+        // Now nobody hears of anybody any more, from one state that all know.
+        let mut accounts = [Account::new(month, total.min(quota)); 3];
+        let before = total.min(quota);
+        let mut more = 0;
+        for account in &mut accounts {
+            more += (0..3000).filter(|_| account.charge(month, 1, quota, Standing::Share(3))).count();
+        }
+        prop_assert!(before + more as u64 <= quota);
+    }
+}

@@ -1,0 +1,129 @@
+//! Three gateways, one zone of 1,000 calls per second, calls that come 70 : 20 : 10; Redis is killed
+//! in the middle and comes back empty.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::raw::Client;
+use super::scene::{Scene, Served, body, pause, polled_once, wait_until};
+use super::server::Redis;
+
+/// Calls per second that come to each gateway.
+const COME: [u32; 3] = [2_100, 600, 300];
+const RATE: f64 = 1_000.0;
+
+/// The zone, with a burst that outlasts what a busy machine may stall a client for.
+fn limits(url: &str) -> String {
+    format!(
+        "[redis]\nurl = \"{url}\"\nanswers = false\ngateways = 3\ntimeout = \"50ms\"\n\
+         backoff = \"200ms\"\n[zone.all]\nkey = [\"chain\"]\nrate = \"1000r/s\"\nshared = true\n\
+         [[limit]]\nzone = \"all\"\nburst = 300\nnodelay = true\n"
+    )
+}
+
+/// A sample of `/metrics`.
+pub(super) fn metric(served: &Served, name: &str) -> f64 {
+    let text = served.look("/metrics").text().to_owned();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+pub(super) fn away(served: &Served, zone: &str) -> f64 {
+    metric(served, &format!("weir_zone_away_threads{{zone=\"{zone}\"}}"))
+}
+
+/// Sends calls at a rate until told to stop; when each was let through.
+fn load(address: &str, rate: u32, stop: &AtomicBool) -> Vec<Instant> {
+    let mut client = Client::connect(address);
+    let call = body("eth_blockNumber", "[]");
+    let pause = Duration::from_secs(1) / rate;
+    let began = Instant::now();
+    let mut passed = Vec::new();
+    for turn in 0u32.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        while let Some(left) = (began + pause * turn).checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left); // The planned rate.
+        }
+        match client.call("/", &call).status {
+            200 => passed.push(Instant::now()),
+            429 => {}
+            other => panic!("status {other}"),
+        }
+    }
+    passed
+}
+
+/// Calls per second that were let through between two instants.
+fn rate(passed: &[Instant], from: Instant, to: Instant) -> f64 {
+    let count = passed.iter().filter(|at| (from..to).contains(*at)).count();
+    count as f64 / (to - from).as_secs_f64()
+}
+
+#[test]
+fn three_gateways_keep_one_rate_and_never_more_while_redis_is_dead() {
+    let Some(mut redis) = Redis::start(&[]) else { return };
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let text = polled_once(&limits(&redis.url()));
+    let gateways = [(); 3].map(|()| Served::before(&[&node], &text));
+    for served in &gateways {
+        wait_until("redis is used", || away(served, "all") == 0.0);
+    }
+    let stop = AtomicBool::new(false);
+    let seconds = |seconds: f64| pause(Duration::from_secs_f64(seconds));
+    let (mut marks, mut passed) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = gateways
+            .iter()
+            .zip(COME)
+            .map(|(served, come)| {
+                let stop = &stop;
+                scope.spawn(move || load(&served.address, come, stop))
+            })
+            .collect();
+        let mut mark = || marks.push(Instant::now());
+        seconds(1.0);
+        mark(); // The first burst is over.
+        seconds(5.0);
+        mark();
+        redis.kill();
+        seconds(4.0);
+        mark();
+        redis.start_again();
+        seconds(4.0);
+        mark();
+        seconds(5.0);
+        mark();
+        stop.store(true, Ordering::Release);
+        for load in loads {
+            passed.extend(load.join().unwrap());
+        }
+    });
+    let [well, killed, back, used, end] = marks[..] else { panic!("{marks:?}") };
+    let rates = [(well, killed), (killed, back), (back, used), (used, end)];
+    let [before, dead, returning, after] = rates.map(|(from, to)| rate(&passed, from, to));
+    let mut worst: f64 = 0.0;
+    let second = Duration::from_secs(1);
+    let mut from = killed - second;
+    while from + second < end {
+        worst = worst.max(rate(&passed, from, from + second));
+        from += Duration::from_millis(50);
+    }
+    println!(
+        "admitted per second: {before:.1} with redis, {dead:.1} without, {returning:.1} while it \
+         comes back, {after:.1} afterwards; most in any second from the kill on: {worst}"
+    );
+    for kept in [before, after] {
+        assert!((kept - RATE).abs() <= RATE * 0.01, "{kept} is not 1,000 ± 1 %");
+    }
+    assert!(worst <= RATE * 1.05, "{worst} in one second");
+    assert!(dead > 800.0, "{dead}: a dead redis must not stop the calls");
+    for served in &gateways {
+        assert!(metric(served, "weir_limit_shared_calls_total{by=\"redis\"}") > 0.0);
+        assert!(metric(served, "weir_limit_shared_calls_total{by=\"share\"}") > 0.0);
+        assert!(metric(served, "weir_limit_shared_breakers_opened_total") >= 1.0);
+        assert_eq!(away(served, "all"), 0.0);
+    }
+}

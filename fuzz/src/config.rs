@@ -1,0 +1,76 @@
+//! Tries the reader of configurations on made-up texts; `Cargo.toml` tells how.
+//!
+//! It needs the gateway as a whole, which takes minutes to build with other flags: the feature
+//! `config` asks for it.
+#![cfg_attr(fuzzing, no_main)]
+
+use std::path::Path;
+
+use gateway::config::Config;
+use gateway::config::diff::diff;
+
+/// Tries bytes as a configuration file: it is read, or every fault names its line.
+///
+/// # Panics
+/// When that does not hold.
+fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // Relative names of files lead nowhere: what is in files is not what is tried here.
+    let environment = |name: &str| (name == "TOKEN").then(|| "secret-0123456789".to_owned());
+    match Config::from_text("fuzz.toml", text, Path::new("/nowhere"), &environment) {
+        Ok(config) => {
+            assert!(!format!("{config:?}").contains("secret-0123456789"), "a secret is spilled");
+            assert!(diff(&config, &config).is_empty(), "it differs from itself");
+        }
+        Err(faults) => {
+            assert!(!faults.is_empty(), "it is refused for nothing");
+            let lines = text.split('\n').count();
+            for fault in &faults.list {
+                match &fault.place {
+                    Some(place) => assert!((1..=lines).contains(&place.line), "{fault:?}"),
+                    // What is missing as a whole stands on no line.
+                    None => assert_eq!(fault.message, "the chain has no node"),
+                }
+            }
+            assert!(!faults.to_string().contains("secret-0123456789"), "a secret is spilled");
+        }
+    }
+}
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| config(bytes));
+
+#[cfg(not(fuzzing))]
+mod blind;
+
+#[cfg(not(fuzzing))]
+fn main() {
+    blind::run(&blind::Target { try_one: config, seeds, mutate });
+}
+
+/// The configurations of the gateway's own tests, right and wrong, without those that name files.
+#[cfg(not(fuzzing))]
+fn seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        include_str!("../../crates/gateway/tests/config/valid/least.toml"),
+        include_str!("../../crates/gateway/tests/config/valid/backup.toml"),
+        include_str!("../../crates/gateway/tests/config/valid/chains.toml"),
+        include_str!("../../crates/gateway/tests/config/valid/limits.toml"),
+        include_str!("../../crates/gateway/tests/config/valid/redis.toml"),
+        include_str!("../../crates/gateway/tests/config/valid/warnings.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/access.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/limits.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/names.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/out-of-range.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/paths.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/urls.toml"),
+        include_str!("../../crates/gateway/tests/config/invalid/wrong-types.toml"),
+        "[[node]]\nurl = \"http://a:${TOKEN}@b:8545\"\nheaders = { authorization = \"Bearer ${TOKEN}\" }\n",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+#[cfg(not(fuzzing))]
+fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), config, seed, go_on)
+}
