@@ -7,7 +7,6 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/raw.rs"]
-#[allow(dead_code)] // A part of it is used here.
 mod raw;
 #[path = "support/running.rs"]
 mod running;

@@ -294,7 +294,9 @@ fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
 fn a_load_that_creeps_up_does_not_take_the_yardsticks_along() {
     let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[fixed(1.0, 0.010)]);
     let capacity = sim.capacity();
-    (1..=100).for_each(|step| drop(sim.run(capacity * 0.012 * f64::from(step), 0.5)));
+    for step in 1..=100 {
+        sim.run(capacity * 0.012 * f64::from(step), 0.5);
+    }
     let seen = sim.run(capacity * 1.2, 20.0);
     carries(&sim, &seen, 0.93);
     assert!(seen.limit_mean < 14.0, "{seen:?}");
