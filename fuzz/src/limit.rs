@@ -1,11 +1,11 @@
 //! Tries the arithmetic of request limits on made-up terms and arrivals; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/rules/limit/fuzz.rs`. The gateway's own files are compiled
+//! What must hold is in `crates/gateway/src/limits/fuzz.rs`. The gateway's own files are compiled
 //! here by themselves: they are pure, and the rest of the gateway would take minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 
-#[path = "../../crates/gateway/src/rules/limit/fuzz.rs"]
+#[path = "../../crates/gateway/src/limits/fuzz.rs"]
 mod fuzz;
 #[path = "../../crates/gateway/src/rules/limit.rs"]
 mod limit;

@@ -685,4 +685,6 @@ pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

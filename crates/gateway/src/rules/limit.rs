@@ -8,8 +8,6 @@
 //! which limits apply to a call is decided there too.
 
 #[cfg(test)]
-mod fuzz;
-#[cfg(test)]
 mod tests;
 
 /// Thousandths of one call: the unit of every excess.
