@@ -218,25 +218,26 @@ fn explain_a_read_at_latest() {
     check(
         &["explain", "examples/archive.toml", call],
         expect![[r#"
-        exit 0
-        method    eth_getBalance (family ethereum)
-        chain     eth
-        group     light, which serves *
-        nodes     chosen: in turn by weight
-                  1. light-a http://10.0.0.1:8545, weight 2
-                  2. light-b http://10.0.0.2:8545
-                  health, head and load of the moment decide; this is the order of the file
-        block     parameter 2 is latest
-        sent      with the number 20000000 in place of the tag
-        asked     only nodes whose head is at 20000000 or above
-        cached    yes, while block 20000000 stays in the chain; for ever once it is final
-        joined    yes: equal calls under way at the same time share one answer
-        key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], its block as 20000000
-                  01036574680e6574685f67657442616c616e636561732a3078303030303030303030303030303030303030303030303030303030303030303030303030303061614e0000000001312d0065 (75 bytes)
-        repeated  yes: asking twice changes nothing
-        weight    1
-        deadline  30s for the whole call, 10s for each attempt
-    "#]],
+            exit 0
+            method    eth_getBalance (family ethereum)
+            chain     eth
+            group     light, which serves *
+            nodes     chosen: in turn by weight
+                      1. light-a http://10.0.0.1:8545, weight 2
+                      2. light-b http://10.0.0.2:8545
+                      health, head and load of the moment decide; this is the order of the file
+            block     parameter 2 is latest
+            sent      with the number 20000000 in place of the tag
+            asked     only nodes whose head is at 20000000 or above
+            cached    yes, while block 20000000 stays in the chain; for ever once it is final
+            joined    yes: equal calls under way at the same time share one answer
+            key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], its block as 20000000
+                      01036574680e6574685f67657442616c616e636561732a3078303030303030303030303030303030303030303030303030303030303030303030303030303061614e0000000001312d0065 (75 bytes)
+            repeated  yes: asking twice changes nothing
+            weight    1
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+        "#]],
     );
 }
 
@@ -260,6 +261,7 @@ fn explain_an_archive_call() {
                       01036574680b74726163655f626c6f636b614e000000000000001065 (28 bytes)
             repeated  yes: asking twice changes nothing
             weight    50
+            class     low: the first to be shed when nodes are overloaded
             deadline  120s for the whole call, 60s for each attempt
         "#]],
     );
@@ -287,6 +289,7 @@ fn explain_a_batch_with_backup() {
             joined    no: every call reaches a node by itself
             repeated  yes: the chain takes a signed transaction once, and "already known" counts as success
             weight    5
+            class     normal
             deadline  30s for the whole call, 10s for each attempt
 
             call 2 of 5
@@ -300,6 +303,7 @@ fn explain_a_batch_with_backup() {
                       health, head and load of the moment decide; this is the order of the file
             cached    no: nothing is known of its answers; not joined either
             repeated  only if it cannot have reached a node
+            class     normal
             deadline  30s for the whole call, 10s for each attempt
 
             call 3 of 5
@@ -321,6 +325,7 @@ fn explain_a_batch_with_backup() {
                       01036574680f6574685f626c6f636b4e756d6265726165 (23 bytes)
             repeated  yes: asking twice changes nothing
             weight    1
+            class     normal
             deadline  30s for the whole call, 10s for each attempt
 
             call 5 of 5
@@ -341,6 +346,7 @@ fn explain_a_batch_with_backup() {
             joined    yes: equal calls under way at the same time share one answer
             repeated  yes: asking twice changes nothing
             weight    10
+            class     low: the first to be shed when nodes are overloaded
             deadline  30s for the whole call, 10s for each attempt
         "#]],
     );
@@ -353,24 +359,25 @@ fn explain_by_path_and_hash() {
     check(
         &["explain", "examples/harmony.toml", call, "--path", path],
         expect![[r#"
-        exit 0
-        method    hmyv2_getBalanceByBlockNumber (family harmony)
-        chain     harmony
-        group     harmony, which serves *
-        nodes     chosen: by hash of method and params, at most 1.25 times the mean load
-                  1. harmony-a http://10.0.1.1:9500
-                  2. harmony-b http://10.0.1.2:9500
-                  health, head and load of the moment decide; this is the order of the file
-        block     parameter 2 is the number 5, final
-        asked     only nodes whose head is at 5 or above
-        cached    yes, for ever: bound to block 5, which is final
-        joined    yes: equal calls under way at the same time share one answer
-        key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]
-                  01076861726d6f6e791d686d7976325f67657442616c616e63654279426c6f636b4e756d6265726173076f6e65316162634e000000000000000565 (59 bytes)
-        repeated  yes: asking twice changes nothing
-        weight    1
-        deadline  30s for the whole call, 10s for each attempt
-    "#]],
+            exit 0
+            method    hmyv2_getBalanceByBlockNumber (family harmony)
+            chain     harmony
+            group     harmony, which serves *
+            nodes     chosen: by hash of method and params, at most 1.25 times the mean load
+                      1. harmony-a http://10.0.1.1:9500
+                      2. harmony-b http://10.0.1.2:9500
+                      health, head and load of the moment decide; this is the order of the file
+            block     parameter 2 is the number 5, final
+            asked     only nodes whose head is at 5 or above
+            cached    yes, for ever: bound to block 5, which is final
+            joined    yes: equal calls under way at the same time share one answer
+            key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]
+                      01076861726d6f6e791d686d7976325f67657442616c616e63654279426c6f636b4e756d6265726173076f6e65316162634e000000000000000565 (59 bytes)
+            repeated  yes: asking twice changes nothing
+            weight    1
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+        "#]],
     );
 }
 
