@@ -30,7 +30,7 @@ struct Written {
 /// What a file says; nothing if there is none.
 ///
 /// # Errors
-/// Why it cannot be read, or is not what [`write`] writes.
+/// Why it cannot be read, or is not what [`write()`] writes.
 pub(crate) fn read(path: &Path) -> Result<Kept, String> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),
