@@ -71,6 +71,8 @@ pub struct Config {
     pub drain_deadline: Duration,
     /// Whether a changed file is read anew without being told to.
     pub reload_on_change: bool,
+    /// The files that were read for it: certificates, keys, secrets.
+    pub files: Vec<PathBuf>,
     /// What is accepted from clients, and how they are answered.
     pub front: Front,
     /// What request limits count in, in the order of the file.
@@ -670,7 +672,7 @@ impl Config {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, Faults> {
         let mut report = Report::of_file(name, text);
-        let world = expand::World { folder, environment };
+        let world = expand::World::new(folder, environment);
         match file::read(text, &world, &mut report) {
             Some(written) => checked::check(&written, &world, report),
             None => Err(report.finish()),
@@ -690,7 +692,7 @@ impl Config {
     ) -> Result<Config, Faults> {
         let mut report = Report::of_arguments();
         let written = file::of_upstreams(upstreams, &mut report);
-        let world = expand::World { folder: Path::new(""), environment: &|_| None };
+        let world = expand::World::new(Path::new(""), &|_| None);
         let config = checked::check(&written, &world, report)?;
         Ok(config.overridden(&Overrides { listen, admin: None, threads, no_cache }))
     }

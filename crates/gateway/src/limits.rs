@@ -3,19 +3,18 @@
 //! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is held
 //! for some tens of nanoseconds and never across a wait; a call takes the locks of all its zones, in
 //! the order of the zones, so that it is judged and charged as one and nobody waits in a circle. The
-//! arithmetic is `rules/limit.rs`, the memory `limits/table.rs`, connections `limits/clients.rs`, zones
+//! arithmetic is `rules/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`, connections `limits/clients.rs`, zones
 //! that gateways share `limits/shared.rs`; `path.rs` says when a call is judged.
 
-use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::method::Method;
 
-use crate::config::{self, Config, Cost, KeyPart, LimitKind};
+use crate::config::{self, Config, LimitKind};
 use crate::error::{Failure, Kind};
 use crate::rules::access::Grant;
 use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
@@ -24,17 +23,13 @@ use crate::see::counters::Counters;
 pub(crate) mod clients;
 pub(crate) mod shared;
 mod table;
+mod zone;
 
 use shared::Question;
 pub(crate) use table::KEY_BYTES;
-use table::{KEY_BYTES_INLINE, Material, Table};
-
-/// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
-const KEY_BYTES_MAX: usize = 65_535;
-/// Into how many parts a zone is cut, so that threads seldom meet.
-const PARTS: usize = 16;
-/// Smaller zones stay whole: there, what is given up should be the oldest of all.
-const PART_KEYS_MIN: usize = 1024;
+use table::{Material, Table};
+use zone::Zone;
+pub(crate) use zone::{Fill, key_headers};
 
 /// What became of a call in a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +68,17 @@ impl LimitOutcome {
     }
 }
 
+/// The value of a header that keys are made of, if a request has it; client names and addresses fit
+/// without an allocation.
+pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
+
+/// A key that was made before its call was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead {
+    zone: usize,
+    material: Material,
+}
+
 /// Whom a call comes from, and what it asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted<'a> {
@@ -85,9 +91,11 @@ pub(crate) struct Counted<'a> {
     /// The method's row, if a table knows it.
     pub(crate) method: Option<&'static Method>,
     /// Values of the headers that keys are made of, by place in [`key_headers`].
-    pub(crate) headers: &'a [Option<Box<[u8]>>],
+    pub(crate) headers: &'a [KeyHeader],
     /// What its API key or token grants.
     pub(crate) grant: Option<&'a Grant>,
+    /// What [`Limits::look_ahead`] gave for its request.
+    pub(crate) ahead: Option<Ahead>,
 }
 
 /// What a call has to do before it goes on.
@@ -142,18 +150,6 @@ struct FlightLimit {
     status: u16,
 }
 
-#[derive(Debug)]
-struct Zone {
-    key: Vec<Part>,
-    cost: Cost,
-    /// Whether the caller's API key is a part of the key.
-    by_key: bool,
-    shared: bool,
-    /// Of how many gateways each has its share, while this one judges alone.
-    gateways: u64,
-    kept: Arc<Kept>,
-}
-
 /// A limit that applies to a call.
 struct Chosen {
     /// Its place.
@@ -173,39 +169,6 @@ enum Act {
     Look,
     /// As the first, but counted as a dry run.
     Try,
-}
-
-/// What a zone holds. It outlives a reload that does not change what it is.
-#[derive(Debug)]
-struct Kept {
-    /// Random, so that nobody can make keys that fall together.
-    index: foldhash::fast::RandomState,
-    /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
-    digest: [std::hash::RandomState; 2],
-    parts: Box<[ZonePart]>,
-}
-
-/// A part on cache lines of its own, so that threads in different parts do not meet there either.
-#[derive(Debug)]
-#[repr(align(128))]
-struct ZonePart(Mutex<Table>);
-
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Client,
-    ClientNet,
-    Key,
-    /// By place in [`key_headers`].
-    Header(usize),
-    Method,
-    Chain,
-}
-
-/// How full a zone is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fill {
-    pub(crate) keys: u64,
-    pub(crate) evicted: u64,
 }
 
 impl Limits {
@@ -276,14 +239,15 @@ impl Limits {
 
     /// How full each zone is.
     pub(crate) fn fills(&self) -> Vec<Fill> {
-        let fill = |zone: &Zone| {
-            zone.kept.parts.iter().fold(Fill::default(), |sum, part| {
-                let table = part.0.lock();
-                let (keys, evicted) = (table.held() as u64, table.evicted());
-                Fill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
-            })
-        };
-        self.zones.iter().map(fill).collect()
+        self.zones.iter().map(Zone::fill).collect()
+    }
+
+    /// Has what is kept of a request's key fetched from memory while its body is read: of a zone that
+    /// holds many keys nothing else is as dear. The call may not be known yet, only whose it is.
+    pub(crate) fn look_ahead(&self, caller: &Counted<'_>) -> Option<Ahead> {
+        let zone = self.chains[caller.chain].rates.first()?.zone;
+        let material = self.zones[zone].expect(caller)?;
+        Some(Ahead { zone, material })
     }
 
     /// Judges a call by its rate limits and charges it to their zones, unless it is refused. `now`
@@ -442,7 +406,10 @@ impl Limits {
             if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
                 let terms = self.terms(limit, caller);
-                let material = self.zones[limit.zone].material(caller);
+                let material = match caller.ahead {
+                    Some(ahead) if ahead.zone == limit.zone => Some(ahead.material),
+                    _ => self.zones[limit.zone].material(caller),
+                };
                 chosen.extend(material.map(|material| Chosen { limit: at, material, terms }));
             }
         }
@@ -536,152 +503,18 @@ impl Drop for Entered<'_> {
     }
 }
 
-impl Zone {
-    fn new(
-        zone: &config::Zone,
-        gateways: u64,
-        headers: &[http::HeaderName],
-        kept: Option<Arc<Kept>>,
-    ) -> Zone {
-        let place = |name: &http::HeaderName| headers.iter().position(|known| known == name);
-        let part = |part: &KeyPart| match part {
-            KeyPart::Client => Part::Client,
-            KeyPart::ClientNet => Part::ClientNet,
-            KeyPart::Key => Part::Key,
-            KeyPart::Header(name) => {
-                Part::Header(place(name).expect("headers are gathered from the same zones"))
-            }
-            KeyPart::Method => Part::Method,
-            KeyPart::Chain => Part::Chain,
-        };
-        Zone {
-            key: zone.key.iter().map(part).collect(),
-            cost: zone.cost,
-            by_key: zone.key.contains(&KeyPart::Key),
-            shared: zone.shared,
-            gateways: if zone.shared { gateways } else { 1 },
-            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(zone.bytes))),
-        }
-    }
-
-    fn part(&self, material: &Material) -> MutexGuard<'_, Table> {
-        // The upper bits choose the place within the part, the lowest is always 1.
-        let parts = &self.kept.parts;
-        parts[(material.hash >> 1) as usize % parts.len()].0.lock()
-    }
-
-    fn cost(&self, caller: &Counted<'_>) -> u64 {
-        match self.cost {
-            Cost::Call => 1,
-            Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
-        }
-    }
-
-    /// The bytes of the call's key; none if it is empty or too long, in which case the call is not
-    /// limited.
-    fn key_bytes(&self, caller: &Counted<'_>) -> Option<SmallVec<[u8; 128]>> {
-        let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
-        match *self.key.as_slice() {
-            [part] => part.write(caller, &mut bytes),
-            ref parts => {
-                let mut empty = true;
-                for part in parts {
-                    // Each part has its length before it, so that no two lists of parts are alike.
-                    let start = bytes.len();
-                    bytes.extend_from_slice(&[0; 4]);
-                    part.write(caller, &mut bytes);
-                    let length = (bytes.len() - start - 4) as u32;
-                    bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
-                    empty &= length == 0;
-                }
-                if empty {
-                    return None;
-                }
-            }
-        }
-        (!bytes.is_empty() && bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
-    }
-
-    /// A digest of the call's key that is the same in every gateway.
-    fn digest(&self, caller: &Counted<'_>) -> [u8; 16] {
-        let bytes = self.key_bytes(caller).unwrap_or_default();
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
-        digest.as_ref()[..16].try_into().expect("it has 32")
-    }
-
-    /// The call's key as it is found by.
-    fn material(&self, caller: &Counted<'_>) -> Option<Material> {
-        let bytes = self.key_bytes(caller)?;
-        let mut key = [0; KEY_BYTES_INLINE + 1];
-        if bytes.len() <= KEY_BYTES_INLINE {
-            key[..bytes.len()].copy_from_slice(&bytes);
-            key[KEY_BYTES_INLINE] = bytes.len() as u8;
-        } else {
-            for (half, state) in key.chunks_exact_mut(8).zip(&self.kept.digest) {
-                let mut hasher = state.build_hasher();
-                hasher.write(&bytes);
-                half.copy_from_slice(&hasher.finish().to_le_bytes());
-            }
-            key[KEY_BYTES_INLINE] = u8::MAX;
-        }
-        let mut words = [0; 3];
-        for (word, bytes) in words.iter_mut().zip(key.chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
-        }
-        Some(Material { hash: self.kept.index.hash_one(words) | 1, key: words })
-    }
-}
-
-impl Kept {
-    fn new(bytes: usize) -> Kept {
-        let keys = bytes / KEY_BYTES;
-        let parts = if keys / PARTS < PART_KEYS_MIN { 1 } else { PARTS };
-        Kept {
-            index: foldhash::fast::RandomState::default(),
-            digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
-            parts: (0..parts).map(|_| ZonePart(Mutex::new(Table::new(keys / parts)))).collect(),
-        }
-    }
-}
-
-impl Part {
-    fn write(self, caller: &Counted<'_>, out: &mut SmallVec<[u8; 128]>) {
-        match (self, caller.client) {
-            (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
-                out.extend_from_slice(&address.octets());
-            }
-            (Part::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
-            (Part::ClientNet, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()[..8]),
-            (Part::Key, _) => {
-                let name = caller.grant.map_or("", |grant| &*grant.name);
-                out.extend_from_slice(name.as_bytes());
-            }
-            (Part::Header(place), _) => {
-                let value = caller.headers.get(place).and_then(Option::as_deref);
-                out.extend_from_slice(value.unwrap_or(b""));
-            }
-            (Part::Method, _) => out.extend_from_slice(caller.name.as_bytes()),
-            (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
-        }
-    }
-}
-
 /// A client of which nothing else is known.
 fn stranger(client: IpAddr) -> Counted<'static> {
-    Counted { client, chain: 0, chain_name: "", name: "", method: None, headers: &[], grant: None }
-}
-
-/// Lower-case names of the headers that keys of zones are made of, each once.
-pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
-    let mut names: Vec<http::HeaderName> = Vec::new();
-    for part in config.zones.iter().flat_map(|zone| &zone.key) {
-        if let KeyPart::Header(name) = part
-            && !names.contains(name)
-        {
-            names.push(name.clone());
-        }
+    Counted {
+        client,
+        chain: 0,
+        chain_name: "",
+        name: "",
+        method: None,
+        headers: &[],
+        grant: None,
+        ahead: None,
     }
-    names
 }
 
 #[cfg(test)]

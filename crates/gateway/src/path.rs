@@ -30,7 +30,7 @@ use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::note::Calls;
 use crate::limits::shared::Question;
-use crate::limits::{Charge, Counted, Limits};
+use crate::limits::{Ahead, Charge, Counted, KeyHeader, Limits};
 use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
 use crate::quota::unix_seconds;
@@ -70,7 +70,9 @@ pub(crate) struct Request<'a> {
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that keys of limits are made of.
-    pub(crate) limit_headers: &'a [Option<Box<[u8]>>],
+    pub(crate) limit_headers: &'a [KeyHeader],
+    /// Its key in the first of its limits, where that is the same for all its calls.
+    pub(crate) ahead: Option<Ahead>,
     /// How many of its calls wait for their turn by a limit.
     pub(crate) waiting: &'a Cell<usize>,
 }
@@ -141,6 +143,10 @@ impl Fetched {
 /// Answers one request.
 pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Reply<'a> {
     worker.counters.requests.add(1);
+    // Fetched while the body is decoded.
+    let limits = worker.shared.limits.as_ref();
+    let ahead = limits.and_then(|limits| limits.look_ahead(&counted(worker, request, "", None)));
+    let request = &Request { ahead, ..*request };
     match decode(request.body, &worker.shared.config.front.limits) {
         Err(refusal) => {
             answer_item(worker, request, Err(refusal)).await.map_or(Reply::Nothing, Reply::One)
@@ -185,17 +191,18 @@ async fn answer_item<'a>(
 ) -> Option<Answered<'a>> {
     let mut now = worker.tick();
     let mut _entered = None;
+    let row = |chain: usize, call: &Call<'_>| worker.shared.chains[chain].family.find(&call.method);
+    let asked = request.chain;
+    let mut found = item.as_ref().ok().and_then(|call| row(asked, call));
     if let Some(limits) = &worker.shared.limits {
-        let family = worker.shared.chains[request.chain].family;
-        let call = item.as_ref().ok();
-        let method = call.and_then(|call| family.find(&call.method)).map(|(_, method)| method);
+        let (name, method) = (name_of(&item), found.map(|(_, method)| method));
         let mut charge = limits.charge(
-            &counted(worker, request, &item, method),
+            &counted(worker, request, name, method),
             worker.now_ms(),
             &worker.counters,
         );
         if let Charge::Ask(question) = charge {
-            let caller = counted(worker, request, &item, method);
+            let caller = counted(worker, request, name, method);
             charge = Box::pin(judged(worker, limits, &question, &caller)).await;
             now = worker.tick();
         }
@@ -209,7 +216,7 @@ async fn answer_item<'a>(
             Box::pin(wait_turn(worker, request, wait)).await;
             now = worker.tick();
         }
-        match limits.enter(&counted(worker, request, &item, method), &worker.counters) {
+        match limits.enter(&counted(worker, request, name, method), &worker.counters) {
             Ok(entered) => _entered = entered,
             Err(failure) => return limited(worker, request, &item, failure),
         }
@@ -227,7 +234,9 @@ async fn answer_item<'a>(
         Ok(directed) => directed,
         Err(kind) => return denied(worker, request, &call, Failure::ours(kind), place),
     };
-    let found = worker.shared.chains[request.chain].family.find(&call.method);
+    if request.chain != asked {
+        found = row(request.chain, &call);
+    }
     let method = found.map(|(_, method)| method);
     if let Err(kind) = admit::permitted(worker, &request, &call, method) {
         return denied(worker, &request, &call, Failure::ours(kind), place);
@@ -287,14 +296,18 @@ fn told<'a>(
     Some(Answered { id, ..answered })
 }
 
+/// The method's name; empty where there is no call.
+fn name_of<'a>(item: &'a Result<Call<'_>, Refusal<'_>>) -> &'a str {
+    item.as_ref().map_or("", |call| &*call.method)
+}
+
 /// What limits need to know of a call.
 fn counted<'a>(
     worker: &'a Worker,
     request: &Request<'a>,
-    item: &'a Result<Call<'_>, Refusal<'_>>,
+    name: &'a str,
     method: Option<&'static Method>,
 ) -> Counted<'a> {
-    let name = item.as_ref().map_or("", |call| &*call.method);
     Counted {
         client: request.caller.address,
         chain: request.chain,
@@ -303,6 +316,7 @@ fn counted<'a>(
         method,
         headers: request.limit_headers,
         grant: request.caller.grant.as_deref(),
+        ahead: request.ahead,
     }
 }
 

@@ -149,7 +149,9 @@ struct Life {
 impl Life {
     fn run(mut self) -> ExitCode {
         loop {
-            let follow = self.gateway.config().reload_on_change;
+            let config = self.gateway.config();
+            self.wishes.follow(&config.files);
+            let follow = config.reload_on_change;
             match self.runtime.block_on(self.wishes.next(follow)) {
                 Wish::Reload => self.reload(),
                 Wish::Upgrade => {
@@ -173,7 +175,7 @@ impl Life {
             return self.gateway.refuse_reload(why);
         }
         // Before it is read, so that what changes meanwhile is news.
-        self.wishes.file_is_read();
+        self.wishes.files_are_read();
         match self.serve.read() {
             Ok(config) => {
                 warn(&config);

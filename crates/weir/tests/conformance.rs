@@ -54,6 +54,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/line.rs"]
+mod line;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "support/running.rs"]
@@ -74,8 +76,6 @@ mod frames;
 mod h1spec;
 #[path = "conformance/limits.rs"]
 mod limits;
-#[path = "conformance/line.rs"]
-mod line;
 #[path = "conformance/upstreams.rs"]
 mod upstreams;
 

@@ -13,6 +13,8 @@ mod running;
 #[path = "serving/scene.rs"]
 #[allow(dead_code)] // A part of it is used here.
 mod scene;
+#[path = "support/stalls.rs"]
+mod stalls;
 
 #[path = "overload/answers.rs"]
 mod answers;

@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "tls/authority.rs"]
+#[allow(dead_code)] // A part of it is used here.
+mod authority;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "support/raw.rs"]
@@ -20,6 +23,8 @@ mod calls;
 mod chaos;
 #[path = "redis/server.rs"]
 mod server;
+#[path = "redis/setups.rs"]
+mod setups;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -272,69 +277,6 @@ fn what_others_plant_is_refused_and_counted() {
     redis.cli(&["SET", "weir:sim:generation", "no number"]);
     let made = || redis.cli(&["GET", "weir:sim:generation"]);
     wait_until("a new generation is made", || u64::from_str_radix(&made(), 16).is_ok());
-}
-
-#[test]
-fn a_cluster_is_a_tier() {
-    let on = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
-    let nodes: Vec<Redis> = (0..3).map_while(|_| Redis::start(&on)).collect();
-    let [a, b, c] = &nodes[..] else { return };
-    let places = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect::<Vec<_>>();
-    let create = ["--cluster", "create", &places[0], &places[1], &places[2]];
-    let made = a.cli(&[&create[..], &["--cluster-replicas", "0", "--cluster-yes"]].concat());
-    assert!(made.contains("All 16384 slots covered"), "{made}");
-    wait_until("the cluster is up", || {
-        nodes.iter().all(|node| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
-    });
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let url = format!("redis-cluster://{}?node={}", places[0], places[1]);
-    let (first, second) = (sharing(&node, &tier(&url, "")), sharing(&node, &tier(&url, "")));
-    for number in 0..20 {
-        share(&first, &second, &node, READ, &account(number, "0x64"));
-    }
-    let held = [a, b, c].map(|node| node.answers().len());
-    assert!(held.iter().all(|held| *held > 0), "each holds some: {held:?}");
-}
-
-#[test]
-fn a_server_behind_sentinels_is_a_tier() {
-    let Some(redis) = Redis::start(&[]) else { return };
-    let Some(sentinel) = Redis::sentinel(&redis) else { return };
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let url = format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName=main", sentinel.port);
-    let (first, second) = (sharing(&node, &tier(&url, "")), sharing(&node, &tier(&url, "")));
-    share(&first, &second, &node, READ, &account(1, "0x64"));
-    assert!(!redis.answers().is_empty());
-}
-
-#[test]
-fn replicas_are_read_from_and_the_primary_while_none_answers() {
-    let Some(primary) = Redis::start(&[]) else { return };
-    let of = primary.port.to_string();
-    let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", &of]) else { return };
-    let linked = || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
-    wait_until("the replica follows", linked);
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let plain = tier(&primary.url(), "");
-    let (first, second) =
-        (sharing(&node, &plain), sharing(&node, &format!("{plain}read_replicas = true")));
-    share(&first, &second, &node, READ, &account(1, "0x64"));
-    let reads = || {
-        let stats = replica.cli(&["INFO", "commandstats"]);
-        stats.lines().any(|line| line.starts_with("cmdstat_mget:"))
-    };
-    assert!(reads(), "the replica was asked");
-    replica.signal("-STOP");
-    let mut client = second.client();
-    let mut number = 100;
-    wait_until("the primary is asked instead", || {
-        number += 1;
-        share_quietly(&first, &mut client, number)
-    });
-    replica.signal("-CONT");
 }
 
 /// Whether the second gateway hits what the first has just stored.

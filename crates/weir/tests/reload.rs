@@ -238,12 +238,21 @@ fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
         status(admin(&gateway))["config"]["reloads_refused"] == 1
     });
     assert_eq!(generation(), 2);
-    // And one that is not to be followed is not.
+    // A file that it names is followed as it is.
+    let keys = scene.file().with_file_name("keys.toml");
+    let key =
+        |name: &str| format!("[[key]]\nname = \"{name}\"\nsecret = \"{name}-0123456789abcdef\"\n");
+    write(&keys, &key("one"));
+    scene.write(&[1], &format!("{follow}[access]\nkeys_file = \"keys.toml\"\n"));
+    until("the file of keys is in use", || generation() == 3);
+    write(&keys, &[key("one"), key("two")].concat());
+    until("the new key is in use", || generation() == 4);
+    // And what is not to be followed is not.
     scene.write(&[0], "");
-    until("the last change is in use", || generation() == 3);
+    until("the last change is in use", || generation() == 5);
     scene.write(&[1], "");
     pause(Duration::from_millis(2_500)); // Two looks, had it looked.
-    assert_eq!(generation(), 3);
+    assert_eq!(generation(), 5);
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod scene;
 #[path = "redis/server.rs"]
 #[allow(dead_code)] // A part of it is used here.
 mod server;
+#[path = "support/stalls.rs"]
+mod stalls;
 
 #[path = "shared_limits/outage.rs"]
 mod outage;

@@ -2,9 +2,3 @@
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = '@BODY@'
-
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,
-    summary.duration, e.connect, e.read, e.write, e.timeout, e.status))
-end

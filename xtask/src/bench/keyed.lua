@@ -9,9 +9,3 @@ function request()
   n = (n + step) % count
   return before .. string.format("client-%09d", n) .. after
 end
-
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,
-    summary.duration, e.connect, e.read, e.write, e.timeout, e.status))
-end

@@ -37,7 +37,7 @@ impl Load {
     }
 
     fn script(&self) -> String {
-        match self {
+        let load = match self {
             Self::Constant(body) => include_str!("constant.lua").replace("@BODY@", body),
             Self::Keyed { body, count } => include_str!("keyed.lua")
                 .replace("@COUNT@", &count.to_string())
@@ -56,7 +56,8 @@ impl Load {
                     .replace("@BEFORE@", before)
                     .replace("@AFTER@", after)
             }
-        }
+        };
+        load + include_str!("summary.lua")
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) fn check(
         drain_linger: server.value("drain_linger").duration(),
         drain_deadline: server.value("drain_deadline").duration(),
         reload_on_change: server.value("reload_on_change").switch(),
+        files: world.files(),
         front: front(&written.once(&FRONT), &written.once(&ACCESS), &mut report),
         access,
         quota,

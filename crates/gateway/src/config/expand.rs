@@ -3,7 +3,9 @@
 //! It applies to every text value of a configuration file. What it yields is never shown: faults
 //! print the value as it was written.
 
-use std::path::Path;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +16,27 @@ pub(super) struct World<'a> {
     pub(super) folder: &'a Path,
     /// The environment.
     pub(super) environment: &'a dyn Fn(&str) -> Option<String>,
+    /// The files that are read beside the configuration.
+    files: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(
+        folder: &'a Path,
+        environment: &'a dyn Fn(&str) -> Option<String>,
+    ) -> World<'a> {
+        World { folder, environment, files: RefCell::default() }
+    }
+
+    /// Notes that the file of this name is read.
+    pub(super) fn reads(&self, name: &str) {
+        self.files.borrow_mut().insert(self.folder.join(name));
+    }
+
+    /// All that were noted.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.files.borrow().iter().cloned().collect()
+    }
 }
 
 /// Longest file that `${file:…}` takes; keys and tokens are far shorter.
@@ -80,6 +103,7 @@ fn is_variable_name(name: &str) -> bool {
 
 fn secret_file(path: &str, world: &World<'_>) -> Result<String, String> {
     let place = world.folder.join(path);
+    world.reads(path);
     let describe = |what: &dyn std::fmt::Display| format!("cannot read the file {path}: {what}");
     let size = std::fs::metadata(&place).map_err(|error| describe(&error))?.len();
     if size > SECRET_FILE_BYTES_MAX {

@@ -173,7 +173,8 @@ pub(super) static SERVER: Section = Section {
             key: "reload_on_change",
             kind: Kind::Switch,
             default: Default::Is("false"),
-            doc: "Whether this file, once changed and at rest for a second, is read anew by itself.",
+            doc: "Whether this file and those that it names (certificates, keys, `keys_file`, \
+                  `${file:…}`), once changed and at rest for a second, are read anew by themselves.",
         },
     ],
 };
@@ -1318,7 +1319,7 @@ pub(super) static QUOTA: Section = Section {
     fields: &[
         Field {
             key: "file",
-            kind: Kind::File,
+            kind: Kind::Output,
             default: Default::Follows("none: it must be set where a key has a quota"),
             doc: "Where it is written what keys have used this month: JSON, replaced whole each second \
                   while something is used, and when the gateway stops. A process that dies loses the \
@@ -1527,7 +1528,7 @@ pub(super) static ACCESS_LOG: Section = Section {
     fields: &[
         Field {
             key: "file",
-            kind: Kind::File,
+            kind: Kind::Output,
             default: Default::Follows("off"),
             doc: "Where lines go; `-` is standard output. A file that was moved away is opened \
                   anew within a second.",

@@ -343,8 +343,12 @@ impl Reader<'_, '_, '_> {
 
     fn scalar(&mut self, entry: &Entry, field: &'static Field, value: Spot<'_>) -> Option<Value> {
         let read = match value.get_ref() {
-            DeValue::String(text) => expand(text, self.world)
-                .and_then(|text| field.kind.of_text(&text).map_err(str::to_owned)),
+            DeValue::String(text) => expand(text, self.world).and_then(|text| {
+                if matches!(field.kind, Kind::File | Kind::Files) {
+                    self.world.reads(&text);
+                }
+                field.kind.of_text(&text).map_err(str::to_owned)
+            }),
             DeValue::Integer(number) => {
                 let digits = number.as_str().trim_start_matches('+');
                 u64::from_str_radix(digits, number.radix())

@@ -44,8 +44,10 @@ pub(super) enum Kind {
     RedisUrl,
     /// What a consistent hash is taken of.
     HashKey,
-    /// A file's name.
+    /// Name of a file that is read.
     File,
+    /// Name of a file that is written.
+    Output,
     /// A host name or IP address.
     Host,
     /// List of names.
@@ -180,7 +182,7 @@ impl Kind {
             Kind::Name => "a name",
             Kind::Url | Kind::RedisUrl => "a url",
             Kind::HashKey => "a hash key",
-            Kind::File => "a file name",
+            Kind::File | Kind::Output => "a file name",
             Kind::Host => "a host name",
             Kind::Names => "a list of names",
             Kind::Words(_) => "a list of words",
@@ -259,7 +261,7 @@ impl Kind {
             Kind::RedisUrl => RedisUrl::parse(text).map(Value::RedisUrl),
             Kind::HashKey => hash_key(text).map(Value::HashKey),
             Kind::Name | Kind::Names => plain(check_name(text)),
-            Kind::File | Kind::Files | Kind::Host => plain(check_not_empty(text)),
+            Kind::File | Kind::Files | Kind::Output | Kind::Host => plain(check_not_empty(text)),
             Kind::Words(words) => {
                 let known = words.contains(&text);
                 plain(if known { Ok(()) } else { Err("no such choice") })
@@ -348,7 +350,9 @@ impl fmt::Display for Kind {
                 "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…"
             ),
             Kind::HashKey => write!(formatter, "\"call\", \"client\" or \"header:NAME\""),
-            Kind::File => write!(formatter, "name of a file, from the folder of this one"),
+            Kind::File | Kind::Output => {
+                write!(formatter, "name of a file, from the folder of this one")
+            }
             Kind::Host => write!(formatter, "host name or ip address"),
             Kind::Names => write!(formatter, "list of names that stand elsewhere in the file"),
             Kind::Words(words) => {

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::front::caller::{Extra, Wanted};
 use crate::front::peer::Said;
+use crate::limits::KeyHeader;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
@@ -91,7 +92,7 @@ pub(crate) struct Head {
 }
 
 /// Values of headers by their place among those that are kept; mostly there is one or none.
-pub(crate) type KeptHeaders = SmallVec<[Option<Box<[u8]>>; 1]>;
+pub(crate) type KeptHeaders = SmallVec<[KeyHeader; 1]>;
 
 /// The target's path without its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -267,7 +268,7 @@ impl Facts {
         }
         for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
             if kept.is_none() && is(known.as_str()) {
-                *kept = Some(value.into());
+                *kept = Some(SmallVec::from_slice(value));
             }
         }
         Ok(())

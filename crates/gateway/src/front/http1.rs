@@ -529,6 +529,7 @@ pub(crate) async fn respond(
             path,
             hash_header: head.hash_header.as_deref(),
             limit_headers: &head.limit_headers,
+            ahead: None,
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),

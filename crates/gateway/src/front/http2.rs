@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -256,7 +257,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
         limit_headers: wanted
             .limits
             .iter()
-            .map(|name| value(name.as_str()).map(Box::from))
+            .map(|name| value(name.as_str()).map(SmallVec::from_slice))
             .collect(),
         forwarded: said.and_then(|said| {
             let values = parts.headers.get_all(said.header());

@@ -7,6 +7,8 @@
 
 use crate::rules::limit::State;
 
+mod ahead;
+
 /// Longest key that is kept as it is; of a longer one its digest is.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
 /// What an entry takes of memory.
@@ -79,6 +81,13 @@ impl Table {
                 return Some(at);
             }
             at = self.next(at);
+        }
+    }
+
+    /// Has the processor fetch where a key lies, if it lies where it should, without waiting for it.
+    pub(super) fn fetch(&self, material: &Material) {
+        if let Some(entry) = self.places.get(self.home(material.hash)) {
+            ahead::fetch(entry);
         }
     }
 

@@ -69,7 +69,16 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 fn caller(name: &str) -> Counted<'_> {
     let method = family(FamilyName::Ethereum).method(name);
-    Counted { client: V4, chain: 0, chain_name: "eth", name, method, headers: &[], grant: None }
+    Counted {
+        client: V4,
+        chain: 0,
+        chain_name: "eth",
+        name,
+        method,
+        headers: &[],
+        grant: None,
+        ahead: None,
+    }
 }
 
 #[test]
@@ -101,15 +110,30 @@ fn parts_of_a_key_do_not_run_into_each_other() {
     let long = "x".repeat(70_000);
     let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
     for (a, b) in pairs {
-        let headers = [Some(Box::from(a.as_bytes())), Some(Box::from(b.as_bytes()))];
+        let headers = [a, b].map(|value| Some(SmallVec::from_slice(value.as_bytes())));
         let caller = Counted { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
     }
-    for headers in
-        [[None, None], [Some(Box::from(&b""[..])), None], [Some(long.as_bytes().into()), None]]
-    {
+    for first in [None, Some(&b""[..]), Some(long.as_bytes())] {
+        let headers = [first.map(SmallVec::from_slice), None];
         let caller = Counted { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
+    }
+}
+
+#[test]
+fn a_key_that_was_made_ahead_is_the_calls_own() {
+    for key in ["\"client\"", "\"header:a\"", "\"method\"", "\"client\", \"chain\""] {
+        let scene = Scene::new(&format!(
+            "[zone.z]\nkey = [{key}]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nburst = 1\nnodelay = true\n"
+        ));
+        let headers = [Some(SmallVec::from_slice(b"one"))];
+        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        let ahead = scene.limits.look_ahead(&Counted { name: "", method: None, ..caller });
+        let made = !key.contains("method") && !key.contains("chain");
+        assert_eq!(ahead.is_some(), made, "{key}");
+        assert_eq!(scene.calls(&Counted { ahead, ..caller }, 5, 1), ".", "{key}");
+        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{key}: it counts for the same key");
     }
 }
 
@@ -121,7 +145,7 @@ fn long_keys_are_told_apart_to_the_last_byte() {
         for last in [b'x', b'y'] {
             let mut value = vec![b'x'; length];
             value[length - 1] = last;
-            let headers = [Some(value.into_boxed_slice())];
+            let headers = [Some(SmallVec::from_vec(value))];
             let caller = Counted { headers: &headers, ..caller("eth_call") };
             assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
         }
@@ -296,7 +320,7 @@ fn a_reload_keeps_what_zones_hold() {
     let first = config(&text("client", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
     let before = Limits::after(None, &first).unwrap();
     let counters = counters(2);
-    let headers = [Some(Box::from(&b"k"[..])), None];
+    let headers = [Some(SmallVec::from_slice(b"k")), None];
     let caller = Counted { headers: &headers, ..caller("eth_call") };
     let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
@@ -307,7 +331,7 @@ fn a_reload_keeps_what_zones_hold() {
         "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"
     ));
     let after = Limits::after(Some((&before, &first)), &second).unwrap();
-    let headers = [Some(Box::from(&b"x"[..])), Some(Box::from(&b"k"[..]))];
+    let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
     let moved = Counted { headers: &headers, ..caller };
     let counts = self::counters(3);
     let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);

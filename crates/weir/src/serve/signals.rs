@@ -1,4 +1,4 @@
-//! What a running gateway is asked for: by signals, and by a configuration file that changed.
+//! What a running gateway is asked for: by signals, and by files of its configuration that changed.
 
 use std::future::pending;
 use std::os::unix::fs::MetadataExt;
@@ -29,26 +29,27 @@ pub(super) struct Wishes {
     stop: StopSignals,
     reload: Signal,
     upgrade: Signal,
-    file: Option<Follower>,
+    files: Option<Follower>,
 }
 
 impl Wishes {
-    /// Must be called on a tokio runtime. `file` is looked at where that is wanted.
+    /// Must be called on a tokio runtime. `file` is looked at where that is wanted, and those that
+    /// it names once [`Wishes::follow`] says which.
     pub(super) fn new(file: Option<&Path>) -> Result<Wishes> {
         Ok(Wishes {
             stop: StopSignals::new()?,
             reload: signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
             upgrade: signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
-            file: file.map(Follower::of),
+            files: file.map(Follower::of),
         })
     }
 
     /// Waits for the next wish. `follow` says whether a changed file is one.
     pub(super) async fn next(&mut self, follow: bool) -> Wish {
-        let Wishes { stop, reload, upgrade, file } = self;
+        let Wishes { stop, reload, upgrade, files } = self;
         let changed = async {
-            match file {
-                Some(file) if follow => file.changed().await,
+            match files {
+                Some(files) if follow => files.changed().await,
                 _ => pending().await,
             }
         };
@@ -62,33 +63,59 @@ impl Wishes {
         }
     }
 
-    /// The file is read now: only what changes from here on is news.
-    pub(super) fn file_is_read(&mut self) {
-        if let Some(file) = &mut self.file {
-            file.pace = Pace { taken: stamp(&file.path), seen: None };
+    /// The files are read now: only what changes from here on is news.
+    pub(super) fn files_are_read(&mut self) {
+        if let Some(files) = &mut self.files {
+            for (path, pace) in &mut files.followed {
+                *pace = Pace::at(path);
+            }
+        }
+    }
+
+    /// Which files the configuration has named, beside its own. What was followed before keeps its
+    /// state, so that what changed since it was read is still news.
+    pub(super) fn follow(&mut self, named: &[PathBuf]) {
+        if let Some(files) = &mut self.files {
+            files.follow(named);
         }
     }
 }
 
-/// Looks at a file by name, so that one that is renamed over it, as editors and deployments do, is
-/// seen as a change.
+/// Looks at files by name, so that one that is renamed over another, as editors and deployments do,
+/// is seen as a change.
 struct Follower {
-    path: PathBuf,
-    pace: Pace,
+    /// The configuration's own comes first.
+    followed: Vec<(PathBuf, Pace)>,
 }
 
 impl Follower {
     fn of(path: &Path) -> Follower {
-        Follower { path: path.to_owned(), pace: Pace { taken: stamp(path), seen: None } }
+        Follower { followed: vec![(path.to_owned(), Pace::at(path))] }
+    }
+
+    fn follow(&mut self, named: &[PathBuf]) {
+        let mut known = self.followed.split_off(1);
+        for path in named {
+            let at = known.iter().position(|(known, _)| known == path);
+            let followed = at.map(|at| known.swap_remove(at));
+            self.followed.push(followed.unwrap_or_else(|| (path.clone(), Pace::at(path))));
+        }
     }
 
     async fn changed(&mut self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if self.pace.is_due(stamp(&self.path)) {
+            if self.is_due() {
                 return;
             }
         }
+    }
+
+    /// Whether any of them is to be read. All are looked at, so that several that change together
+    /// are read together.
+    fn is_due(&mut self) -> bool {
+        let looks = self.followed.iter_mut().map(|(path, pace)| pace.is_due(stamp(path)));
+        looks.fold(false, |any, due| any | due)
     }
 }
 
@@ -117,6 +144,11 @@ struct Pace {
 }
 
 impl Pace {
+    /// Of a file that is read now.
+    fn at(path: &Path) -> Pace {
+        Pace { taken: stamp(path), seen: None }
+    }
+
     fn is_due(&mut self, now: Option<Stamp>) -> bool {
         let rests = now.is_some() && now == self.seen;
         self.seen = now;
@@ -133,7 +165,7 @@ impl Pace {
 mod tests {
     //! Goal: a file is read once for each change, when it is at rest, and not while it is missing.
 
-    use super::{Pace, Stamp, stamp};
+    use super::{Follower, Pace, Stamp, stamp};
 
     fn state(inode: u64, bytes: u64) -> Option<Stamp> {
         Some(Stamp { device: 1, inode, bytes, modified: None })
@@ -177,5 +209,30 @@ mod tests {
         std::fs::write(&other, "two").unwrap();
         std::fs::rename(&other, &path).unwrap();
         assert_ne!(stamp(&path), before);
+    }
+
+    #[test]
+    fn files_that_are_named_are_followed_with_the_configurations_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, key, certificate] =
+            ["own", "key", "certificate"].map(|name| folder.path().join(name));
+        for path in [&own, &key, &certificate] {
+            std::fs::write(path, "one").unwrap();
+        }
+        let mut follower = Follower::of(&own);
+        follower.follow(&[key.clone(), certificate.clone()]);
+        let mut looks = |times: usize| (0..times).map(|_| follower.is_due()).collect::<Vec<_>>();
+        assert_eq!(looks(3), [false; 3]);
+        // A renewal writes two files: one reading.
+        std::fs::write(&key, "longer").unwrap();
+        std::fs::write(&certificate, "longer").unwrap();
+        assert_eq!(looks(4), [false, true, false, false]);
+        // One that is named no more is left alone, one that stays has kept its state.
+        std::fs::write(&key, "and longer").unwrap();
+        std::fs::write(&certificate, "and longer").unwrap();
+        follower.follow(std::slice::from_ref(&key));
+        let looks = (0..3).map(|_| follower.is_due()).collect::<Vec<_>>();
+        assert_eq!(looks, [false, true, false]);
+        assert_eq!(follower.followed.len(), 2);
     }
 }

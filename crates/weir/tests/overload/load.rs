@@ -1,11 +1,13 @@
 //! Three times the capacity of a node, open loop, two classes.
 
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::running::Running;
+use super::stalls::Stalls;
 
 const KEY: &str = "0123456789abcdef0123";
 
@@ -81,7 +83,7 @@ fn see(overload: &str) -> Seen {
     let calm_p99_ms = told(high).2;
     told(low);
     let (high, low) = run(200, 2_200, 9);
-    super::scene::pause(std::time::Duration::from_secs(2)); // The queue is full, and buffers have grown.
+    super::scene::pause(Duration::from_secs(2)); // The queue is full, and buffers have grown.
     let before = gateway.memory().0;
     let (high_goodput, high_failed, high_p99_ms) = told(high);
     let (low_goodput, ..) = told(low);
@@ -105,15 +107,18 @@ fn faults(seen: &Seen) -> Vec<&'static str> {
 
 #[test]
 fn three_times_the_capacity_harms_neither_goodput_nor_the_better_class() {
-    // What a moment's stall of the machine spoils is tried again.
+    // Longer, and calls of the better class are late for another reason than the gateway.
+    const STALL: Duration = Duration::from_millis(20);
     const TRIES: usize = 3;
     let held = (0..TRIES).any(|_| {
+        let stalls = Stalls::watch();
         let seen = see("");
-        let faults = faults(&seen);
-        println!("{faults:?} {seen:?}");
+        let (faults, stalled) = (faults(&seen), stalls.worst());
+        println!("{faults:?} {seen:?}; the machine stalled for {stalled:?} at the worst");
+        assert!(faults.is_empty() || stalled >= STALL, "{faults:?} {seen:?}");
         faults.is_empty()
     });
-    assert!(held, "not once in {TRIES} times");
+    assert!(held, "the machine stalls too often to judge: {TRIES} times");
     let seen = see("enabled = false");
     let faults = faults(&seen);
     assert!(

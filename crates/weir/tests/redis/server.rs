@@ -18,12 +18,28 @@ pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
     arguments: Vec<String>,
+    /// What `redis-cli` needs to be let in.
+    access: Vec<String>,
     _folder: TempDir,
 }
 
 impl Redis {
     /// A server that keeps nothing on disk; none where the program is missing, which is noted.
     pub(crate) fn start(more: &[&str]) -> Option<Redis> {
+        Redis::start_with("--port", more, &[])
+    }
+
+    /// One that speaks TLS only, with these options for it; `access` is for `redis-cli`.
+    pub(crate) fn start_tls(more: &[&str], access: &[&str]) -> Option<Redis> {
+        Redis::start_with("--tls-port", &[&["--port", "0"], more].concat(), access)
+    }
+
+    /// One that lets in only who knows a password; `access` is for `redis-cli`.
+    pub(crate) fn start_closed(more: &[&str], access: &[&str]) -> Option<Redis> {
+        Redis::start_with("--port", more, access)
+    }
+
+    fn start_with(listen: &str, more: &[&str], access: &[&str]) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
         let port = free_port();
@@ -31,10 +47,11 @@ impl Redis {
         let usual = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
         arguments.extend(usual.map(str::to_owned));
         arguments.push(folder.path().to_str().unwrap().to_owned());
-        arguments.extend(["--port".to_owned(), port.to_string()]);
         arguments.extend(more.iter().map(|more| (*more).to_owned()));
+        arguments.extend([listen.to_owned(), port.to_string()]);
         let child = spawn(program, &arguments);
-        let redis = Redis { child, port, arguments, _folder: folder };
+        let access = access.iter().map(|access| (*access).to_owned()).collect();
+        let redis = Redis { child, port, arguments, access, _folder: folder };
         redis.wait();
         Some(redis)
     }
@@ -45,13 +62,37 @@ impl Redis {
         let folder = TempDir::new().unwrap();
         let port = free_port();
         let file = folder.path().join("sentinel.conf");
-        let text = format!("port {port}\nsentinel monitor main 127.0.0.1 {} 1\n", of.port);
+        let text = format!(
+            "port {port}\nsentinel monitor main 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n",
+            of.port
+        );
         std::fs::write(&file, text).unwrap();
         let arguments = vec![file.to_str().unwrap().to_owned(), "--sentinel".to_owned()];
         let child = spawn(program, &arguments);
-        let redis = Redis { child, port, arguments, _folder: folder };
+        let redis = Redis { child, port, arguments, access: Vec::new(), _folder: folder };
         redis.wait();
         Some(redis)
+    }
+
+    /// A cluster of three.
+    pub(crate) fn cluster() -> Option<[Redis; 3]> {
+        let on = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+        let nodes = [Redis::start(&on)?, Redis::start(&on)?, Redis::start(&on)?];
+        let [a, b, c] = nodes.each_ref().map(|node| format!("127.0.0.1:{}", node.port));
+        let create = ["--cluster", "create", &a, &b, &c];
+        let made =
+            nodes[0].cli(&[&create[..], &["--cluster-replicas", "0", "--cluster-yes"]].concat());
+        assert!(made.contains("All 16384 slots covered"), "{made}");
+        wait_until("the cluster is up", || {
+            nodes.iter().all(|node| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+        });
+        Some(nodes)
+    }
+
+    /// The address of a cluster, by two of its nodes.
+    pub(crate) fn cluster_url([a, b, _]: &[Redis; 3]) -> String {
+        format!("redis-cluster://127.0.0.1:{}?node=127.0.0.1:{}", a.port, b.port)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -61,7 +102,8 @@ impl Redis {
     /// What `redis-cli` prints for a command.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         let port = self.port.to_string();
-        let said = Command::new("redis-cli").args(["-p", &port]).args(arguments).output().unwrap();
+        let mut command = Command::new("redis-cli");
+        let said = command.args(["-p", &port]).args(&self.access).args(arguments).output().unwrap();
         String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
     }
 
@@ -89,14 +131,7 @@ impl Redis {
     }
 
     fn wait(&self) {
-        let ready = || {
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
-            let mut said = [0; 7];
-            stream.write_all(b"PING\r\n").is_ok()
-                && stream.read_exact(&mut said).is_ok()
-                && &said == b"+PONG\r\n"
-        };
-        wait_until("redis answers", ready);
+        wait_until("redis answers", || self.cli(&["PING"]) == "PONG");
     }
 }
 

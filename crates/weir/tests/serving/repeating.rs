@@ -1,15 +1,12 @@
 //! What is asked a second time, and what must not be.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use simnode::node::settings::{Fault, FaultRule};
 
+use super::line::{Instead, Line};
 use super::scene::{
-    READ, Scene, Served, SimNode, account, ask, body, by, entry, error, polled_once, result,
+    READ, Scene, Served, SimNode, account, ask, body, by, error, polled_once, result,
     wait_for_quiet,
 };
 
@@ -27,72 +24,6 @@ fn transaction() -> (String, String) {
     (after(">> ")["params"].to_string(), after("<< ")["result"].to_string())
 }
 
-/// A line to a node that carries everything but the answers to one method: the node does what it is
-/// asked, and the connection ends before it has said so.
-struct Cut {
-    address: String,
-    cuts: Arc<AtomicUsize>,
-    done: Arc<AtomicBool>,
-}
-
-impl Cut {
-    fn before(node: &SimNode, method: &'static str) -> Cut {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let cut = Cut { address, cuts: Arc::default(), done: Arc::default() };
-        let (cuts, done, node) = (Arc::clone(&cut.cuts), Arc::clone(&cut.done), node.address);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if done.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (stream, cuts) = (stream.unwrap(), Arc::clone(&cuts));
-                std::thread::spawn(move || {
-                    // An end on either side ends both.
-                    let _ = carry(stream, TcpStream::connect(node).unwrap(), method, &cuts);
-                });
-            }
-        });
-        cut
-    }
-
-    fn cuts(&self) -> usize {
-        self.cuts.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Cut {
-    fn drop(&mut self) {
-        self.done.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(&self.address);
-    }
-}
-
-/// Requests and answers here are small enough to come in one read each.
-fn carry(
-    mut client: TcpStream,
-    mut node: TcpStream,
-    method: &str,
-    cuts: &AtomicUsize,
-) -> std::io::Result<()> {
-    let mut bytes = vec![0; 1 << 20];
-    loop {
-        let length = client.read(&mut bytes)?;
-        if length == 0 {
-            return Ok(());
-        }
-        let cut = String::from_utf8_lossy(&bytes[..length]).contains(method);
-        node.write_all(&bytes[..length])?;
-        let length = node.read(&mut bytes)?;
-        if cut {
-            cuts.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        client.write_all(&bytes[..length])?;
-    }
-}
-
 const IN_TURN: &str = "[call]\nbalance = \"weighted\"\nhedge = false\n";
 
 #[test]
@@ -100,13 +31,9 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
     let scene = Scene::set();
     // Of one world, so that both have the same pool.
     let [a, b] = scene.nodes(["a", "b"]);
-    let cut = Cut::before(&a, "eth_sendRawTransaction");
-    let served = Served::start(&format!(
-        "{IN_TURN}{}{}{}",
-        polled_once(""),
-        entry("a", &format!("http://{}", cut.address), ""),
-        b.entry("")
-    ));
+    let line = Line::before(&a, "eth_sendRawTransaction", Instead::Cut);
+    let served =
+        Served::start(&format!("{IN_TURN}{}{}{}", polled_once(""), line.entry(""), b.entry("")));
     served.wait_for_candidates(&["a", "b"]);
     wait_for_quiet(&[&a, &b]);
     let (params, hash) = transaction();
@@ -114,13 +41,13 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
     let mut client = served.client();
     let answer = ask(&mut client, "eth_sendRawTransaction", &params);
     assert_eq!((result(&answer), by(&answer)), (hash, "b"));
-    assert_eq!((cut.cuts(), a.calls() - a_before, b.calls() - b_before), (1, 1, 1));
+    assert_eq!((line.met(), a.calls() - a_before, b.calls() - b_before), (1, 1, 1));
     // A client that sends it again gets what any node says to that.
     let mut direct = super::raw::Client::connect(&b.address.to_string());
     let theirs = error(&direct.call("/", &body("eth_sendRawTransaction", &params)));
     assert_eq!((theirs.1, theirs.2.as_str()), (-32000, "already known"));
     let again = ask(&mut client, "eth_sendRawTransaction", &params);
-    assert_eq!((by(&again), cut.cuts()), ("b", 1));
+    assert_eq!((by(&again), line.met()), ("b", 1));
     assert_eq!(error(&again), theirs);
 }
 

@@ -97,19 +97,10 @@ fn a_redis_that_hangs_costs_its_timeout_and_then_nothing() {
 
 #[test]
 fn a_cluster_holds_shared_zones() {
-    let on = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
-    let nodes: Vec<Redis> = (0..3).map_while(|_| Redis::start(&on)).collect();
-    let [a, b, c] = &nodes[..] else { return };
-    let places = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect::<Vec<_>>();
-    let create = ["--cluster", "create", &places[0], &places[1], &places[2]];
-    let made = a.cli(&[&create[..], &["--cluster-replicas", "0", "--cluster-yes"]].concat());
-    assert!(made.contains("All 16384 slots covered"), "{made}");
-    wait_until("the cluster is up", || {
-        nodes.iter().all(|node| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
-    });
+    let Some(nodes) = Redis::cluster() else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let url = format!("redis-cluster://{}?node={}", places[0], places[1]);
+    let url = Redis::cluster_url(&nodes);
     let text = polled_once(&at(&url, "500ms"));
     let [first, second] = [(); 2].map(|()| Served::before(&[&node], &text));
     used(&first);
@@ -117,7 +108,7 @@ fn a_cluster_holds_shared_zones() {
     for tenant in 0..20 {
         assert_eq!(calls([&first, &second], &tenant.to_string(), 8), SIX_PASS);
     }
-    let held = [a, b, c].map(|node| node.cli(&["DBSIZE"]).parse::<u64>().unwrap());
+    let held = nodes.each_ref().map(|node| node.cli(&["DBSIZE"]).parse::<u64>().unwrap());
     assert!(held.iter().all(|held| *held > 0), "each holds some: {held:?}");
     assert_eq!(metric(&first, "weir_limit_shared_calls_total{by=\"share\"}"), 0.0);
 }

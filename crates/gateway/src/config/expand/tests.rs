@@ -11,7 +11,7 @@ fn expanded(text: &str) -> Result<String, String> {
         "NESTED" => Some("${A}".to_owned()),
         _ => None,
     };
-    expand(text, &World { folder: Path::new("/nowhere"), environment: &environment })
+    expand(text, &World::new(Path::new("/nowhere"), &environment))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn files_lose_their_last_line_end_and_have_a_bound() {
     std::fs::write(folder.path().join("key"), "secret\n").unwrap();
     let too_long = vec![b'x'; SECRET_FILE_BYTES_MAX as usize + 1];
     std::fs::write(folder.path().join("long"), too_long).unwrap();
-    let world = World { folder: folder.path(), environment: &|_| None };
+    let world = World::new(folder.path(), &|_| None);
     assert_eq!(expand("a ${file:key} b", &world).as_deref(), Ok("a secret b"));
     let fault = expand("${file:long}", &world).unwrap_err();
     assert_eq!(fault, "cannot read the file long: 65537 bytes, at most 65536 allowed");

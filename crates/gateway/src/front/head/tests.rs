@@ -30,7 +30,7 @@ fn an_ordinary_request_is_read_whole() {
 fn headers_of_limits_are_kept_in_their_order_and_the_first_of_a_name() {
     let head = read("POST / HTTP/1.1\r\nHost: a\r\nX-KEY: one\r\nx-key: two\r\n\r\n");
     let head = head.unwrap().unwrap();
-    assert_eq!(head.limit_headers[..], [Some(Box::from(&b"one"[..])), None]);
+    assert_eq!(head.limit_headers[..], [Some(SmallVec::from_slice(b"one")), None]);
 }
 
 #[test]

@@ -112,7 +112,16 @@ impl Gateway {
 fn caller() -> Counted<'static> {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let name = "eth_call";
-    Counted { client, chain: 0, chain_name: "c", name, method: None, headers: &[], grant: None }
+    Counted {
+        client,
+        chain: 0,
+        chain_name: "c",
+        name,
+        method: None,
+        headers: &[],
+        grant: None,
+        ahead: None,
+    }
 }
 
 fn burst(calls: u64) -> String {

@@ -1,5 +1,7 @@
 //! A line to a node that carries everything but calls of one method: those it answers itself, as a
 //! test says. Nodes of the simulator speak HTTP well; this is for what they never say.
+//!
+//! Included by path from the test files that need it, beside `serving/scene.rs` as `scene`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,13 +13,15 @@ use super::scene::{SimNode, entry};
 
 /// What becomes of a call.
 #[derive(Clone)]
-pub(super) enum Instead {
+pub(crate) enum Instead {
     /// These bytes, and then the connection ends.
     Bytes(Vec<u8>),
     /// The same after a while.
     Late(Duration, Vec<u8>),
     /// The connection ends without a word.
     Close,
+    /// It is carried, and the connection ends before the node's answer is.
+    Cut,
     /// Nothing at all, for as long as the other side waits.
     Silence,
     /// It is carried, and the node's answer gets these header lines.
@@ -27,7 +31,7 @@ pub(super) enum Instead {
 }
 
 /// An HTTP answer with a status, an empty body and these header lines.
-pub(super) fn status(status: u16, lines: &str) -> Instead {
+pub(crate) fn status(status: u16, lines: &str) -> Instead {
     let head = format!(
         "HTTP/1.1 {status} Said So\r\n{lines}Content-Length: 0\r\nConnection: close\r\n\r\n"
     );
@@ -35,7 +39,7 @@ pub(super) fn status(status: u16, lines: &str) -> Instead {
 }
 
 /// See the module's doc.
-pub(super) struct Line {
+pub(crate) struct Line {
     address: String,
     name: &'static str,
     met: Arc<AtomicUsize>,
@@ -43,7 +47,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn before(node: &SimNode, method: &'static str, instead: Instead) -> Line {
+    pub(crate) fn before(node: &SimNode, method: &'static str, instead: Instead) -> Line {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let line = Line { address, name: node.name, met: Arc::default(), done: Arc::default() };
@@ -67,12 +71,12 @@ impl Line {
     }
 
     /// Calls of the method that it has met.
-    pub(super) fn met(&self) -> usize {
+    pub(crate) fn met(&self) -> usize {
         self.met.load(Ordering::Relaxed)
     }
 
     /// Its lines in a configuration.
-    pub(super) fn entry(&self, more: &str) -> String {
+    pub(crate) fn entry(&self, more: &str) -> String {
         entry(self.name, &format!("http://{}", self.address), more)
     }
 }
@@ -114,13 +118,14 @@ fn carry(
                     let _ = client.read(&mut bytes)?;
                     return Ok(());
                 }
-                Instead::Headers(_) | Instead::Chunks => {}
+                Instead::Cut | Instead::Headers(_) | Instead::Chunks => {}
             }
         }
         node.write_all(&bytes[..length])?;
         let length = node.read(&mut bytes)?;
         let answer = &bytes[..length];
         match instead {
+            Instead::Cut if meets => return Ok(()),
             Instead::Headers(lines) if meets => client.write_all(&with_headers(answer, lines))?,
             Instead::Chunks if meets => client.write_all(&in_chunks(answer))?,
             _ => client.write_all(answer)?,

@@ -1,0 +1,229 @@
+//! A zone: of what its keys are made, and the tables that they lie in.
+
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::Counted;
+use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
+use crate::config::{self, Config, Cost, KeyPart};
+
+/// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
+const KEY_BYTES_MAX: usize = 65_535;
+/// Into how many parts a zone is cut, so that threads seldom meet.
+const PARTS: usize = 16;
+/// Smaller zones stay whole: there, what is given up should be the oldest of all.
+const PART_KEYS_MIN: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Zone {
+    key: Vec<Part>,
+    cost: Cost,
+    /// Whether the caller's API key is a part of the key.
+    pub(super) by_key: bool,
+    /// Whether a request's key is the same for all its calls.
+    by_caller: bool,
+    pub(super) shared: bool,
+    /// Of how many gateways each has its share, while this one judges alone.
+    pub(super) gateways: u64,
+    pub(super) kept: Arc<Kept>,
+}
+
+/// What a zone holds. It outlives a reload that does not change what it is.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Random, so that nobody can make keys that fall together.
+    index: foldhash::fast::RandomState,
+    /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
+    digest: [std::hash::RandomState; 2],
+    parts: Box<[ZonePart]>,
+}
+
+/// A part on cache lines of its own, so that threads in different parts do not meet there either.
+#[derive(Debug)]
+#[repr(align(128))]
+struct ZonePart(Mutex<Table>);
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Client,
+    ClientNet,
+    Key,
+    /// By place in [`key_headers`].
+    Header(usize),
+    Method,
+    Chain,
+}
+
+/// How full a zone is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub(crate) keys: u64,
+    pub(crate) evicted: u64,
+}
+
+impl Zone {
+    pub(super) fn new(
+        zone: &config::Zone,
+        gateways: u64,
+        headers: &[http::HeaderName],
+        kept: Option<Arc<Kept>>,
+    ) -> Zone {
+        let place = |name: &http::HeaderName| headers.iter().position(|known| known == name);
+        let part = |part: &KeyPart| match part {
+            KeyPart::Client => Part::Client,
+            KeyPart::ClientNet => Part::ClientNet,
+            KeyPart::Key => Part::Key,
+            KeyPart::Header(name) => {
+                Part::Header(place(name).expect("headers are gathered from the same zones"))
+            }
+            KeyPart::Method => Part::Method,
+            KeyPart::Chain => Part::Chain,
+        };
+        Zone {
+            key: zone.key.iter().map(part).collect(),
+            cost: zone.cost,
+            by_key: zone.key.contains(&KeyPart::Key),
+            by_caller: !zone
+                .key
+                .iter()
+                .any(|part| matches!(part, KeyPart::Method | KeyPart::Chain)),
+            shared: zone.shared,
+            gateways: if zone.shared { gateways } else { 1 },
+            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(zone.bytes))),
+        }
+    }
+
+    pub(super) fn part(&self, material: &Material) -> MutexGuard<'_, Table> {
+        // The upper bits choose the place within the part, the lowest is always 1.
+        let parts = &self.kept.parts;
+        parts[(material.hash >> 1) as usize % parts.len()].0.lock()
+    }
+
+    /// The key of a request whose calls are not known yet, where that can be told; its place is
+    /// fetched from memory meanwhile.
+    pub(super) fn expect(&self, caller: &Counted<'_>) -> Option<Material> {
+        let material = self.by_caller.then(|| self.material(caller)).flatten()?;
+        self.part(&material).fetch(&material);
+        Some(material)
+    }
+
+    pub(super) fn cost(&self, caller: &Counted<'_>) -> u64 {
+        match self.cost {
+            Cost::Call => 1,
+            Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
+        }
+    }
+
+    pub(super) fn fill(&self) -> Fill {
+        self.kept.parts.iter().fold(Fill::default(), |sum, part| {
+            let table = part.0.lock();
+            let (keys, evicted) = (table.held() as u64, table.evicted());
+            Fill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
+        })
+    }
+
+    /// The bytes of the call's key; none if it is empty or too long, in which case the call is not
+    /// limited.
+    fn key_bytes(&self, caller: &Counted<'_>) -> Option<SmallVec<[u8; 128]>> {
+        let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
+        match *self.key.as_slice() {
+            [part] => part.write(caller, &mut bytes),
+            ref parts => {
+                let mut empty = true;
+                for part in parts {
+                    // Each part has its length before it, so that no two lists of parts are alike.
+                    let start = bytes.len();
+                    bytes.extend_from_slice(&[0; 4]);
+                    part.write(caller, &mut bytes);
+                    let length = (bytes.len() - start - 4) as u32;
+                    bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+                    empty &= length == 0;
+                }
+                if empty {
+                    return None;
+                }
+            }
+        }
+        (!bytes.is_empty() && bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    }
+
+    /// A digest of the call's key that is the same in every gateway.
+    pub(super) fn digest(&self, caller: &Counted<'_>) -> [u8; 16] {
+        let bytes = self.key_bytes(caller).unwrap_or_default();
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+        digest.as_ref()[..16].try_into().expect("it has 32")
+    }
+
+    /// The call's key as it is found by.
+    pub(super) fn material(&self, caller: &Counted<'_>) -> Option<Material> {
+        let bytes = self.key_bytes(caller)?;
+        let mut key = [0; KEY_BYTES_INLINE + 1];
+        if bytes.len() <= KEY_BYTES_INLINE {
+            key[..bytes.len()].copy_from_slice(&bytes);
+            key[KEY_BYTES_INLINE] = bytes.len() as u8;
+        } else {
+            for (half, state) in key.chunks_exact_mut(8).zip(&self.kept.digest) {
+                let mut hasher = state.build_hasher();
+                hasher.write(&bytes);
+                half.copy_from_slice(&hasher.finish().to_le_bytes());
+            }
+            key[KEY_BYTES_INLINE] = u8::MAX;
+        }
+        let mut words = [0; 3];
+        for (word, bytes) in words.iter_mut().zip(key.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
+        }
+        Some(Material { hash: self.kept.index.hash_one(words) | 1, key: words })
+    }
+}
+
+impl Kept {
+    fn new(bytes: usize) -> Kept {
+        let keys = bytes / KEY_BYTES;
+        let parts = if keys / PARTS < PART_KEYS_MIN { 1 } else { PARTS };
+        Kept {
+            index: foldhash::fast::RandomState::default(),
+            digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
+            parts: (0..parts).map(|_| ZonePart(Mutex::new(Table::new(keys / parts)))).collect(),
+        }
+    }
+}
+
+impl Part {
+    fn write(self, caller: &Counted<'_>, out: &mut SmallVec<[u8; 128]>) {
+        match (self, caller.client) {
+            (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
+                out.extend_from_slice(&address.octets());
+            }
+            (Part::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
+            (Part::ClientNet, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()[..8]),
+            (Part::Key, _) => {
+                let name = caller.grant.map_or("", |grant| &*grant.name);
+                out.extend_from_slice(name.as_bytes());
+            }
+            (Part::Header(place), _) => {
+                let value = caller.headers.get(place).and_then(Option::as_deref);
+                out.extend_from_slice(value.unwrap_or(b""));
+            }
+            (Part::Method, _) => out.extend_from_slice(caller.name.as_bytes()),
+            (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
+        }
+    }
+}
+
+/// Lower-case names of the headers that keys of zones are made of, each once.
+pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
+    let mut names: Vec<http::HeaderName> = Vec::new();
+    for part in config.zones.iter().flat_map(|zone| &zone.key) {
+        if let KeyPart::Header(name) = part
+            && !names.contains(name)
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}

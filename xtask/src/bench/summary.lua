@@ -1,0 +1,6 @@
+-- At the end of every script: what wrk counted, for `Summary`.
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,
+    summary.duration, e.connect, e.read, e.write, e.timeout, e.status))
+end
