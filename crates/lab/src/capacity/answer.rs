@@ -170,9 +170,11 @@ fn sentence(course: &Course<'_>, found: &Found, end: End, binding: Option<&Bindi
     };
     let why = binding.map(|binding| format!(": {}", binding.in_words())).unwrap_or_default();
     if let Some(told) = unbelieved(course, found) {
-        return match pass {
-            Some(pass) => format!("at least {pass}/s: then {told}"),
-            None => format!("nothing was learnt: {told}"),
+        return match (pass, found.lowest_fail) {
+            (Some(pass), Some(fail)) => format!("{pass}/s pass; {fail}/s fail{why}; then {told}"),
+            (Some(pass), None) => format!("at least {pass}/s: then {told}"),
+            (None, Some(fail)) => format!("no rate passed, down to {fail}/s{why}; then {told}"),
+            (None, None) => format!("nothing was learnt: {told}"),
         };
     }
     match (pass, found.lowest_fail) {
@@ -218,9 +220,9 @@ fn unbelieved(course: &Course<'_>, found: &Found) -> Option<String> {
     };
     let why = last.row.reasons.first().map(|reason| format!(" ({reason})")).unwrap_or_default();
     Some(format!(
-        "{what} at the baseline already, twice in a row at {rate}/s{why}, so faster probes would tell \
+        "{what} at the baseline itself, twice in a row at {rate}/s{why}, so further probes would tell \
          no more; give the generator a machine or cores of its own, ask for less of what is named, or \
-         begin lower (capacity.rate_start)"
+         begin lower (--rate-start)"
     ))
 }
 

@@ -365,3 +365,23 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
         assert!(!told.contains(&"objectives".to_owned()), "chosen of what is not believed");
     }
 }
+
+/// The machine gets busy with the boundary known: both sides of it stay told.
+#[test]
+fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
+    let mut failed = false;
+    let mut make = |plan: &Plan| {
+        let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+        let mut result = run(plan, 1500.0);
+        if failed {
+            let reasons = vec!["sends were late".to_owned()];
+            result.verdict = Verdict { outcome: Outcome::Invalid, reasons };
+        }
+        failed |= rate > 1500.0;
+        Ok(result)
+    };
+    let result = search(&plan(""), None, &mut make, &never).0.unwrap();
+    assert_eq!(result.answer.end, End::Invalid);
+    assert!(result.answer.sentence.starts_with("800/s pass; 1600/s fail: "), "{:?}", result.answer);
+    assert!(result.answer.sentence.contains("; then the numbers could not be believed at the"));
+}
