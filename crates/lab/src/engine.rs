@@ -22,6 +22,7 @@ use crate::chain::ChainFacts;
 use crate::plan::{Model, Plan};
 use crate::record::Interval;
 
+mod body;
 mod compose;
 mod connection;
 mod dice;

@@ -166,6 +166,8 @@ pub struct Interval {
     pub retry_after: Times,
     /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
     pub codes: BTreeMap<(u16, i64), u64>,
+    /// Bytes of answers' bodies by method.
+    pub answer_bytes: Vec<u64>,
     /// HTTP requests by status; bounded by the 1000 possible ones.
     pub statuses: BTreeMap<u16, u64>,
     /// Calls under way at the end of the interval.
@@ -297,6 +299,7 @@ impl Interval {
             handshake_resumed_time: times(),
             retry_after: times(),
             codes: BTreeMap::new(),
+            answer_bytes: vec![0; methods],
             statuses: BTreeMap::new(),
             in_flight: 0,
             workers_busy: 0,
@@ -336,6 +339,11 @@ impl Interval {
         *self.codes.entry((method, if known { code } else { 0 })).or_default() += 1;
     }
 
+    /// Counts bytes of an answer's body.
+    pub fn record_bytes(&mut self, method: u16, count: u64) {
+        self.answer_bytes[usize::from(method)] += count;
+    }
+
     /// The slots that were used, with their times.
     pub fn cells(&self) -> impl Iterator<Item = (Slot, &Cell)> {
         self.slots.iter().copied().zip(&self.cells)
@@ -364,6 +372,7 @@ impl Interval {
         }
         self.traffic = Traffic::default();
         self.codes.clear();
+        self.answer_bytes.fill(0);
         self.statuses.clear();
         (self.in_flight, self.workers_busy, self.waiting) = (0, 0, 0);
         (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
@@ -393,6 +402,8 @@ pub struct Totals {
     pub retry_after: Times,
     /// Codes of JSON-RPC errors by method.
     pub codes: BTreeMap<(u16, i64), u64>,
+    /// Bytes of answers' bodies by method.
+    pub answer_bytes: BTreeMap<u16, u64>,
     /// HTTP requests by status.
     pub statuses: BTreeMap<u16, u64>,
     /// CPU time of all engine threads.
@@ -417,6 +428,7 @@ impl Totals {
             handshake_resumed_time: times(),
             retry_after: times(),
             codes: BTreeMap::new(),
+            answer_bytes: BTreeMap::new(),
             statuses: BTreeMap::new(),
             cpu: Duration::ZERO,
             run_delay: Duration::ZERO,
@@ -446,6 +458,9 @@ impl Totals {
         self.traffic.add(interval.traffic);
         for (&key, count) in &interval.codes {
             *self.codes.entry(key).or_default() += count;
+        }
+        for (method, count) in (0..).zip(&interval.answer_bytes).filter(|(_, count)| **count > 0) {
+            *self.answer_bytes.entry(method).or_default() += count;
         }
         for (&status, count) in &interval.statuses {
             *self.statuses.entry(status).or_default() += count;
@@ -477,6 +492,7 @@ impl Totals {
         self.iterations.fill(Iterations::default());
         self.traffic = Traffic::default();
         self.codes.clear();
+        self.answer_bytes.clear();
         self.statuses.clear();
         (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     }
@@ -503,6 +519,9 @@ impl Totals {
         self.traffic.add(other.traffic);
         for (&key, count) in &other.codes {
             *self.codes.entry(key).or_default() += count;
+        }
+        for (&method, count) in &other.answer_bytes {
+            *self.answer_bytes.entry(method).or_default() += count;
         }
         for (&status, count) in &other.statuses {
             *self.statuses.entry(status).or_default() += count;
@@ -532,6 +551,7 @@ impl Totals {
         subtract(&mut self.retry_after, &earlier.retry_after);
         self.traffic = self.traffic.since(earlier.traffic);
         less_counts(&mut self.codes, &earlier.codes);
+        less_counts(&mut self.answer_bytes, &earlier.answer_bytes);
         less_counts(&mut self.statuses, &earlier.statuses);
         self.cpu = self.cpu.saturating_sub(earlier.cpu);
         self.run_delay = self.run_delay.saturating_sub(earlier.run_delay);

@@ -3,11 +3,12 @@
 //! Called by `fuzz/src/jsonrpc.rs` for as long as one likes, and by the tests below for a second in
 //! every check. Not part of the crate's interface.
 
-use crate::answer::{self, Answers, Outcome};
+use crate::answer::{self, AnswerFault, Answers, Outcome};
 use crate::block;
 use crate::call::{Body, Call, Limits, Params, decode};
 use crate::filter::LogFilter;
-use crate::json::walk;
+use crate::json::skeleton::Skeleton;
+use crate::json::{DEPTH_CEILING, walk};
 use crate::key::{KeyParts, write_key};
 use crate::method::{FamilyName, family};
 
@@ -31,6 +32,7 @@ pub fn jsonrpc(bytes: &[u8]) {
         }
     }
     try_answers(bytes);
+    try_skeleton(bytes);
     // The walkers promise to end on anything.
     let _ = walk::elements(bytes).count() + walk::members(bytes).count();
 }
@@ -101,6 +103,42 @@ fn try_answers(bytes: &[u8]) {
         }
         assert_eq!(answer::read_answer(&written, 128), Ok(read), "an answer changed");
     }
+}
+
+/// The skeleton is the same however the text is cut, and reads as the text does.
+pub(crate) fn try_skeleton(bytes: &[u8]) {
+    let mut whole = Skeleton::default();
+    whole.feed(bytes);
+    for size in [1, 3, 64, 97] {
+        let mut cut = Skeleton::default();
+        bytes.chunks(size).for_each(|piece| cut.feed(piece));
+        assert_eq!(whole.kept(), cut.kept(), "pieces of {size} make a difference");
+    }
+    let kept = whole.kept();
+    let single = |text| answer::read_answer(text, DEPTH_CEILING).map(|one| gist(&one));
+    assert_eq!(told(single(bytes)), told(single(kept)), "{}", kept.escape_ascii());
+    for most in [0, 1, 2, 50] {
+        let many = |text| match answer::read_answers(text, DEPTH_CEILING, most)? {
+            Answers::One(one) => Ok(vec![told(Ok(gist(&one)))]),
+            Answers::Batch(list) => {
+                Ok(list.into_iter().map(|one| told(one.map(|one| gist(&one)))).collect())
+            }
+        };
+        assert_eq!(told(many(bytes)), told(many(kept)), "{}", kept.escape_ascii());
+    }
+}
+
+/// All of an answer but its result, of which only matters whether it is null.
+fn gist(answer: &answer::Answer<'_>) -> String {
+    match &answer.outcome {
+        Outcome::Result(raw) => format!("{:?} result {}", answer.id, *raw == b"null"),
+        error @ Outcome::Error { .. } => format!("{:?} {error:?}", answer.id),
+    }
+}
+
+/// The same with faults by their kind: their places differ.
+fn told<T>(read: Result<T, AnswerFault>) -> Result<T, std::mem::Discriminant<AnswerFault>> {
+    read.map_err(|fault| std::mem::discriminant(&fault))
 }
 
 /// Bodies to start from: recorded traffic and the hard cases of the rules.

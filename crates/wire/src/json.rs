@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
+pub mod skeleton;
 mod skip;
 pub mod text;
 #[cfg(target_arch = "x86_64")]

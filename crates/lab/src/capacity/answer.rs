@@ -169,6 +169,14 @@ fn sentence(course: &Course<'_>, found: &Found, end: End, binding: Option<&Bindi
         _ => String::new(),
     };
     let why = binding.map(|binding| format!(": {}", binding.in_words())).unwrap_or_default();
+    if let Some(told) = unbelieved(course, found) {
+        return match (pass, found.lowest_fail) {
+            (Some(pass), Some(fail)) => format!("{pass}/s pass; {fail}/s fail{why}; then {told}"),
+            (Some(pass), None) => format!("at least {pass}/s: then {told}"),
+            (None, Some(fail)) => format!("no rate passed, down to {fail}/s{why}; then {told}"),
+            (None, None) => format!("nothing was learnt: {told}"),
+        };
+    }
     match (pass, found.lowest_fail) {
         (Some(pass), Some(fail)) => {
             let told = format!("{pass}/s pass{soak}; {fail}/s fail{why}");
@@ -200,6 +208,22 @@ fn sentence(course: &Course<'_>, found: &Found, end: End, binding: Option<&Bindi
             _ => "nothing was learnt: no probe could be believed".into(),
         },
     }
+}
+
+/// That not even baselines could be believed, why, and what may help.
+fn unbelieved(course: &Course<'_>, found: &Found) -> Option<String> {
+    let last = course.made.last().filter(|_| found.unbelieved)?;
+    let rate = last.row.rate;
+    let what = match last.row.judged {
+        Judged::ClientLimited => "the generator was the limit",
+        _ => "the numbers could not be believed",
+    };
+    let why = last.row.reasons.first().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    Some(format!(
+        "{what} at the baseline itself, twice in a row at {rate}/s{why}, so further probes would tell \
+         no more; give the generator a machine or cores of its own, ask for less of what is named, or \
+         begin lower (--rate-start)"
+    ))
 }
 
 impl Binding {

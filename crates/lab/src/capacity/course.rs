@@ -228,6 +228,11 @@ impl Course<'_> {
         let mut row = row(&result, &judgement, asked);
         row.folder = self.keep(&result, &totals, asked, see);
         see(Sight::Ended(&row));
+        let believed = |judged| matches!(judged, Judged::Pass | Judged::Fail);
+        let known = |probe: &Probe| probe.kind == Kind::Baseline && believed(probe.judged);
+        let first_known = asked.kind == Kind::Baseline
+            && believed(judgement.judged)
+            && !self.history.iter().any(known);
         self.history.push(Probe {
             kind: asked.kind,
             rate: asked.rate,
@@ -239,7 +244,7 @@ impl Course<'_> {
             },
             drains: asked.drains,
         });
-        if asked.kind == Kind::Baseline && self.made.is_empty() {
+        if first_known {
             self.defaults = self.probes.set_default_objectives(&result.overall.latency);
             if let Some(text) = &self.defaults {
                 see(Sight::Objectives(text));

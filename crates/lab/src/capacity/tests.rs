@@ -341,3 +341,47 @@ fn the_cost_is_near_what_it_takes() {
     assert!((cost.probes.0..=cost.probes.1).contains(&result.probes.len()));
     assert!(result.probes.iter().any(|row| row.kind == Kind::Soak));
 }
+
+/// At the slowest rate already: two probes, and an answer that says what, why and what helps.
+#[test]
+fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
+    for (outcome, end, what) in [
+        (Outcome::ClientLimited, End::ClientLimited, "the generator was the limit at the baseline"),
+        (Outcome::Invalid, End::Invalid, "the numbers could not be believed at the baseline"),
+    ] {
+        let mut make = |plan: &Plan| {
+            let mut result = run(plan, 1e9);
+            let reasons = vec!["the generator read 600 MB/s".to_owned()];
+            result.verdict = Verdict { outcome, reasons };
+            Ok(result)
+        };
+        let (result, told) = search(&plan(""), None, &mut make, &never);
+        let result = result.unwrap();
+        assert_eq!((result.answer.end, result.probes.len()), (end, 2));
+        let sentence = &result.answer.sentence;
+        for part in [what, "at 50/s (the generator read 600 MB/s)", "begin lower"] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
+        assert!(!told.contains(&"objectives".to_owned()), "chosen of what is not believed");
+    }
+}
+
+/// The machine gets busy with the boundary known: both sides of it stay told.
+#[test]
+fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
+    let mut failed = false;
+    let mut make = |plan: &Plan| {
+        let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+        let mut result = run(plan, 1500.0);
+        if failed {
+            let reasons = vec!["sends were late".to_owned()];
+            result.verdict = Verdict { outcome: Outcome::Invalid, reasons };
+        }
+        failed |= rate > 1500.0;
+        Ok(result)
+    };
+    let result = search(&plan(""), None, &mut make, &never).0.unwrap();
+    assert_eq!(result.answer.end, End::Invalid);
+    assert!(result.answer.sentence.starts_with("800/s pass; 1600/s fail: "), "{:?}", result.answer);
+    assert!(result.answer.sentence.contains("; then the numbers could not be believed at the"));
+}

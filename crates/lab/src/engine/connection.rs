@@ -17,6 +17,10 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use super::reader::Reader;
 use crate::record::Traffic;
 
+/// Read of one connection before others have their turn: with the reading and judging of it some
+/// 100 µs.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -44,6 +48,10 @@ pub(crate) struct Connection {
     pub(crate) reader: Reader,
     /// What the socket has not taken yet of a request.
     unsent: Vec<u8>,
+    /// Whether it waits for another turn to be read on.
+    pub(crate) unread: bool,
+    /// Whether the server has closed its side.
+    pub(crate) ending: bool,
 }
 
 /// Which server, and how.
@@ -91,6 +99,8 @@ impl Connection {
             uses: 0,
             reader: Reader::default(),
             unsent: Vec::new(),
+            unread: false,
+            ending: false,
         })
     }
 

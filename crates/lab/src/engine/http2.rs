@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::EngineFault;
+use super::body::{Body, Came};
 use super::compose::{AGENT, authority};
-use super::connection::{Connection, Got};
+use super::connection::{Connection, Got, PIECE_BYTES};
 use super::reader;
 use crate::plan::Target;
 use crate::record::Traffic;
@@ -33,7 +34,28 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 pub(crate) struct Session {
     sender: SendRequest<Bytes>,
     carried: Carried<Pipe, Bytes>,
-    moved: Arc<Mutex<Traffic>>,
+    moved: Arc<Mutex<Moved>>,
+}
+
+/// What has gone through the pipe of a connection, and what may.
+#[derive(Default)]
+struct Moved {
+    traffic: Traffic,
+    /// Bytes that may still be read in this turn.
+    room: usize,
+    /// Whether reading ended for want of room.
+    more: bool,
+}
+
+/// How a connection is after its bytes were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driven {
+    /// It waits for its socket.
+    Waits,
+    /// It has more to read, in another turn.
+    More,
+    /// It has ended.
+    Ended,
 }
 
 /// A request under way.
@@ -41,7 +63,7 @@ pub(crate) struct Exchange {
     response: ResponseFuture,
     head: Option<(u16, Option<Duration>)>,
     body: Option<RecvStream>,
-    bytes: Vec<u8>,
+    answer: Body,
 }
 
 /// How far an exchange is.
@@ -68,7 +90,7 @@ impl Session {
     /// # Errors
     /// If the connection is broken or does not take the first bytes.
     pub(crate) fn greet(connection: Connection) -> Result<Session, h2::Error> {
-        let moved = Arc::<Mutex<Traffic>>::default();
+        let moved = Arc::<Mutex<Moved>>::default();
         let pipe = Pipe { connection, moved: Arc::clone(&moved) };
         let mut builder = Builder::new();
         builder
@@ -103,18 +125,29 @@ impl Session {
         // that each exchange has its own.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
-        Ok(Exchange { response, head: None, body: None, bytes: Vec::new() })
+        Ok(Exchange { response, head: None, body: None, answer: Body::default() })
     }
 
-    /// Moves all bytes that can be moved now; false once the connection has ended.
-    pub(crate) fn drive(&mut self, traffic: &mut Traffic) -> bool {
+    /// Moves what can be moved now; of bytes to be read a piece.
+    pub(crate) fn drive(&mut self, traffic: &mut Traffic) -> Driven {
+        self.moved.lock().room = PIECE_BYTES;
         let ended = Pin::new(&mut self.carried).poll(&mut Context::from_waker(Waker::noop()));
-        traffic.add(std::mem::take(&mut *self.moved.lock()));
-        ended.is_pending()
+        let mut moved = self.moved.lock();
+        traffic.add(std::mem::take(&mut moved.traffic));
+        match (ended, std::mem::take(&mut moved.more)) {
+            (Poll::Ready(_), _) => Driven::Ended,
+            (Poll::Pending, true) => Driven::More,
+            (Poll::Pending, false) => Driven::Waits,
+        }
     }
 }
 
 impl Exchange {
+    /// To be said at the beginning: the answer will be compared.
+    pub(crate) fn keep(&mut self) {
+        self.answer.keep();
+    }
+
     /// Takes what has come; `waker` is woken when there is more.
     pub(crate) fn advance(&mut self, waker: &Waker, bytes_max: usize) -> Progress {
         let mut context = Context::from_waker(waker);
@@ -136,10 +169,9 @@ impl Exchange {
                 Poll::Pending => return Progress::More,
                 Poll::Ready(Some(Err(_))) => return Progress::Broken,
                 Poll::Ready(Some(Ok(part))) => {
-                    if self.bytes.len() + part.len() > bytes_max {
+                    if self.answer.take(&part, bytes_max).is_err() {
                         return Progress::TooLong;
                     }
-                    self.bytes.extend_from_slice(&part);
                     // The stream may have ended with this very part, and needs no window then.
                     let _ended = body.flow_control().release_capacity(part.len());
                 }
@@ -151,9 +183,9 @@ impl Exchange {
         }
     }
 
-    /// The body so far.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// What has come of the body.
+    pub(crate) fn came(&self) -> Came<'_> {
+        self.answer.came()
     }
 }
 
@@ -222,7 +254,7 @@ impl Wake for Woken {
 /// an event.
 struct Pipe {
     connection: Connection,
-    moved: Arc<Mutex<Traffic>>,
+    moved: Arc<Mutex<Moved>>,
 }
 
 impl AsyncRead for Pipe {
@@ -232,10 +264,16 @@ impl AsyncRead for Pipe {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        match pipe.connection.receive(into.initialize_unfilled(), &mut pipe.moved.lock()) {
+        let mut moved = pipe.moved.lock();
+        if moved.room == 0 {
+            moved.more = true;
+            return Poll::Pending;
+        }
+        match pipe.connection.receive(into.initialize_unfilled(), &mut moved.traffic) {
             Got::Nothing => Poll::Pending,
             Got::End => Poll::Ready(Ok(())),
             Got::Bytes { count, .. } => {
+                moved.room = moved.room.saturating_sub(count);
                 into.advance(count);
                 Poll::Ready(Ok(()))
             }
@@ -253,19 +291,19 @@ impl AsyncWrite for Pipe {
         if Pin::new(&mut *pipe).poll_flush(context)?.is_pending() {
             return Poll::Pending;
         }
-        pipe.connection.send(bytes, &mut pipe.moved.lock())?;
+        pipe.connection.send(bytes, &mut pipe.moved.lock().traffic)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        pipe.connection.flush(&mut pipe.moved.lock())?;
+        pipe.connection.flush(&mut pipe.moved.lock().traffic)?;
         if pipe.connection.sent_all() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        pipe.connection.farewell(&mut pipe.moved.lock());
+        pipe.connection.farewell(&mut pipe.moved.lock().traffic);
         Poll::Ready(Ok(()))
     }
 }

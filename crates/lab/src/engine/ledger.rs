@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::compose::Asked;
 use super::judge::Ending;
 use crate::record::{Interval, Slot, nanos};
 
@@ -91,6 +92,19 @@ impl Ledger {
         *self.interval.statuses.entry(status).or_default() += 1;
         if let Some(wait) = retry_after.filter(|_| status == 429) {
             self.interval.retry_after.saturating_record(nanos(wait));
+        }
+    }
+
+    /// Counts the bytes of an answer; those of a batch are shared alike among its calls.
+    pub(crate) fn bytes(&mut self, asked: Asked, methods: &[u16], count: usize) {
+        match asked {
+            Asked::Single { method, .. } | Asked::Recorded { method, .. } => {
+                self.interval.record_bytes(method, count as u64);
+            }
+            Asked::Batch { .. } => {
+                let each = (count / methods.len().max(1)) as u64;
+                methods.iter().for_each(|method| self.interval.record_bytes(*method, each));
+            }
         }
     }
 

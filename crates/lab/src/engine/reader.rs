@@ -1,12 +1,15 @@
 //! Reads HTTP/1.1 answers as their bytes come, in pieces of any size.
 //!
-//! An answer that comes in one piece, as nearly all do, is handed out where it lies. RFC 9112 says
-//! what ends a body; what the body means is told by `crates/lab/src/engine/judge.rs`.
+//! An answer that comes in one piece, as nearly all do, is handed out where it lies; else its body is
+//! gathered by `crates/lab/src/engine/body.rs`. RFC 9112 says what ends a body; what the body means is
+//! told by `crates/lab/src/engine/judge.rs`.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, SystemTime};
 
 use memchr::memmem;
+
+use super::body::{Body, Came, TooLong};
 
 #[cfg(test)]
 mod tests;
@@ -18,8 +21,6 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const FIELDS_MAX: usize = 128;
 /// Bytes of a chunk's size line with extensions, and of all trailers.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// A buffer that has grown beyond this is given up after the answer.
-const BUFFER_KEPT_MAX: usize = 64 << 10;
 
 /// What is needed of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(crate) enum Read<'a> {
         /// Its head.
         head: Head,
         /// Its body.
-        body: &'a [u8],
+        body: Came<'a>,
         /// Whether bytes follow that nobody asked for.
         extra: bool,
     },
@@ -72,8 +73,9 @@ pub(crate) enum Read<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     head: Option<Head>,
-    /// The head so far, or the body so far.
-    buffer: Vec<u8>,
+    /// The head so far.
+    start: Vec<u8>,
+    body: Body,
     chunks: Chunks,
 }
 
@@ -103,11 +105,18 @@ impl Reader {
     pub(crate) fn reset(&mut self) {
         self.head = None;
         self.chunks = Chunks::default();
-        if self.buffer.capacity() > BUFFER_KEPT_MAX {
-            self.buffer = Vec::new();
-        } else {
-            self.buffer.clear();
-        }
+        self.start.clear();
+        self.body.reset();
+    }
+
+    /// To be said before an answer that will be compared.
+    pub(crate) fn keep(&mut self) {
+        self.body.keep();
+    }
+
+    /// Whether the answer is so long that it is judged piece by piece.
+    pub(crate) fn is_long(&self) -> bool {
+        self.body.is_long()
     }
 
     /// Takes the next bytes; `bytes_max` bounds the body.
@@ -115,41 +124,39 @@ impl Reader {
         if self.head.is_some() {
             return self.feed_body(bytes, bytes_max);
         }
-        if self.buffer.is_empty() {
+        if self.start.is_empty() {
             return self.feed_first(bytes, bytes_max);
         }
         // A head in pieces: parse only when its end may have come, so that byte by byte is not
         // quadratic.
-        let searched = self.buffer.len().saturating_sub(3);
-        self.buffer.extend_from_slice(bytes);
-        if !ends_head(&self.buffer[searched..]) {
+        let searched = self.start.len().saturating_sub(3);
+        self.start.extend_from_slice(bytes);
+        if !ends_head(&self.start[searched..]) {
             return self.await_head();
         }
-        let mut whole = std::mem::take(&mut self.buffer);
-        let rest = match final_head(&whole) {
+        let whole = std::mem::take(&mut self.start);
+        match final_head(&whole) {
             Ok(Some((head, length))) => {
                 self.head = Some(head);
-                length
+                self.feed_body(&whole[length..], bytes_max)
             }
             Ok(None) => {
-                self.buffer = whole;
-                return self.await_head();
+                self.start = whole;
+                self.await_head()
             }
-            Err(unreadable) => return Read::Bad(unreadable),
-        };
-        let body = whole.split_off(rest);
-        self.feed_body(&body, bytes_max)
+            Err(unreadable) => Read::Bad(unreadable),
+        }
     }
 
     fn await_head(&self) -> Read<'_> {
-        if self.buffer.len() > HEAD_BYTES_MAX { Read::Bad(Unreadable::NotHttp) } else { Read::More }
+        if self.start.len() > HEAD_BYTES_MAX { Read::Bad(Unreadable::NotHttp) } else { Read::More }
     }
 
     fn feed_first<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
         match final_head(bytes) {
             Err(unreadable) => Read::Bad(unreadable),
             Ok(None) => {
-                self.buffer.extend_from_slice(bytes);
+                self.start.extend_from_slice(bytes);
                 self.await_head()
             }
             Ok(Some((head, begin))) => {
@@ -158,9 +165,10 @@ impl Reader {
                         return Read::Bad(Unreadable::TooLong);
                     }
                     if let Some(body) = bytes[begin..].get(..length) {
-                        return Read::Whole { head, body, extra: bytes.len() > begin + length };
+                        let extra = bytes.len() > begin + length;
+                        return Read::Whole { head, body: Came::at_once(body), extra };
                     }
-                    self.buffer.reserve(length);
+                    self.body.expect(length);
                 }
                 self.head = Some(head);
                 self.feed_body(&bytes[begin..], bytes_max)
@@ -174,33 +182,40 @@ impl Reader {
         match head.end {
             End::Length(length) if length > bytes_max => return Read::Bad(Unreadable::TooLong),
             End::Length(length) => {
-                let part = bytes.len().min(length - self.buffer.len());
-                self.buffer.extend_from_slice(&bytes[..part]);
+                let part = bytes.len().min(length - self.body.length());
+                if self.body.take(&bytes[..part], bytes_max).is_err() {
+                    return Read::Bad(Unreadable::TooLong);
+                }
                 extra = bytes.len() > part;
-                if self.buffer.len() < length {
+                if self.body.length() < length {
                     return Read::More;
                 }
             }
-            End::Chunked => match self.chunks.feed(bytes, &mut self.buffer, bytes_max) {
+            End::Chunked => match self.chunks.feed(bytes, &mut self.body, bytes_max) {
                 Err(unreadable) => return Read::Bad(unreadable),
                 Ok(_) if self.chunks.part != Part::Done => return Read::More,
                 Ok(used) => extra = used < bytes.len(),
             },
             End::Close => {
-                if self.buffer.len() + bytes.len() > bytes_max {
-                    return Read::Bad(Unreadable::TooLong);
-                }
-                self.buffer.extend_from_slice(bytes);
-                return Read::More;
+                return match self.body.take(bytes, bytes_max) {
+                    Err(TooLong) => Read::Bad(Unreadable::TooLong),
+                    Ok(()) => Read::More,
+                };
             }
         }
-        Read::Whole { head, body: &self.buffer, extra }
+        Read::Whole { head, body: self.body.came(), extra }
     }
 
     /// The answer, if the end of the connection is its end.
-    pub(crate) fn at_end(&self) -> Option<(Head, &[u8])> {
+    pub(crate) fn at_end(&self) -> Option<(Head, Came<'_>)> {
         let head = self.head.filter(|head| head.end == End::Close)?;
-        Some((head, &self.buffer))
+        Some((head, self.body.came()))
+    }
+}
+
+impl From<TooLong> for Unreadable {
+    fn from(_: TooLong) -> Unreadable {
+        Unreadable::TooLong
     }
 }
 
@@ -302,17 +317,14 @@ impl Chunks {
     fn feed(
         &mut self,
         bytes: &[u8],
-        body: &mut Vec<u8>,
+        body: &mut Body,
         bytes_max: usize,
     ) -> Result<usize, Unreadable> {
         let mut at = 0;
         while at < bytes.len() && self.part != Part::Done {
             if self.part == Part::Bytes {
                 let part = self.left.min(bytes.len() - at);
-                if body.len() + part > bytes_max {
-                    return Err(Unreadable::TooLong);
-                }
-                body.extend_from_slice(&bytes[at..at + part]);
+                body.take(&bytes[at..at + part], bytes_max)?;
                 self.left -= part;
                 at += part;
                 if self.left == 0 {

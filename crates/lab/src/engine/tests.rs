@@ -5,6 +5,7 @@ mod classes;
 mod connections;
 mod http2;
 mod load;
+mod long;
 mod server;
 mod tls;
 

@@ -2,8 +2,8 @@
 //!
 //! The order of a turn stands in [`EngineThread::turn`] alone: start what is due, count what has
 //! waited too long, hand over, wait, serve the sockets. When iterations are due is kept in
-//! `thread/pace.rs`; `thread/call.rs` sends and judges calls; `thread/dial.rs` makes and ends
-//! connections.
+//! `thread/pace.rs`; `thread/call.rs` sends and judges calls; `thread/read.rs` reads answers, long
+//! ones in pieces; `thread/dial.rs` makes and ends connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::thread::set_current_timer_slack;
 
 use super::compose::{Asked, Composer, Which};
-use super::connection::{Connection, Peer, Phase};
+use super::connection::{Connection, PIECE_BYTES, Peer, Phase};
 use super::judge::Ending;
 use super::ledger::{Gauges, Ledger};
 use super::waits::Waits;
@@ -33,6 +33,7 @@ mod call;
 mod carry;
 mod dial;
 mod pace;
+mod read;
 
 /// Bounds of how long before a planned send the thread stops to sleep and spins. Waking from a timer
 /// takes a few µs on an idle core and some tens in a virtual machine, now and then hundreds, so it is
@@ -48,8 +49,6 @@ const SPIN_FIRST: u64 = 50_000;
 const ASKING: u64 = 2_000;
 /// Sockets served between two looks at the clock of the plan.
 const EVENTS_MAX: usize = 256;
-/// Read at once; a longer answer comes in several pieces.
-const INPUT_BYTES: usize = 64 << 10;
 /// Event of the bell that ends a run early.
 const BELL: u64 = u64::MAX;
 
@@ -166,6 +165,8 @@ pub(crate) struct EngineThread {
     endings: Vec<Ending>,
     /// Connections that the server is about to close, and since when.
     leaving: VecDeque<(u64, Connection)>,
+    /// Workers whose connections have more to read, each with the generation of its connection.
+    unread: VecDeque<(u32, u32)>,
     /// The shared connections of HTTP/2.
     carriers: Option<Carriers>,
     gauges: Gauges,
@@ -220,9 +221,10 @@ impl EngineThread {
             composer: Composer::new(plan, given.chain)?,
             ledger: Ledger::new(given.index, stages, methods, given.filled, given.spare),
             samples: given.samples,
-            input: vec![0; INPUT_BYTES],
+            input: vec![0; PIECE_BYTES],
             endings: Vec::new(),
             leaving: VecDeque::new(),
+            unread: VecDeque::new(),
             carriers,
             gauges: Gauges::default(),
         })
@@ -279,6 +281,7 @@ impl EngineThread {
             self.start_due();
             self.drive_dirty();
         }
+        self.read_on();
         Ok(true)
     }
 
@@ -290,15 +293,19 @@ impl EngineThread {
     /// Sleeps until a socket has something or a time has come, and spins where sleeping would be
     /// late.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
-        let until = self.next_planned().saturating_sub(self.spin).min(self.next_other());
+        let at_once = !self.unread.is_empty() || self.has_dirty();
+        let until = match at_once {
+            true => 0,
+            false => self.next_planned().saturating_sub(self.spin).min(self.next_other()),
+        };
         let before = self.clock.now;
         poll(&self.epoll, events, until.saturating_sub(before))?;
-        if events.is_empty() && until <= before {
+        if events.is_empty() && until <= before && !at_once {
             // A spinning thread leaves the core to whoever needs it: the target may be on it.
             std::thread::yield_now();
         }
         let now = self.clock.read();
-        if now - before > ASKING || events.is_empty() {
+        if now - before > ASKING || (events.is_empty() && !at_once) {
             self.ledger.idle += now - before;
         }
         if events.is_empty() && until > before {

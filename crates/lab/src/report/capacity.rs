@@ -9,9 +9,9 @@ use super::html;
 use super::json::json;
 use super::markdown::{code, escaped, push_bottleneck, push_list};
 use super::number::{bare_ms, clock, percent, plural, rate, short, span};
-use super::text::{Paint, cut, painted, plain, prose, push_more};
+use super::text::{Paint, cut, painted, plain, prose, push_more, wrapped};
 use super::{Colour, ReportFault};
-use crate::capacity::{Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow};
+use crate::capacity::{Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow};
 
 #[cfg(test)]
 pub(crate) mod example;
@@ -47,11 +47,12 @@ pub(super) fn answer(result: &CapacityResult) -> String {
 }
 
 /// Why a search ended, in words.
-pub(super) fn end(end: End) -> &'static str {
-    match end {
+pub(super) fn end(answer: &Answer) -> &'static str {
+    match answer.end {
         End::Converged => "the boundary is as close as was asked",
         End::RateMax => "the largest rate that was allowed passed",
         End::ClientLimited => "the generator was the limit before the target",
+        End::Invalid if answer.highest_pass.is_none() => "the numbers may not be believed",
         End::Invalid => "above the highest pass the numbers may not be believed",
         End::NothingPassed => "even the lowest rate failed",
         End::ProbesMax => "the limit of probes was reached",
@@ -134,8 +135,8 @@ pub(super) fn text(result: &CapacityResult, colour: Colour) -> String {
     let part = if result.partial { "  PARTIAL: ended before its answer" } else { "" };
     let head = painted(&format!("CAPACITY {}", answer(result)), paint, colour);
     let mut lines = vec![cut(format!("{head}  {}{part}", plain(&result.plan.name)))];
-    lines.push(cut(format!("  {}", plain(&result.answer.sentence))));
-    lines.push(format!("  ended because {}", end(result.answer.end)));
+    lines.extend(wrapped(&result.answer.sentence));
+    lines.push(format!("  ended because {}", end(&result.answer)));
     lines.extend(doubts(result).iter().map(|doubt| cut(format!("  {}", plain(doubt)))));
     lines.push(String::new());
     if let Some(found) = &result.binding {
@@ -216,7 +217,7 @@ pub(super) fn markdown(result: &CapacityResult) -> String {
     text += &format!(
         "{}\n\nEnded because {}. {} in {}, on {}.\n",
         escaped(&result.answer.sentence),
-        end(result.answer.end),
+        end(&result.answer),
         probes(result),
         span(result.duration),
         code(&result.target.url),

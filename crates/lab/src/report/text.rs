@@ -258,6 +258,21 @@ pub(super) fn cut(line: String) -> String {
     line.chars().take(WIDTH - 1).chain(['…']).collect()
 }
 
+/// A sentence that must not be cut: on as many lines as it takes, between words.
+pub(super) fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in plain(text).split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum Paint {
     Good,

@@ -5,7 +5,8 @@
 //! doubles from the first rate until one fails, bisects, repeats both sides of the boundary until a
 //! majority decides, and ends with a long run at the highest pass. A probe in which the generator
 //! was the limit, or whose numbers may not be believed, counts as neither pass nor fail. After each
-//! failed probe a baseline at a low rate shows whether the target came back to itself.
+//! failed probe a baseline at a low rate shows whether the target came back to itself. Where not even
+//! a baseline can be believed, nothing can: twice, and the search ends.
 //!
 //! What makes a probe pass is in `judge`; runs are started by `capacity.rs`.
 
@@ -99,6 +100,8 @@ const HALVINGS_MAX: i32 = 6;
 /// Where the generator is the limit, the interval need not be narrower than this: what it tells of
 /// is the generator.
 const LIMITED_PRECISION: f64 = 0.1;
+/// Baselines in a row that cannot be believed after which no other probe is worth its time.
+const UNBELIEVED_MAX: usize = 2;
 /// Failed share of the first baseline from which no lower rate can help.
 const BROKEN: f64 = 0.5;
 /// Soaks before the search gives up to find one that holds.
@@ -146,8 +149,26 @@ fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     if last.kind != Kind::Baseline {
         return (last.judged != Judged::Pass).then(|| baseline(known));
     }
+    match unbelieved(history) {
+        0 => {}
+        UNBELIEVED_MAX.. => return Some(Step::End(unbelieved_end(last))),
+        _ => return Some(baseline(known.max(2))),
+    }
     let waits = trailing_worse(history);
     (1..=WAITS_MAX).contains(&waits).then(|| baseline(known.max(1 << waits)))
+}
+
+/// How many baselines at the end of the history cannot be believed.
+fn unbelieved(history: &[Probe]) -> usize {
+    let unknown = |probe: &&Probe| probe.kind == Kind::Baseline && !believed(probe);
+    history.iter().rev().take_while(unknown).count()
+}
+
+fn unbelieved_end(last: &Probe) -> End {
+    match last.judged {
+        Judged::ClientLimited => End::ClientLimited,
+        _ => End::Invalid,
+    }
 }
 
 /// How many baselines at the end of the history are worse than the one that they are held against.
@@ -302,6 +323,9 @@ pub struct Found {
     pub degraded: Option<(Health, Health)>,
     /// Largest number of drains that the target needed to come back.
     pub patience: u32,
+    /// Whether it ended because not even baselines could be believed; the last of them is the last
+    /// probe.
+    pub unbelieved: bool,
 }
 
 /// What these probes say, whether or not the search is over.
@@ -331,6 +355,7 @@ pub fn found(settings: &Settings, history: &[Probe]) -> Found {
         soak_held,
         degraded: changed.map(|(normal, first)| (first.health, normal)),
         patience: patience(history),
+        unbelieved: unbelieved(history) >= UNBELIEVED_MAX,
     }
 }
 

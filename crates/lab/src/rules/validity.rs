@@ -18,6 +18,11 @@ mod tests;
 /// row: a single busy second is a burst.
 const BUSY_MAX: f64 = 0.9;
 const BUSY_SECONDS: f64 = 3.0;
+/// Bytes of answers per second and engine thread from which reading and judging them is a good part
+/// of what the thread does: some 5 to 10 %, and far more where memory is slow.
+const HEAVY_BYTES: f64 = 50e6;
+/// Share of them from which one method is named.
+const HEAVY_SHARE: f64 = 0.5;
 /// Share of the rate that pauses alone allow, from which the pauses were what bounded it: the target
 /// then took less than a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
@@ -65,6 +70,9 @@ pub fn doubts(seen: Seen<'_>) -> Doubts {
     doubts.overloaded.extend(starved(seen));
     doubts.overloaded.extend(ports(seen.judged));
     doubts.late = late(seen);
+    if doubts.late.is_some() || !doubts.overloaded.is_empty() {
+        doubts.overloaded.extend(heavy(seen));
+    }
     for scenario in &seen.plan.scenarios {
         match scenario.model {
             Model::Closed => doubts.paced.extend(paced(seen, scenario)),
@@ -140,6 +148,28 @@ fn ports(judged: &Totals) -> Option<String> {
              connections, or widen net.ipv4.ip_local_port_range"
         )
     })
+}
+
+/// Which method's answers are so many bytes that the generator may be the limit for them.
+fn heavy(seen: Seen<'_>) -> Option<String> {
+    let seconds = seen.end.saturating_sub(seen.plan.warmup).as_secs_f64();
+    let bytes = &seen.judged.answer_bytes;
+    let sum = bytes.values().sum::<u64>() as f64;
+    let (&method, &most) = bytes.iter().max_by_key(|(_, count)| **count)?;
+    let read = sum / seconds.max(1e-9);
+    let (share, calls) =
+        (most as f64 / sum.max(1.0), seen.judged.count(|slot| slot.method == method));
+    if read < HEAVY_BYTES * seen.plan.threads as f64 || share < HEAVY_SHARE || calls == 0 {
+        return None;
+    }
+    let name = seen.plan.methods.get(usize::from(method))?;
+    Some(format!(
+        "the generator read {:.0} MB/s of answers, {:.0} % of them those of {name}, {:.1} MB each: ask \
+         for smaller ones, such as a shorter range or one address, or give it more cores",
+        read / 1e6,
+        share * 100.0,
+        most as f64 / calls as f64 / 1e6
+    ))
 }
 
 fn late(seen: Seen<'_>) -> Option<String> {

@@ -158,7 +158,7 @@ impl<'a> Skim<'a> {
     /// Passes members whose values are strings and in which nothing is odd but the quotes, each with
     /// another one behind it: from the quote that opens a name to the quote that opens a later one.
     #[inline(always)]
-    fn past_plain_members(&mut self, mut opening: usize) -> usize {
+    pub(super) fn past_plain_members(&mut self, mut opening: usize) -> usize {
         let bytes = self.bytes;
         let three = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<3>());
         loop {

@@ -162,6 +162,19 @@ fn answers_larger_than_the_usual_window() {
     assert!(ran.totals.traffic.bytes_received > 2_700_000);
 }
 
+/// More than a stream's whole window, several at a time.
+#[test]
+fn answers_longer_than_all_windows() {
+    let server = Server2::new(|_| Deed::Answer(200, 9 << 20));
+    let mut plan = server.plan(8);
+    plan.target.answer_bytes_max = 64 << 20;
+    plan.scenarios[0].workers_max = 4;
+    (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (4.0, 4.0);
+    let ran = run(plan, &server.plain);
+    ran.check_all(Class::Ok, 8);
+    assert!(ran.totals.answer_bytes[&0] > 8 * (9 << 20));
+}
+
 #[test]
 fn classes() {
     let ran = check(Class::Limited, Deed::Answer(429, 1));

@@ -144,7 +144,9 @@ fn converse(
             .unwrap()
             .parse()
             .unwrap();
-        let body = format!(r#"{{"id":{id},"result":"{}"}}"#, "x".repeat(20_000));
+        // Some are so long that they are read in several turns.
+        let size = if id % 5 == 4 { 900_000 } else { 20_000 };
+        let body = format!(r#"{{"id":{id},"result":"{}"}}"#, "x".repeat(size));
         stream.write_all(&super::server::http(200, "", &body))?;
     }
 }

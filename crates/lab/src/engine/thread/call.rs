@@ -1,19 +1,16 @@
-//! Calls of one thread, from sending to their class.
+//! Calls of one thread, from sending to their class. `thread/read.rs` reads the answers.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use super::{ANSWER, Doing, EngineThread, Request};
 use crate::engine::Sample;
+use crate::engine::body::{Came, SAMPLE_BYTES_MAX};
 use crate::engine::compose::{Asked, Composer};
-use crate::engine::connection::Got;
 use crate::engine::judge::{self, Ending};
-use crate::engine::reader::{Head, Read};
+use crate::engine::reader::Head;
 use crate::plan::Reuse;
 use crate::record::Class;
-
-/// A longer answer is not kept for comparison; with as many samples as may wait this is 64 MB.
-const SAMPLE_BYTES_MAX: usize = 1 << 20;
 
 impl EngineThread {
     /// Sends the call that a worker is at, on a new connection if it has none.
@@ -37,6 +34,9 @@ impl EngineThread {
         let composed = self.composer.compose(at.request.which, &mut at.methods);
         (at.request.asked, at.request.calls) = (composed.asked, composed.calls);
         at.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
+        if composed.sampled {
+            connection.reader.keep();
+        }
         at.sent = self.clock.read();
         let traffic = &mut self.ledger.interval.traffic;
         if connection.send(self.composer.request(), traffic).is_ok() {
@@ -56,77 +56,18 @@ impl EngineThread {
         }
     }
 
-    /// Reads what the connection has, up to the end of an answer. `ending` says that the server has
-    /// closed its side.
-    pub(super) fn receive(&mut self, worker: u32, ending: bool) {
-        let mut input = std::mem::take(&mut self.input);
-        loop {
-            let at = &mut self.workers[worker as usize];
-            let Some(connection) = &mut at.connection else { break };
-            match connection.receive(&mut input, &mut self.ledger.interval.traffic) {
-                Got::Nothing => break,
-                Got::End => {
-                    self.lost(worker);
-                    break;
-                }
-                // Nobody has asked: whatever it is, the connection is of no more use.
-                Got::Bytes { .. } if at.doing != Doing::Awaiting => {
-                    self.close(worker);
-                    break;
-                }
-                Got::Bytes { count, drained } => {
-                    if self.feed(worker, &input[..count], ending) || (drained && !ending) {
-                        break;
-                    }
-                }
-            }
-        }
-        self.input = input;
-    }
-
-    /// Takes bytes of an answer; true once the answer is at its end.
-    fn feed(&mut self, worker: u32, bytes: &[u8], ending: bool) -> bool {
-        let at = &mut self.workers[worker as usize];
-        let request = at.request;
-        let Some(connection) = &mut at.connection else { return true };
-        match connection.reader.feed(bytes, self.answer_bytes_max) {
-            Read::More => return false,
-            Read::Bad(_) => {
-                self.close(worker);
-                let now = self.clock.read();
-                self.fail(worker, Class::Malformed, now);
-            }
-            Read::Whole { head, extra: true, .. } => {
-                self.ledger.answer(head.status, head.retry_after);
-                self.close(worker);
-                let now = self.clock.read();
-                self.fail(worker, Class::Malformed, now);
-            }
-            Read::Whole { head, body, .. } => {
-                let now = self.clock.read();
-                judge_all(&self.composer, request, head.status, body, &mut self.endings);
-                if let Some(sent) = at.sample.take() {
-                    keep(&self.samples, sample(request, &self.endings, sent, body, now));
-                }
-                self.ledger.answer(head.status, head.retry_after);
-                self.after_answer(worker, head, ending);
-                self.finish(worker, now);
-            }
-        }
-        true
-    }
-
     /// Judges an answer that lies apart from the connection's own buffers.
-    pub(super) fn judge(&mut self, worker: u32, status: u16, body: &[u8], now: u64) {
+    pub(super) fn judge(&mut self, worker: u32, status: u16, body: Came<'_>, now: u64) {
         let at = &mut self.workers[worker as usize];
-        judge_all(&self.composer, at.request, status, body, &mut self.endings);
-        if let Some(sent) = at.sample.take() {
-            keep(&self.samples, sample(at.request, &self.endings, sent, body, now));
+        judge_all(&self.composer, at.request, status, body.judged, &mut self.endings);
+        self.ledger.bytes(at.request.asked, &at.methods, body.length);
+        if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
+            keep(&self.samples, sample(at.request, &self.endings, sent, whole, now));
         }
     }
 
     /// Decides whether the connection is used again.
-    fn after_answer(&mut self, worker: u32, head: Head, ending: bool) {
+    pub(super) fn after_answer(&mut self, worker: u32, head: Head, ending: bool) {
         let Some(connection) = &mut self.workers[worker as usize].connection else { return };
         connection.reader.reset();
         let unsent = !connection.sent_all();
@@ -158,7 +99,9 @@ impl EngineThread {
         let request = self.workers[worker as usize].request;
         match connection.reader.at_end() {
             Some((head, body)) => {
-                judge_all(&self.composer, request, head.status, body, &mut self.endings);
+                judge_all(&self.composer, request, head.status, body.judged, &mut self.endings);
+                let own = &self.workers[worker as usize];
+                self.ledger.bytes(request.asked, &own.methods, body.length);
                 self.ledger.answer(head.status, head.retry_after);
                 self.finish(worker, now);
             }
@@ -216,7 +159,7 @@ impl EngineThread {
 }
 
 /// Judges all calls of the request that the answer is for.
-fn judge_all(
+pub(super) fn judge_all(
     composer: &Composer,
     request: Request,
     status: u16,
@@ -244,7 +187,7 @@ fn judge_all(
 }
 
 /// A call to be compared, if its answer is one that can be.
-fn sample(
+pub(super) fn sample(
     request: Request,
     endings: &[Ending],
     sent: Vec<u8>,
@@ -267,7 +210,7 @@ fn sample(
 }
 
 /// Hands a sample over, unless whoever compares has fallen behind: then it is skipped.
-fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>) {
+pub(super) fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>) {
     if let Some(sample) = sample {
         let _skipped = samples.try_send(sample);
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::{ANSWER, Doing, EngineThread};
 use crate::engine::EngineFault;
-use crate::engine::http2::{self, Exchange, Progress, Session, Woken};
+use crate::engine::http2::{self, Driven, Exchange, Progress, Session, Woken};
 use crate::plan::{HttpVersion, Plan, Reuse};
 use crate::record::Class;
 
@@ -30,6 +30,8 @@ pub(super) struct Carriers {
     woken: Arc<Mutex<Vec<u32>>>,
     /// Carriers with something to send.
     dirty: Vec<u32>,
+    /// Those of them that have their turn now.
+    driven: Vec<u32>,
     head: Request<()>,
     uses_max: u32,
 }
@@ -69,6 +71,7 @@ impl Carriers {
             wakers: (0..first).map(|worker| Woken::waker(worker, &woken)).collect(),
             woken,
             dirty: Vec::new(),
+            driven: Vec::new(),
             head: http2::head(&plan.target)?,
             uses_max: match plan.connections.reuse {
                 Reuse::Always => u32::MAX,
@@ -194,6 +197,9 @@ impl EngineThread {
             Some(Ok(mut exchange)) => {
                 // Registers the waker; nothing can have come yet.
                 let waker = &carriers.wakers[worker as usize];
+                if at.sample.is_some() {
+                    exchange.keep();
+                }
                 let _nothing = exchange.advance(waker, self.answer_bytes_max);
                 carriers.exchanges[worker as usize] = Some((carrier, exchange));
             }
@@ -222,9 +228,17 @@ impl EngineThread {
         }
     }
 
-    /// Sends and reads on all carriers with something to send.
+    /// Whether a carrier has something to send, or more to read.
+    pub(super) fn has_dirty(&self) -> bool {
+        self.carriers.as_ref().is_some_and(|carriers| !carriers.dirty.is_empty())
+    }
+
+    /// Sends and reads on all carriers with something to send or to read, a piece of each.
     pub(super) fn drive_dirty(&mut self) {
-        while let Some(carrier) = self.carriers.as_mut().and_then(|carriers| carriers.dirty.pop()) {
+        let Some(carriers) = &mut self.carriers else { return };
+        // One that becomes so meanwhile has to wait for its turn.
+        std::mem::swap(&mut carriers.dirty, &mut carriers.driven);
+        while let Some(carrier) = self.carriers.as_mut().and_then(|all| all.driven.pop()) {
             self.drive(carrier);
         }
     }
@@ -235,10 +249,15 @@ impl EngineThread {
         carriers.dirty.retain(|&other| other != carrier);
         let uses_max = carriers.uses_max;
         let Some(session) = &mut carriers.of(carrier).session else { return };
-        let alive = session.drive(&mut self.ledger.interval.traffic);
+        let driven = session.drive(&mut self.ledger.interval.traffic);
         self.hear();
         let Some(carriers) = &mut self.carriers else { return };
-        if !alive {
+        if driven == Driven::More {
+            carriers.dirty.push(carrier);
+            self.clock.read();
+        }
+        let Some(carriers) = &mut self.carriers else { return };
+        if driven == Driven::Ended {
             self.carrier_ended(carrier);
         } else if carriers.of(carrier).streams == 0 && carriers.of(carrier).uses >= uses_max {
             self.free_carrier(carrier);
@@ -277,7 +296,7 @@ impl EngineThread {
         match (progress, class) {
             (_, Some(class)) => self.fail(worker, class, now),
             (Progress::Whole { status, retry_after }, None) => {
-                self.judge(worker, status, exchange.bytes(), now);
+                self.judge(worker, status, exchange.came(), now);
                 self.ledger.answer(status, retry_after);
                 self.finish(worker, now);
             }

@@ -41,6 +41,18 @@ fn the_terminal_text_leads_with_the_answer() {
 }
 
 #[test]
+fn a_long_answer_is_told_to_its_end() {
+    let mut result = found();
+    result.answer.sentence = "it was so and then it was so ".repeat(20) + "and what helps is this";
+    let text = text(&result, Colour::Plain);
+    assert!(
+        text.contains("\n  it was") && text.contains("helps is this\n  ended because"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 200), "{text}");
+}
+
+#[test]
 fn the_markdown_says_the_same() {
     let markdown = markdown(&found());
     assert!(markdown.starts_with("## Capacity 1,200 to 1,250/s: somnia\n"), "{markdown}");

@@ -46,7 +46,7 @@ fn head(result: &CapacityResult) -> Markup {
             h1 { (result.plan.name) }
             div.lead { (result.target.url) " · " (result.started) " · " (span(result.duration)) }
             nav {
-                a href="#curves" { "Curves" }
+                @if counted(result).next().is_some() { a href="#curves" { "Curves" } }
                 @if result.binding.is_some() { a href="#binding" { "What broke" } }
                 @if result.bottleneck.is_some() { a href="#bottleneck" { "First bottleneck" } }
                 a href="#probes" { "Probes" }
@@ -94,7 +94,7 @@ fn tiles(result: &CapacityResult) -> Markup {
             (tile("", &result.probes.len().to_string(), term("probe", "probes")))
         }
         p.note {
-            "Ended because " (end(answer.end)) "."
+            "Ended because " (end(answer)) "."
             @if let Some(how) = boundary(answer.boundary) {
                 " " (term("boundary", "Boundary")) " " (how) "."
             }

@@ -367,3 +367,55 @@ fn rates_have_four_digits() {
     assert_eq!(rounded(61_234.0), 61_230.0);
     assert_eq!(rounded(0.0), 0.0);
 }
+
+/// A generator that is the limit, or cannot be believed, at the slowest rate already: two baselines,
+/// and not a probe at each of seven rates.
+#[test]
+fn baselines_that_cannot_be_believed_end_the_search() {
+    for (judged, end) in
+        [(Judged::Invalid, End::Invalid), (Judged::ClientLimited, End::ClientLimited)]
+    {
+        let (ended, found, history) = search(&SETTINGS, &mut |_, _, _| (judged, None, CALM));
+        assert_eq!((ended, found.unbelieved, found.highest_pass), (end, true, None));
+        let kinds: Vec<(Kind, u32)> =
+            history.iter().map(|probe| (probe.kind, probe.drains)).collect();
+        assert_eq!(kinds, [(Kind::Baseline, 0), (Kind::Baseline, 2)]);
+    }
+}
+
+/// One of them is made again, and no more is made of it.
+#[test]
+fn a_baseline_that_cannot_be_believed_once_is_made_again() {
+    let mut odd = vec![1, 7];
+    let mut nth = 0;
+    let mut sharp = sharp(1_234.0);
+    let (end, found, history) = search(&SETTINGS, &mut |kind, rate, drains| {
+        nth += 1;
+        let seen = sharp(kind, rate, drains);
+        if kind == Kind::Baseline && odd.first().is_some_and(|first| *first <= nth) {
+            odd.remove(0);
+            return (Judged::Invalid, None, CALM);
+        }
+        seen
+    });
+    assert_eq!((end, found.unbelieved, odd.len()), (End::Converged, false, 0));
+    within(&found, 1_234.0, 0.03);
+    let invalid = |probe: &Probe| probe.judged == Judged::Invalid;
+    assert!(
+        history
+            .windows(2)
+            .filter(|pair| invalid(&pair[0]))
+            .all(|pair| pair[1].kind == Kind::Baseline)
+    );
+}
+
+/// What was learnt before the machine got busy stays learnt.
+#[test]
+fn baselines_that_become_unbelievable_leave_what_passed() {
+    let mut busy = false;
+    let (end, found, _) = search(&SETTINGS, &mut |_, rate, _| {
+        busy |= rate > 1_000.0;
+        (if busy { Judged::Invalid } else { Judged::Pass }, None, CALM)
+    });
+    assert_eq!((end, found.highest_pass, found.unbelieved), (End::Invalid, Some(800.0), true));
+}

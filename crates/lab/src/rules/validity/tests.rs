@@ -154,3 +154,27 @@ fn weak_percentiles_are_named() {
     assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
     assert_eq!(few(&rows[..1]), None);
 }
+
+/// 320 MB/s on two threads: only where something is wrong with the generator is it said.
+#[test]
+fn answers_that_are_too_much_to_read_are_named() {
+    let (mut plan, mut totals, mut seconds) = healthy();
+    plan.threads = 2;
+    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
+    seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
+    let told = look(&plan, &totals, &seconds).overloaded;
+    let [_, told] = told.as_slice() else { panic!("{told:?}") };
+    let begins =
+        "the generator read 320 MB/s of answers, 100 % of them those of eth_call, 3.2 MB each";
+    assert!(told.starts_with(begins), "{told}");
+    // Late sends alone would only make the run invalid; with this it is known why.
+    let (plan, mut totals, seconds) = healthy();
+    totals.lateness.record_n(20_000_000, 1_000).unwrap();
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    let told = look(&plan, &totals, &seconds);
+    assert_eq!((told.late.is_some(), told.overloaded.len()), (true, 1));
+    totals.answer_bytes = [(0, 30_000_000)].into();
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+}
