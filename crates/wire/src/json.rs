@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 
 mod skip;
+pub mod split;
 pub mod text;
 #[cfg(target_arch = "x86_64")]
 mod vector;
