@@ -128,7 +128,7 @@ fn clients_see_no_fault_while_connections_break() {
     let faults = ["close", "reset", "truncate"];
     for fault in faults {
         let node = node(&[]);
-        let other = node_like(&node);
+        let other = self::node(&[]);
         let toml = format!(
             "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
             node.address, other.address
@@ -150,11 +150,6 @@ fn clients_see_no_fault_while_connections_break() {
     }
 }
 
-/// A second node of the same chain.
-fn node_like(_: &Running) -> Running {
-    node(&[])
-}
-
 #[test]
 fn answers_in_fragments_and_with_their_ids_wrong() {
     let node = node(&[]);
@@ -169,7 +164,7 @@ fn answers_in_fragments_and_with_their_ids_wrong() {
     tell(
         &node,
         &json!({"fragment_bytes": null, "faults": [
-            {"fault": {"kind": "wrong_id"}, "share": 1.0, "methods": ["eth_getBlockByNumber"]}
+            {"fault": {"kind": "wrong_id"}, "share": 1.0, "method": "eth_getBlockByNumber"}
         ]}),
     );
     let answer = ask(&mut client, BLOCK);
@@ -179,7 +174,7 @@ fn answers_in_fragments_and_with_their_ids_wrong() {
 #[test]
 fn what_may_not_be_sent_twice_is_not() {
     let node = node(&[]);
-    let other = node_like(&node);
+    let other = self::node(&[]);
     let toml = format!(
         "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
         node.address, other.address
@@ -188,7 +183,7 @@ fn what_may_not_be_sent_twice_is_not() {
     let mut client = Client::connect(&gateway.address);
     until("an answer", || ask(&mut client, BLOCK).contains("result"));
     let rule = json!({"faults": [
-        {"fault": {"kind": "close"}, "share": 1.0, "methods": ["eth_unknownThing"]}
+        {"fault": {"kind": "close"}, "share": 1.0, "method": "eth_unknownThing"}
     ]});
     tell(&node, &rule);
     tell(&other, &rule);
