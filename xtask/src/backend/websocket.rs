@@ -63,8 +63,11 @@ pub(super) async fn converse(
     }
 }
 
-/// The first frame's kind, its unmasked payload and its whole length, once it is there.
-fn frame(bytes: &mut [u8]) -> Result<Option<(u8, &[u8], usize)>> {
+/// A frame: its kind, its unmasked payload and its whole length.
+type Frame<'a> = (u8, &'a [u8], usize);
+
+/// The first frame, once it is there.
+fn frame(bytes: &mut [u8]) -> Result<Option<Frame<'_>>> {
     let [first, second, rest @ ..] = &*bytes else { return Ok(None) };
     ensure!(first & 0x80 != 0 && second & 0x80 != 0, "only whole, masked frames are read here");
     let op = first & 0x0f;

@@ -111,8 +111,11 @@ async fn take<S>(
 /// The client breaks the protocol, or asks for too much.
 struct Refused;
 
-/// The first frame: its first byte, its unmasked payload and its whole length, once it is there.
-fn frame(bytes: &mut [u8]) -> Result<Option<(u8, &[u8], usize)>, Refused> {
+/// A frame: its first byte, its unmasked payload and its whole length.
+type Frame<'a> = (u8, &'a [u8], usize);
+
+/// The first frame, once it is there.
+fn frame(bytes: &mut [u8]) -> Result<Option<Frame<'_>>, Refused> {
     let [first, second, rest @ ..] = &*bytes else { return Ok(None) };
     let first = *first;
     if second & 0x80 == 0 || first & 0x70 != 0 {
