@@ -1,6 +1,7 @@
 //! A node with constant answers, as cheap as a node can be: the backend of the bench.
 //!
-//! It answers single calls and batches of the few methods that the bench and a gateway's head
+//! Over HTTP/1.1 and, on the same port, over WebSocket (`backend/websocket.rs`) it answers single calls
+//! and batches of the few methods that the bench and a gateway's head
 //! tracking ask for. It is no model of a chain (the `simnode` crate is): hashes are made up, only
 //! numbers, parents and times agree. One thread, so that it can be pinned beside the load.
 
@@ -60,6 +61,10 @@ async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
     let mut buffer = Vec::with_capacity(16 << 10);
     loop {
         while let Some((head, whole)) = request_bounds(&buffer)? {
+            if let Some(key) = websocket::key_of(std::str::from_utf8(&buffer[..head])?) {
+                stream.write_all(websocket::accepted(key).as_bytes()).await?;
+                return websocket::converse(stream, buffer.split_off(whole), chain).await;
+            }
             let reply = chain.reply(&buffer[head..whole])?;
             let mut bytes = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -187,6 +192,8 @@ fn hash(number: u64) -> String {
 fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
+
+mod websocket;
 
 #[cfg(test)]
 mod tests;

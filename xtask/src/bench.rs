@@ -45,7 +45,7 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum What {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, limit, flat-connections, flat-nodes, flat-entries,
+        /// One case only: hit, miss, multiplexed, limit, flat-connections, flat-nodes, flat-entries,
         /// memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
@@ -160,6 +160,7 @@ struct Case {
 const CASES: &[Case] = &[
     Case { name: "hit", measure: cost::hit },
     Case { name: "miss", measure: cost::miss },
+    Case { name: "multiplexed", measure: cost::multiplexed },
     Case { name: "limit", measure: limit::limit },
     Case { name: "flat-connections", measure: cost::flat_connections },
     Case { name: "flat-nodes", measure: cost::flat_nodes },

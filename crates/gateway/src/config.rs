@@ -46,7 +46,7 @@ use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use access::{Access, AccessLog};
 use fault::{Faults, Report};
 use redis_url::RedisUrl;
-use url::NodeUrl;
+use url::{NodeUrl, Transport};
 
 use crate::rules::access::{MethodRules, MethodSet};
 use crate::rules::direct::Rule;
@@ -411,20 +411,47 @@ pub struct Node {
     /// Added to every request to this node. The values are marked sensitive, so that printing
     /// them masks them.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// How to speak TLS with it; `None` exactly when the URL is `http://`.
+    /// How to speak TLS with it; `None` exactly when the URL is not `https://` or `wss://`.
     pub tls: Option<Tls>,
+    /// Another address of the node, which takes many calls at a time: a WebSocket or a local socket.
+    /// Only beside a URL that is `http://` or `https://`.
+    pub ws_url: Option<NodeUrl>,
+    /// How to speak TLS there; `None` exactly when that URL is not `wss://`.
+    pub ws_tls: Option<Tls>,
+    /// Calls under way at a time on one WebSocket or local socket; at least 1.
+    pub calls_per_connection_max: usize,
+    /// How long a WebSocket may be silent before the node is pinged, and how long its answer may take.
+    pub ping_interval: Duration,
 }
 
 impl Node {
+    /// The address that takes one call at a time on a connection, if it has one.
+    pub(crate) fn http(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
+        (self.url.transport() == Transport::Http).then_some((&self.url, self.tls.as_ref()))
+    }
+
+    /// The address that takes many calls at a time on a connection, if it has one.
+    pub(crate) fn multiplexed(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
+        match &self.ws_url {
+            Some(url) => Some((url, self.ws_tls.as_ref())),
+            None if self.url.transport() == Transport::Http => None,
+            None => Some((&self.url, self.tls.as_ref())),
+        }
+    }
+
     /// Whether both are at the same place and spoken to in the same way, so that what is known of
     /// one holds for the other.
     pub(crate) fn is_spoken_to_like(&self, other: &Node) -> bool {
-        let trust = |node: &Node| node.tls.as_ref().map(|tls| tls.trust.clone());
-        let server_name = |node: &Node| node.tls.as_ref().map(|tls| tls.server_name.clone());
+        let trust = |tls: &Option<Tls>| tls.as_ref().map(|tls| tls.trust.clone());
+        let server_name = |tls: &Option<Tls>| tls.as_ref().map(|tls| tls.server_name.clone());
+        let same = |own: &Option<Tls>, other: &Option<Tls>| {
+            trust(own) == trust(other) && server_name(own) == server_name(other)
+        };
         self.url == other.url
+            && self.ws_url == other.ws_url
             && self.headers == other.headers
-            && trust(self) == trust(other)
-            && server_name(self) == server_name(other)
+            && same(&self.tls, &other.tls)
+            && same(&self.ws_tls, &other.ws_tls)
     }
 
     /// Whether connections to both are made and kept in the same way.
@@ -433,6 +460,8 @@ impl Node {
             && self.idle_timeout == other.idle_timeout
             && self.connect_timeout == other.connect_timeout
             && self.keep_alive == other.keep_alive
+            && self.calls_per_connection_max == other.calls_per_connection_max
+            && self.ping_interval == other.ping_interval
     }
 }
 

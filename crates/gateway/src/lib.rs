@@ -5,7 +5,7 @@
 //! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `limits` (what request limits
 //! keep), `quota` (what keys have used this month), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
 //! `shared`, `worker` and `thread` (state), `runtime` (threads), `tls` (what handshakes with clients
-//! need), `see` (what can be watched).
+//! need), `websocket` (its frames, for both sides), `see` (what can be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cache;
@@ -28,6 +28,7 @@ mod shared;
 mod thread;
 pub mod tls;
 mod wait;
+mod websocket;
 mod worker;
 
 pub use error::Error;

@@ -17,6 +17,7 @@ use crate::front::caller;
 use crate::front::head::Head;
 use crate::front::token::Tokens;
 use crate::nodes::balance::Balancer;
+use crate::nodes::multiplex::Multiplex;
 use crate::nodes::overload::Lane;
 use crate::nodes::pool::Pool;
 use crate::recall::Recall;
@@ -76,6 +77,8 @@ pub(crate) struct Worker {
 /// What this thread knows of a node.
 pub(crate) struct LocalNode {
     pub(crate) pool: Rc<Pool>,
+    /// Connections that carry many calls; none where the node has no address for such.
+    pub(crate) multiplex: Option<Rc<Multiplex>>,
     pub(crate) latency: Cell<PeakEwma>,
     /// Readmissions of the node that `latency` knows of.
     readmissions: Cell<u64>,
@@ -83,13 +86,38 @@ pub(crate) struct LocalNode {
 }
 
 impl LocalNode {
-    fn new(config: &Config, node: &NodeShared, now: Duration, latency: Duration) -> LocalNode {
+    fn new(
+        shared: &Shared,
+        index: usize,
+        node: &NodeShared,
+        now: Duration,
+        latency: Duration,
+    ) -> LocalNode {
+        let config = &shared.config;
+        let place = shared.nodes.iter().position(|own| std::ptr::eq(own, node));
+        let counts = place.map(|place| Arc::clone(&shared.counters[index].nodes[place]));
+        let methods = shared.chains[node.config.chain].family.count();
         let connections_max = node.config.connections_max.div_ceil(config.threads);
         LocalNode {
             pool: Pool::new(connections_max, node.config.idle_timeout),
+            multiplex: Multiplex::new(
+                config,
+                &node.config,
+                &node.dial,
+                methods,
+                &counts.unwrap_or_default(),
+            ),
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
+        }
+    }
+
+    /// Closes its connections, those in use after their calls.
+    fn close(&self) {
+        self.pool.close();
+        if let Some(multiplex) = &self.multiplex {
+            multiplex.close();
         }
     }
 
@@ -120,8 +148,10 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize, seed: u64) -> Rc<Worker> {
         let config = &shared.config;
         let now = shared.now();
-        let nodes =
-            shared.nodes.iter().map(|node| Rc::new(LocalNode::new(config, node, now, EWMA_START)));
+        let nodes = shared
+            .nodes
+            .iter()
+            .map(|node| Rc::new(LocalNode::new(&shared, index, node, now, EWMA_START)));
         let nodes = nodes.collect();
         let hedges = config.groups.iter().map(|group| group.hedge.as_ref().map(new_hedge));
         let hedges = hedges.collect();
@@ -160,14 +190,23 @@ impl Worker {
         let same = |node: &NodeShared, before: &NodeShared| {
             node.is(before) && node.config.pools_like(&before.config)
         };
-        let mut left: Vec<Option<&Rc<LocalNode>>> = self.nodes.iter().map(Some).collect();
         let nodes = shared.nodes.iter().map(|node| {
             let before = self.shared.nodes.iter().position(|before| same(node, before));
-            let local = before.and_then(|before| left[before].take()).cloned();
-            local.unwrap_or_else(|| Rc::new(LocalNode::new(config, node, now, EWMA_READMITTED)))
+            let local = before.and_then(|before| self.nodes.get(before)).cloned();
+            let fits = |local: &Rc<LocalNode>| {
+                local.multiplex.as_ref().is_none_or(|multiplex| multiplex.fits(config))
+            };
+            local.filter(fits).unwrap_or_else(|| {
+                Rc::new(LocalNode::new(&shared, index, node, now, EWMA_READMITTED))
+            })
         });
         let nodes = nodes.collect();
-        left.into_iter().flatten().for_each(|gone| gone.pool.close());
+        let nodes: Vec<Rc<LocalNode>> = nodes;
+        for local in &self.nodes {
+            if !nodes.iter().any(|own| Rc::ptr_eq(own, local)) {
+                local.close();
+            }
+        }
         let before = &self.shared.config;
         let name = |config: &Config, group: &Group| {
             (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
@@ -285,6 +324,9 @@ impl Worker {
         let now = self.tick();
         for node in &self.nodes {
             node.pool.sweep(now);
+            if let Some(multiplex) = &node.multiplex {
+                multiplex.sweep(now);
+            }
         }
         self.counters.flights.set(self.flights.len() as u64);
     }

@@ -1,8 +1,12 @@
 //! HTTP/1.1 in front of a node, over TCP or any other stream: the requests' path is
-//! `Node::serve`; here are connections, listening, going down and coming up again.
+//! `Node::serve`; here are connections, listening, going down and coming up again. On the same port a
+//! request for a WebSocket gets one (`serve/websocket.rs`); a local socket is `serve/ipc.rs`.
 
 mod body;
+mod ipc;
+mod many;
 mod socket;
+mod websocket;
 
 use std::convert::Infallible;
 use std::io;
@@ -16,14 +20,17 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use self::body::ServedBody;
+pub use self::ipc::{IpcListening, listen_ipc};
 use self::socket::Socket;
 use crate::node::{Node, Served};
 
@@ -141,21 +148,38 @@ async fn serve_stream<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service =
-        service_fn(move |request| respond(Arc::clone(&node), request, Arc::clone(&reset)));
+    let upgrade: Upgrade = Arc::default();
+    let service = service_fn(|request| {
+        respond(Arc::clone(&node), request, Arc::clone(&reset), Arc::clone(&upgrade))
+    });
     // A connection that breaks, on purpose or by the client, concerns nobody else.
     let _ = http1::Builder::new()
         .pipeline_flush(true)
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
         .await;
+    let upgrade = upgrade.lock().take();
+    if let Some(upgrade) = upgrade
+        && let Ok(upgraded) = upgrade.await
+    {
+        websocket::serve(node, TokioIo::new(upgraded), reset).await;
+    }
 }
+
+/// What a connection goes on as, once it was asked to be a WebSocket.
+type Upgrade = Arc<Mutex<Option<OnUpgrade>>>;
 
 async fn respond(
     node: Arc<Node>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     reset: Arc<AtomicBool>,
+    upgrade: Upgrade,
 ) -> Result<Response<ServedBody>, Broken> {
+    if let Some(accept) = websocket::accept(request.headers()) {
+        *upgrade.lock() = Some(hyper::upgrade::on(&mut request));
+        return Ok(websocket::accepted(&accept));
+    }
     if request.method() != Method::POST {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
     }

@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::read_duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingFault};
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
-use simnode::serve::Listening;
+use simnode::serve::{Listening, listen_ipc};
 use simnode::{NodeOptions, StartFault};
 use tokio::time::Instant;
 
@@ -56,6 +56,10 @@ pub(crate) struct Node {
     /// Where it answers calls; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8545")]
     listen: SocketAddr,
+
+    /// Path of a local socket where it answers calls too; over WebSocket it does on --listen
+    #[arg(long, value_name = "PATH")]
+    ipc: Option<PathBuf>,
 
     /// Where its state can be seen and faults be switched on; it has no password
     #[arg(long, value_name = "IP:PORT")]
@@ -128,13 +132,20 @@ impl Node {
             let mut stop = StopSignals::new()?;
             let started =
                 if self.replay.is_empty() { self.world().await } else { self.recording().await };
-            let (_listening, _admin) = match started {
+            let (listening, _admin) = match started {
                 Ok(started) => started,
                 Err(Fault::Argument(message)) => {
                     eprintln!("weir node: {message}");
                     return Ok(ExitCode::from(FAULTY));
                 }
                 Err(Fault::Start(error)) => return Err(error.into()),
+            };
+            let _ipc = match &self.ipc {
+                None => None,
+                Some(path) => Some(
+                    listen_ipc(listening.node(), path)
+                        .with_context(|| format!("cannot listen on {}", path.display()))?,
+                ),
             };
             stop.next().await;
             Ok(ExitCode::SUCCESS)

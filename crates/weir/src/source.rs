@@ -128,7 +128,8 @@ fn described_access(config: &Config) -> String {
 pub(crate) fn described_node(node: &Node) -> String {
     let backup = if node.backup { ", backup" } else { "" };
     let weight = if node.weight == 1 { String::new() } else { format!(", weight {}", node.weight) };
-    format!("{} {}{weight}{backup}", node.name, node.url)
+    let other = node.ws_url.as_ref().map_or_else(String::new, |url| format!(", {url}"));
+    format!("{} {}{other}{weight}{backup}", node.name, node.url)
 }
 
 /// What a limit allows, and whom.

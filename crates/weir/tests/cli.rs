@@ -130,7 +130,7 @@ fn check_tells_what_a_right_file_says() {
 fn check_tells_every_fault_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    std::fs::write(&file, "[front]\nbody_max = 1\n[[node]]\nurl = 'ws://h/sekrit0123456789'\n")
+    std::fs::write(&file, "[front]\nbody_max = 1\n[[node]]\nurl = 'ftp://h/sekrit0123456789'\n")
         .unwrap();
     let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -143,10 +143,10 @@ fn check_tells_every_fault_and_no_secret() {
              | ^^^^^^^^
              allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
-        FOLDER/gateway.toml:4:7: node.url = "ws://h/***": the scheme is neither http nor https
-           4 | url = "ws://h/***"
-             |       ^^^^^^^^^^^^
-             allowed: http://host[:port][/path] or https://host[:port][/path]
+        FOLDER/gateway.toml:4:7: node.url = "***": the scheme is none of http, https, ws, wss and ipc
+           4 | url = "***"
+             |       ^^^^^
+             allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
 
         2 faults
     "#]].assert_eq(&told);

@@ -15,6 +15,7 @@ use foldhash::fast::RandomState;
 
 pub mod skeleton;
 mod skip;
+pub mod split;
 pub mod text;
 #[cfg(target_arch = "x86_64")]
 mod vector;

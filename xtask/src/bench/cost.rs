@@ -77,6 +77,26 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
 }
 
+/// A miss over one WebSocket that carries all calls, against two proxies over pooled HTTP/1.1. Ours over
+/// HTTP runs beside them, to show what the WebSocket brings.
+///
+/// # Errors
+/// If a server or wrk does not run.
+pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    let contenders = [
+        Contender::WeirWebSocket { program: bench.weir.clone(), node: nodes[0] },
+        Contender::NginxProxy { node: nodes[0] },
+        Contender::Haproxy { node: nodes[0] },
+        bench.weir("weir by http", nodes.clone(), Cache::Off),
+    ];
+    let figures = interleave(bench, "multiplexed", &contenders, |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        miss_turn(bench, &server, &backend)
+    })?;
+    Ok(rows("miss, by websocket", &figures, &[Some(0.6), Some(0.6), None]))
+}
+
 fn miss_turn(bench: &Bench, server: &Server, backend: &Server) -> Result<Taken> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());

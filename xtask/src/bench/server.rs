@@ -49,6 +49,8 @@ pub(crate) enum Contender {
         cache: bool,
         more: &'static str,
     },
+    /// Ours without a cache, in front of one node by WebSocket.
+    WeirWebSocket { program: PathBuf, node: SocketAddr },
     /// nginx returning these bytes.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
@@ -68,6 +70,7 @@ impl Contender {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Weir { label, .. } | Self::Configured { label, .. } => label,
+            Self::WeirWebSocket { .. } => "weir by websocket",
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
@@ -146,6 +149,12 @@ impl Contender {
                     ("@MORE@", (*more).to_owned()),
                 ];
                 command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+            }
+            Self::WeirWebSocket { program, node } => {
+                let listen = format!("127.0.0.1:{port}");
+                command.arg(program).args(["serve", "--upstream", &format!("ws://{node}")]);
+                command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
+                command.arg("--no-cache");
             }
             Self::NginxReturn { answer } => {
                 let values = [("@ANSWER@", answer.clone())];

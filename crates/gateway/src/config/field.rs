@@ -270,7 +270,15 @@ pub(super) static NODE: Section = Section {
             key: "url",
             kind: Kind::Url,
             default: Default::Required,
-            doc: "Where it is. A user part becomes an `authorization` header.",
+            doc: "Where it is: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a \
+                  socket. A user part becomes an `authorization` header.",
+        },
+        Field {
+            key: "ws_url",
+            kind: Kind::Url,
+            default: Default::Follows("none"),
+            doc: "A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same node beside its HTTP \
+                  address. Calls go there while it works, and to `url` otherwise.",
         },
         Field {
             key: "chain",
@@ -297,6 +305,19 @@ pub(super) static NODE: Section = Section {
             doc: "Open connections over all threads.",
         },
         Field {
+            key: "calls_per_connection_max",
+            kind: Kind::Count { min: 1, max: 65_536 },
+            default: Default::Is("256"),
+            doc: "Calls under way at a time on one WebSocket or socket. Further ones open another.",
+        },
+        Field {
+            key: "ping_interval",
+            kind: Kind::Duration { min: MS, max: HOUR },
+            default: Default::Is("5s"),
+            doc: "How long a WebSocket may be silent before the node is pinged, and how long it may \
+                  take to answer that.",
+        },
+        Field {
             key: "idle_timeout",
             kind: Kind::Duration { min: MS, max: DAY },
             default: Default::Is("10s"),
@@ -306,8 +327,8 @@ pub(super) static NODE: Section = Section {
             key: "keep_alive",
             kind: Kind::Switch,
             default: Default::Is("true"),
-            doc: "Whether a connection carries one call after the other. Without it each call makes \
-                  its own, and says `connection: close`.",
+            doc: "Whether a connection over HTTP carries one call after the other. Without it each \
+                  call makes its own, and says `connection: close`.",
         },
         Field {
             key: "connect_timeout",
@@ -326,19 +347,19 @@ pub(super) static NODE: Section = Section {
             key: "tls_ca",
             kind: Kind::File,
             default: Default::Follows("Mozilla's roots, built in"),
-            doc: "File of PEM certificates to trust in place of the built-in ones. Only for https.",
+            doc: "File of PEM certificates to trust in place of the built-in ones. Only for https and wss.",
         },
         Field {
             key: "tls_server_name",
             kind: Kind::Host,
             default: Default::Follows("the host of the URL"),
-            doc: "The name that is asked for and verified. Only for https.",
+            doc: "The name that is asked for and verified. Only for https and wss.",
         },
         Field {
             key: "tls_verify",
             kind: Kind::Switch,
             default: Default::Is("true"),
-            doc: "Whether the node's certificate is verified. Only for https.",
+            doc: "Whether the node's certificate is verified. Only for https and wss.",
         },
     ],
 };

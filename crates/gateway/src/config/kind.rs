@@ -343,7 +343,7 @@ impl fmt::Display for Kind {
             }
             Kind::Name => write!(formatter, "1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"),
             Kind::Url => {
-                write!(formatter, "http://host[:port][/path] or https://host[:port][/path]")
+                write!(formatter, "http[s]://host[:port][/path], ws[s]://… or ipc:/path")
             }
             Kind::RedisUrl => write!(
                 formatter,

@@ -144,17 +144,17 @@ fn upstreams_make_a_configuration() {
 #[test]
 fn faulty_upstreams_are_all_told() {
     let none = Config::from_upstreams(&[], None, None, false).unwrap_err();
-    let upstreams = ["localhost:8545", "ws://h", "http://ok"].map(str::to_owned);
+    let upstreams = ["localhost:8545", "ftp://h", "ws://ok"].map(str::to_owned);
     let two = Config::from_upstreams(&upstreams, None, None, false).unwrap_err();
     expect_test::expect![[r#"
         --upstream: at least one url of a node is needed
-             allowed: http://host[:port][/path] or https://host[:port][/path]
+             allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
         --
-        --upstream 1 = localhost:8545: a url begins with http:// or https://
-             allowed: http://host[:port][/path] or https://host[:port][/path]
+        --upstream 1 = localhost:8545: a url begins with http://, https://, ws://, wss:// or ipc:
+             allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
 
-        --upstream 2 = ws://h: the scheme is neither http nor https
-             allowed: http://host[:port][/path] or https://host[:port][/path]
+        --upstream 2 = ***: the scheme is none of http, https, ws, wss and ipc
+             allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
     "#]]
     .assert_eq(&format!("{none}--\n{two}"));
 }

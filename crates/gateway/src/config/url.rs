@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
 #[cfg(test)]
@@ -22,12 +24,39 @@ const SHOWN_DIGITS_MAX: usize = 2;
 /// label of the host name.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
+/// The longest path that a socket can have on Linux, one byte of 108 being its end (unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// What stands in place of a secret.
 pub(super) const MASK: &str = "***";
 
-/// Where a node is: `http://` or `https://`, checked. Printing it shows no secrets.
+/// How calls get to an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// HTTP/1.1: one call at a time on a connection.
+    Http,
+    /// A WebSocket: many calls at a time.
+    WebSocket,
+    /// A local socket with JSON values one after the other: many calls at a time.
+    Ipc,
+}
+
+impl Transport {
+    /// What metrics and pages call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Http => "http",
+            Transport::WebSocket => "websocket",
+            Transport::Ipc => "ipc",
+        }
+    }
+}
+
+/// Where a node is: `http://`, `https://`, `ws://`, `wss://` or `ipc:` and a path, checked. Printing it
+/// shows no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeUrl {
+    transport: Transport,
     tls: bool,
     host: Box<str>,
     port: u16,
@@ -38,21 +67,27 @@ pub struct NodeUrl {
 }
 
 impl NodeUrl {
-    /// Checks a URL. The default port is 80 or 443, the default path `/`.
+    /// Checks a URL. The default port is 80 or 443, the default path `/`. After `ipc:` comes the path
+    /// of a socket.
     ///
     /// # Errors
     /// What is wrong with it, in words that hold no part of it.
     pub fn parse(text: &str) -> Result<NodeUrl, &'static str> {
+        if let Some(path) = text.strip_prefix("ipc:") {
+            return NodeUrl::ipc(path);
+        }
         if text.contains('#') {
             return Err("a url of a node has no fragment (#)");
         }
         let Some((scheme, _)) = text.split_once("://") else {
-            return Err("a url begins with http:// or https://");
+            return Err("a url begins with http://, https://, ws://, wss:// or ipc:");
         };
-        let tls = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
-            _ => return Err("the scheme is neither http nor https"),
+        let (transport, tls) = match scheme.to_ascii_lowercase().as_str() {
+            "http" => (Transport::Http, false),
+            "https" => (Transport::Http, true),
+            "ws" => (Transport::WebSocket, false),
+            "wss" => (Transport::WebSocket, true),
+            _ => return Err("the scheme is none of http, https, ws, wss and ipc"),
         };
         let uri: http::Uri = text.parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?;
@@ -75,6 +110,7 @@ impl NodeUrl {
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
         Ok(NodeUrl {
+            transport,
             tls,
             host: host.to_ascii_lowercase().into(),
             port,
@@ -85,7 +121,39 @@ impl NodeUrl {
         })
     }
 
-    /// Whether it is `https://`.
+    /// The address of a local socket.
+    fn ipc(path: &str) -> Result<NodeUrl, &'static str> {
+        // `ipc:///path` means the same.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+            return Err("after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc");
+        }
+        if path.len() > SOCKET_PATH_BYTES_MAX {
+            return Err("the path of a socket has at most 107 bytes");
+        }
+        Ok(NodeUrl {
+            transport: Transport::Ipc,
+            tls: false,
+            host: "".into(),
+            port: 0,
+            authority: "".into(),
+            target: path.into(),
+            authorization: None,
+            shown: format!("ipc:{path}").into(),
+        })
+    }
+
+    /// How calls get there.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Whether it is a WebSocket's.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.transport == Transport::WebSocket
+    }
+
+    /// Whether it is `https://` or `wss://`.
     pub fn tls(&self) -> bool {
         self.tls
     }
@@ -105,7 +173,7 @@ impl NodeUrl {
         &self.authority
     }
 
-    /// Path and query for the request line. **Secret**: it may hold a key.
+    /// Path and query for the request line, or the path of a socket. **Secret**: it may hold a key.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -115,8 +183,13 @@ impl NodeUrl {
         self.authorization.as_ref()
     }
 
-    /// Host and port for a node's default name, with key-like host labels masked.
+    /// Host and port for a node's default name, with key-like host labels masked; of a local socket the
+    /// name of its file.
     pub fn place(&self) -> String {
+        if self.transport == Transport::Ipc {
+            let name = self.target.rsplit('/').next().unwrap_or_default();
+            return format!("ipc:{name}");
+        }
         let host = masked_host(&self.host);
         if host.contains(':') {
             format!("[{host}]:{}", self.port)
@@ -141,7 +214,6 @@ impl fmt::Debug for NodeUrl {
 /// Any text that may be a URL, fit to be shown: a URL without its secrets, and `***` for what
 /// cannot be read as one.
 pub(super) fn masked(text: &str) -> String {
-    const OTHER_SCHEMES: [&str; 3] = ["ws", "wss", "ipc"];
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
@@ -153,7 +225,6 @@ pub(super) fn masked(text: &str) -> String {
     let shown = shown.trim_start_matches("http://");
     match scheme {
         "" if is_host => shown.to_owned(),
-        scheme if OTHER_SCHEMES.contains(&scheme) => format!("{scheme}://{shown}"),
         _ => MASK.to_owned(),
     }
 }
@@ -206,7 +277,7 @@ fn is_plain(segment: &str) -> bool {
 /// The header that the user part stands for (RFC 7617): percent-decoded, then base64.
 fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
-    let value = format!("Basic {}", base64(&decoded));
+    let value = format!("Basic {}", STANDARD.encode(decoded));
     let mut value = HeaderValue::from_str(&value).expect("base64 is legal in a header");
     value.set_sensitive(true);
     Ok(value)
@@ -225,21 +296,4 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
         decoded.push((high * 16 + low) as u8);
     }
     Some(decoded)
-}
-
-/// Base64 with padding (RFC 4648 section 4); written here because nothing else needs it.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word = chunk
-            .iter()
-            .enumerate()
-            .fold(0u32, |word, (i, byte)| word | u32::from(*byte) << (16 - 8 * i));
-        for i in 0..4 {
-            let sextet = (word >> (18 - 6 * i)) as usize & 63;
-            text.push(if i <= chunk.len() { ALPHABET[sextet] as char } else { '=' });
-        }
-    }
-    text
 }

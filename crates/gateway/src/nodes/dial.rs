@@ -1,4 +1,4 @@
-//! Making a connection to a node: name, TCP, TLS.
+//! Making a connection to a node: name, TCP, TLS, or a local socket.
 //!
 //! It makes one connection per call and keeps none; keeping is `pool.rs`.
 
@@ -7,10 +7,11 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::io::DuplexStream;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use crate::config::Node;
+use crate::config::url::{NodeUrl, Transport};
+use crate::config::{Node, Tls};
 use crate::nodes::stream::Stream;
 
 /// Makes one end of a stream in memory whose other end a simulated node serves.
@@ -34,25 +35,43 @@ impl fmt::Debug for Dial {
     }
 }
 
+/// Which of a node's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Over HTTP, one call at a time.
+    Http,
+    /// Over a WebSocket or local socket.
+    Multiplexed,
+}
+
 impl Dial {
-    /// Connects within the node's connect timeout.
+    /// Connects to one of the node's addresses within its connect timeout.
     ///
     /// # Errors
-    /// What the system, or TLS, says; `TimedOut` when it takes too long.
-    pub(crate) async fn connect(&self, node: &Node) -> io::Result<Stream> {
+    /// What the system, or TLS, says; `TimedOut` when it takes too long, `Unsupported` where the node
+    /// has no such address.
+    pub(crate) async fn connect(&self, node: &Node, way: Way) -> io::Result<Stream> {
+        let address = match way {
+            Way::Http => node.http(),
+            Way::Multiplexed => node.multiplexed(),
+        };
+        let (url, tls) = address.ok_or(io::ErrorKind::Unsupported)?;
         match self {
             Dial::Memory(dial) => dial().map(Stream::Memory),
-            Dial::Net => tokio::time::timeout(node.connect_timeout, connect_net(node))
+            Dial::Net => tokio::time::timeout(node.connect_timeout, connect_net(url, tls))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
 
-async fn connect_net(node: &Node) -> io::Result<Stream> {
-    let tcp = TcpStream::connect((node.url.host(), node.url.port())).await?;
+async fn connect_net(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<Stream> {
+    if url.transport() == Transport::Ipc {
+        return UnixStream::connect(url.target()).await.map(Stream::Unix);
+    }
+    let tcp = TcpStream::connect((url.host(), url.port())).await?;
     tcp.set_nodelay(true)?;
-    match &node.tls {
+    match tls {
         None => Ok(Stream::Tcp(tcp)),
         Some(tls) => {
             let connector = TlsConnector::from(Arc::clone(&tls.client));

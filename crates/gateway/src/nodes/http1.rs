@@ -98,7 +98,7 @@ impl Connection {
         let tcp = match &self.stream {
             Stream::Tcp(tcp) => tcp,
             Stream::Tls(tls) => tls.get_ref().0,
-            Stream::Memory(_) => return true,
+            Stream::Unix(_) | Stream::Memory(_) => return true,
         };
         // The closure would be called only if there was something to read.
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()

@@ -4,6 +4,7 @@
 //! it is one, and says what it means (`rules/classify.rs`). Whether another attempt follows is
 //! `fetch.rs`.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,8 +14,11 @@ use wire::quantity::{Decimal, write_decimal};
 
 use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
+use crate::nodes::dial::Way;
 use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::nodes::multiplex::{Multiplex, NoTrunk};
 use crate::nodes::overload;
+use crate::nodes::trunk::{Lost, Trunk};
 use crate::path::Ask;
 use crate::rules::classify::{Blame, Fault, Heard, Verdict, classify};
 use crate::worker::Worker;
@@ -104,7 +108,77 @@ impl Drop for Leaving<'_> {
     }
 }
 
+/// Over a connection that carries many calls, or over HTTP.
 async fn exchange(
+    worker: &Worker,
+    node: usize,
+    ask: &Ask<'_>,
+    deadline: Instant,
+    fresh: bool,
+) -> Result<(Decimal, HttpAnswer), Attempt> {
+    let Some(multiplex) = &worker.nodes[node].multiplex else {
+        return exchange_http(worker, node, ask, deadline, fresh).await;
+    };
+    let over_http = worker.shared.nodes[node].config.http().is_some();
+    let trunk = match multiplex.trunk(ask, worker.recent()) {
+        // After a loss the other way is surer than one that was made before it.
+        Some(_) if fresh && over_http => None,
+        None if !over_http => match Box::pin(multiplex.wait(ask, deadline)).await {
+            Ok(trunk) => Some(trunk),
+            Err(NoTrunk) => {
+                let failure = Failure::of_node(node, Kind::Connect, Sent::No);
+                return Err(failed(node, failure, false));
+            }
+        },
+        found => found,
+    };
+    let exchanged = match trunk {
+        Some(trunk) => over_trunk(worker, node, ask, deadline, multiplex, &trunk).await,
+        None => None,
+    };
+    match exchanged {
+        Some(exchanged) => exchanged,
+        // Nothing was sent.
+        None if over_http => Box::pin(exchange_http(worker, node, ask, deadline, false)).await,
+        None => {
+            let failure = Failure::of_node(node, Kind::Connect, Sent::No);
+            Err(failed(node, failure, false))
+        }
+    }
+}
+
+/// Over a trunk; none if nothing was sent.
+async fn over_trunk(
+    worker: &Worker,
+    node: usize,
+    ask: &Ask<'_>,
+    deadline: Instant,
+    multiplex: &Rc<Multiplex>,
+    trunk: &Rc<Trunk>,
+) -> Option<Result<(Decimal, HttpAnswer), Attempt>> {
+    let call = trunk.call(&ask.name, ask.params.as_deref(), worker.recent(), deadline)?;
+    worker.counters.nodes[node].multiplexed.add(1);
+    let answered = call.await;
+    multiplex.left();
+    match answered {
+        Ok((id, body)) => {
+            multiplex.answered(ask, body.len());
+            let bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
+            if body.len() > bytes_max {
+                let failure = Failure::of_node(node, Kind::TooLarge, Sent::Yes);
+                return Some(Err(failed(node, failure, false)));
+            }
+            let answer = HttpAnswer { status: 200, retry_after: None, body, reusable: true };
+            Some(Ok((id, answer)))
+        }
+        Err(lost) if lost.sent == Sent::No && lost.kind == Kind::Closed => None,
+        Err(Lost { kind, sent, stale }) => {
+            Some(Err(failed(node, Failure::of_node(node, kind, sent), stale)))
+        }
+    }
+}
+
+async fn exchange_http(
     worker: &Worker,
     node: usize,
     ask: &Ask<'_>,
@@ -121,7 +195,7 @@ async fn exchange(
         None => {
             worker.counters.nodes[node].connects.add(1);
             // Apart, because most calls find a connection and need no room for making one.
-            let dial = state.dial.connect(&state.config);
+            let dial = state.dial.connect(&state.config, Way::Http);
             match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
                 Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
                 Ok(Err(error)) => {

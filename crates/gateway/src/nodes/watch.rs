@@ -2,10 +2,10 @@
 //!
 //! Each node has a task that asks it for its head at the chain's poll interval; what it says goes
 //! into the chain's tracker (`rules/heads.rs`), and a changed view replaces the shared snapshot.
-//! The polls double as probes of nodes that are out. Calls of clients never pass through here.
+//! The polls double as probes of nodes that are out. Calls of clients never pass through here. The
+//! connection of each task is `watch/line.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,17 +14,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer, write_call_raw};
-use wire::block::hash_of_value;
-use wire::json::walk;
 use wire::method::FamilyName;
 use wire::quantity;
 
 use crate::config;
-use crate::nodes::http1::{Connection, known_heads};
-use crate::nodes::send::is_ours;
-use crate::nodes::stream::Stream;
-use crate::rules::classify::{Heard, Verdict, classify};
 use crate::rules::heads::{
     Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, NodeView,
     ROLLBACK_MAX, ROLLBACK_POLLS, Step, WINDOW,
@@ -32,21 +25,15 @@ use crate::rules::heads::{
 use crate::rules::health::NodeHealth;
 use crate::shared::{ChainShared, Shared};
 
-/// A poll that takes longer than so many intervals counts as missed, within these bounds: on a
-/// fast chain a silent node must not be waited for while others have new heads, and one that needs
-/// seconds for a header is of no use to clients either.
-const POLL_DEADLINE_INTERVALS: u32 = 4;
-const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
-const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
+mod line;
+
+use line::{Line, Missed, Refused};
+
 /// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
 /// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
 const DOUBTED_POLLS: u32 = 4;
 /// The finalized height is asked for with each so manieth poll: it moves once in minutes.
 const FINALIZED_EVERY: u64 = 8;
-/// A header with many transaction hashes is some hundred kB; no honest one is larger than this.
-const POLL_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Nesting of an answer; headers have a handful of levels.
-const DEPTH_MAX: usize = 64;
 /// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
 const ASKS_PER_POLL_MAX: usize = 64;
 
@@ -428,216 +415,4 @@ fn head_settings(chain: &config::Chain) -> HeadSettings {
         missed_max: MISSED_MAX,
         block_time: chain.block_time,
     }
-}
-
-/// Why a poll brought no head.
-enum Missed {
-    /// No answer came, or none that is a head.
-    Silent,
-    /// The node limits our rate.
-    Limited { retry_after: Option<Duration> },
-}
-
-/// Why a question has no result.
-enum Refused {
-    /// The node answered with an error.
-    ByNode,
-    /// It did not answer.
-    Missed(Missed),
-}
-
-impl From<Refused> for Missed {
-    fn from(refused: Refused) -> Missed {
-        match refused {
-            Refused::ByNode => Missed::Silent,
-            Refused::Missed(missed) => missed,
-        }
-    }
-}
-
-/// The watcher's own connection to one node.
-struct Line {
-    shared: Arc<Shared>,
-    /// Its index in that configuration.
-    node: usize,
-    /// Its place among the chain's nodes, under every configuration.
-    place: usize,
-    connection: Option<Connection>,
-    next_id: u64,
-    /// Whether it was told that the node cannot be reached; told once for each outage.
-    told: bool,
-}
-
-impl Line {
-    fn to(watched: &Watched, place: usize) -> Line {
-        let shared = watched.shared();
-        let node = watched.node(&shared, place);
-        Line { shared, node, place, connection: None, next_id: 0, told: false }
-    }
-
-    /// Goes on as the configuration that holds now says.
-    fn turn_to(&mut self, watched: &Watched) {
-        self.shared = watched.shared();
-        self.node = watched.node(&self.shared, self.place);
-    }
-
-    /// Asks for the head and, where it is wanted and known, the finalized height.
-    async fn head(&mut self, family: FamilyName, with_finalized: bool) -> Result<HeadSeen, Missed> {
-        let result = match family {
-            FamilyName::Ethereum => self.ask("eth_getBlockByNumber", b"[\"latest\",false]").await?,
-            FamilyName::Harmony => {
-                self.ask("hmyv2_getBlockByNumber", b"[\"latest\",{\"fullTx\":false}]").await?
-            }
-            FamilyName::Bitcoin => self.bitcoin_head().await?,
-        };
-        let (number, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
-        let mut finalized = None;
-        if family == FamilyName::Ethereum && with_finalized {
-            let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
-            finalized = match answer {
-                Ok(result) => header(family, &result).map(|(number, ..)| number),
-                Err(Refused::ByNode) => None,
-                Err(Refused::Missed(missed)) => return Err(missed),
-            };
-        }
-        Ok(HeadSeen { number, hash, parent, finalized })
-    }
-
-    /// The header at `number`: its hash and its parent's.
-    async fn header(
-        &mut self,
-        family: FamilyName,
-        number: u64,
-    ) -> Result<([u8; 32], [u8; 32]), Missed> {
-        let mut params = Vec::with_capacity(32);
-        let result = match family {
-            FamilyName::Ethereum => {
-                params.extend_from_slice(b"[\"");
-                quantity::write(&mut params, number);
-                params.extend_from_slice(b"\",false]");
-                self.ask("eth_getBlockByNumber", &params).await?
-            }
-            FamilyName::Harmony => {
-                params.push(b'[');
-                quantity::write_decimal(&mut params, number);
-                params.extend_from_slice(b",{\"fullTx\":false}]");
-                self.ask("hmyv2_getBlockByNumber", &params).await?
-            }
-            FamilyName::Bitcoin => {
-                params.push(b'[');
-                quantity::write_decimal(&mut params, number);
-                params.push(b']');
-                let hash = self.ask("getblockhash", &params).await?;
-                self.bitcoin_header(&hash).await?
-            }
-        };
-        let (found, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
-        if found == number { Ok((hash, parent)) } else { Err(Missed::Silent) }
-    }
-
-    async fn bitcoin_head(&mut self) -> Result<Vec<u8>, Refused> {
-        let hash = self.ask("getbestblockhash", b"[]").await?;
-        self.bitcoin_header(&hash).await
-    }
-
-    async fn bitcoin_header(&mut self, hash: &[u8]) -> Result<Vec<u8>, Refused> {
-        let params = [b"[", hash, b"]"].concat();
-        self.ask("getblockheader", &params).await
-    }
-
-    /// Asks one question and gives the raw result.
-    async fn ask(&mut self, method: &str, params: &[u8]) -> Result<Vec<u8>, Refused> {
-        let chain = self.shared.nodes[self.node].config.chain;
-        let interval = self.shared.config.chains[chain].poll_interval;
-        let patience = interval * POLL_DEADLINE_INTERVALS;
-        let deadline = Instant::now() + patience.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
-        let reused = self.connection.is_some();
-        match self.ask_once(method, params, deadline).await {
-            // An idle connection that was closed says nothing of the node.
-            Err(Refused::Missed(Missed::Silent)) if reused => {
-                self.ask_once(method, params, deadline).await
-            }
-            asked => asked,
-        }
-    }
-
-    async fn ask_once(
-        &mut self,
-        method: &str,
-        params: &[u8],
-        deadline: Instant,
-    ) -> Result<Vec<u8>, Refused> {
-        let shared = Arc::clone(&self.shared);
-        let node = &shared.nodes[self.node];
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => Connection::new(self.connect(deadline).await?, known_heads()),
-        };
-        self.next_id += 1;
-        let id = self.next_id.to_string();
-        let mut body = Vec::with_capacity(128);
-        write_call_raw(&mut body, id.as_bytes(), method, Some(params));
-        let mut request = node.request_head.clone();
-        request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
-        request.extend_from_slice(&body);
-        let answer = connection
-            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX)
-            .await
-            .map_err(|_| Refused::Missed(Missed::Silent))?;
-        if answer.reusable && node.config.keep_alive {
-            self.connection = Some(connection);
-        }
-        let (status, retry_after) = (answer.status, answer.retry_after);
-        let read = read_answer(&answer.body, DEPTH_MAX);
-        let read = read.ok().filter(|read| is_ours(read, id.as_bytes()));
-        let (heard, missed) = match read.as_ref().map(|read| &read.outcome) {
-            Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
-            Some(Outcome::Error { code, message, .. }) => {
-                let (code, broadcast) = (*code, false);
-                (Heard::Error { status, retry_after, code, message, broadcast }, Refused::ByNode)
-            }
-            _ => (Heard::Http { status, retry_after }, Refused::Missed(Missed::Silent)),
-        };
-        Err(match classify(&heard) {
-            Verdict::RateLimited { retry_after } => {
-                Refused::Missed(Missed::Limited { retry_after })
-            }
-            _ => missed,
-        })
-    }
-
-    /// Connects, and says once in each outage why that is not possible: calls only tell their
-    /// clients that it is not.
-    async fn connect(&mut self, deadline: Instant) -> Result<Stream, Refused> {
-        let node = &self.shared.nodes[self.node];
-        let dial = tokio::time::timeout_at(deadline, node.dial.connect(&node.config)).await;
-        match dial.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(stream) => {
-                self.told = false;
-                Ok(stream)
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(node = &*node.config.name, %error, "cannot connect to node");
-                }
-                Err(Refused::Missed(Missed::Silent))
-            }
-        }
-    }
-}
-
-/// Number, hash and parent's hash of a raw header.
-fn header(family: FamilyName, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
-    if family == FamilyName::Bitcoin {
-        let [number, hash, parent] = walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
-        let digits = |raw: &[u8]| {
-            let text = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-            wire::block::hash_of_digits(text)
-        };
-        // The first block has no previous one.
-        let parent = parent.map_or(Some([0; 32]), digits)?;
-        return Some((quantity::from_value(number?)?, digits(hash?)?, parent));
-    }
-    let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
-    Some((quantity::from_value(number?)?, hash_of_value(hash?)?, hash_of_value(parent?)?))
 }

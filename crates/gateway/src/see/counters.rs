@@ -87,6 +87,12 @@ pub(crate) struct NodeCounts {
     pub(crate) rate_limited: Count,
     pub(crate) in_flight: Count,
     pub(crate) connects: Count,
+    /// Of the attempts, those over a connection that carries many calls.
+    pub(crate) multiplexed: Count,
+    /// Such connections that are open.
+    pub(crate) trunks_open: Count,
+    /// Such connections that the node, or something on the way, has ended.
+    pub(crate) trunks_lost: Count,
     pub(crate) latency: Latencies,
 }
 

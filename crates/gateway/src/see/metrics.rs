@@ -165,6 +165,7 @@ const REFERENCE_END: &str = "
 - `outcome` of stores in Redis: `ok`, `failed`, `dropped` (no proof came that the answer is about
   its block, too many were under way, or Redis is left alone).
 - `direction`: `sent`, `heard`.
+- `transport`: `websocket` or `ipc`.
 - `status`: the HTTP status that the request was refused with.
 - `version`, `handshake`: `1.2` or `1.3`; `full` or `resumed`.
 - `reason` of a TLS handshake: `timeout`, `closed` (the client has gone), `not_tls`,

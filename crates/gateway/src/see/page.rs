@@ -290,7 +290,11 @@ fn nodes_table(out: &mut String, chain: &ChainStatus, history: &History) {
 fn node_row(out: &mut String, node: &NodeStatus, latency: &Line) {
     let _ = write!(out, "<tr><th scope=\"row\">{}", Escaped(&node.name));
     let place = (node.place != node.name).then_some(&*node.place);
-    let below: Vec<&str> = place.into_iter().chain(node.backup.then_some("backup")).collect();
+    // What is as usual needs no word.
+    let is_usual = node.transports == ["http"];
+    let ways = node.transports.iter().copied().filter(|_| !is_usual);
+    let below: Vec<&str> =
+        place.into_iter().chain(ways).chain(node.backup.then_some("backup")).collect();
     if !below.is_empty() {
         let _ =
             write!(out, "<span class=\"below soft small\">{}</span>", Escaped(below.join(", ")));

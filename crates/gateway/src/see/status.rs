@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::tally::{GroupTally, MethodTally, NodeTally, Spread, Tally};
-use crate::config::{Balance, HashKey};
+use crate::config::{self, Balance, HashKey};
 use crate::front::answer::Mark;
 use crate::limits::{KEY_BYTES, LimitOutcome, Limits};
 use crate::rules::heads::NodeView;
@@ -170,7 +170,7 @@ pub struct NodeStatus {
     pub(crate) index: usize,
     /// As in the configuration.
     pub name: String,
-    /// Host and port; parts of the host that look like a key are masked.
+    /// Host and port, parts of the host that look like a key masked; or the name of a socket's file.
     pub place: String,
     /// Whether it may be called.
     pub state: NodeState,
@@ -199,6 +199,14 @@ pub struct NodeStatus {
     pub rate_limited: u64,
     /// Connections that were begun.
     pub connects: u64,
+    /// How calls get there, the cheapest way first: `websocket`, `ipc` or `http`.
+    pub transports: Vec<&'static str>,
+    /// Of the attempts, those over a WebSocket or local socket.
+    pub multiplexed: u64,
+    /// WebSockets or local sockets that are open.
+    pub trunks_open: u64,
+    /// Of those that were open before, the ones that did not end by our will.
+    pub trunks_lost: u64,
     /// How often it was taken out.
     pub ejections: u64,
     /// How often it was taken back.
@@ -518,11 +526,20 @@ fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) 
         failed: tally.failed,
         rate_limited: tally.rate_limited,
         connects: tally.connects,
+        transports: transports(&node.config),
+        multiplexed: tally.multiplexed,
+        trunks_open: tally.trunks_open,
+        trunks_lost: tally.trunks_lost,
         ejections: node.ejections.load(relaxed),
         readmissions: node.readmissions.load(relaxed),
         latency_p50_ms: quantile_ms(&tally.latency, 0.5),
         latency_p99_ms: quantile_ms(&tally.latency, 0.99),
     }
+}
+
+fn transports(node: &config::Node) -> Vec<&'static str> {
+    let addresses = [node.multiplexed(), node.http()].into_iter().flatten();
+    addresses.map(|(url, _)| url.transport().name()).collect()
 }
 
 fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Duration>) {

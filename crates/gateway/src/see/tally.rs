@@ -118,6 +118,9 @@ pub(crate) struct NodeTally {
     pub(crate) rate_limited: u64,
     pub(crate) in_flight: u64,
     pub(crate) connects: u64,
+    pub(crate) multiplexed: u64,
+    pub(crate) trunks_open: u64,
+    pub(crate) trunks_lost: u64,
     pub(crate) latency: Spread,
 }
 
@@ -289,6 +292,9 @@ impl NodeTally {
         self.rate_limited += counts.rate_limited.get();
         self.in_flight += counts.in_flight.get();
         self.connects += counts.connects.get();
+        self.multiplexed += counts.multiplexed.get();
+        self.trunks_open += counts.trunks_open.get();
+        self.trunks_lost += counts.trunks_lost.get();
         self.latency.add(&counts.latency);
     }
 }

@@ -41,6 +41,10 @@ pub struct Settings {
     pub unsupported: BTreeSet<String>,
     /// Faults, tried in order; the first that strikes is the one.
     pub faults: Vec<FaultRule>,
+    /// Over a WebSocket, messages come in fragments of so many bytes.
+    pub fragment_bytes: Option<u32>,
+    /// Over a WebSocket, pings are not answered.
+    pub mute_to_pings: bool,
 }
 
 /// A distribution of times, in milliseconds.

@@ -10,7 +10,7 @@ use super::super::fault::Report;
 use super::super::field::NODE;
 use super::super::file::{Entry, Written};
 use super::super::tls;
-use super::super::url::NodeUrl;
+use super::super::url::{NodeUrl, Transport};
 use super::super::{Chain, Node, Tls, Trust};
 use super::{is_near, not_found, refuse};
 
@@ -110,10 +110,39 @@ fn node(
         Some(value) => headers.push((http::header::AUTHORIZATION, value.clone())),
         None => {}
     }
-    if !url.tls() && !headers.is_empty() && !is_near(url.host()) {
-        let span = entry.set("url").and_then(|set| set.span.as_ref());
-        let message = "secrets go to another network in clear text";
-        report.warn(span, entry.key("url"), message, "https://");
+    let ws_url = ws_url(entry, &url, report);
+    for (key, url, safe) in
+        [("url", Some(&url), "https:// or wss://"), ("ws_url", ws_url.as_ref(), "wss://")]
+    {
+        let Some(url) = url.filter(|url| url.transport() != Transport::Ipc) else { continue };
+        let secrets = !headers.is_empty() || url.authorization().is_some();
+        if !url.tls() && secrets && !is_near(url.host()) {
+            let span = entry.set(key).and_then(|set| set.span.as_ref());
+            let message = "secrets go to another network in clear text";
+            report.warn(span, entry.key(key), message, safe);
+        }
+    }
+    for key in ["calls_per_connection_max", "ping_interval"] {
+        if entry.set(key).is_some() && url.transport() == Transport::Http && ws_url.is_none() {
+            let message = "the node has neither a websocket nor a socket";
+            refuse(report, entry, key, message, "a ws_url, or a url that is no http");
+        }
+    }
+    if url.transport() != Transport::Http && !entry.value("keep_alive").switch() {
+        let message = "a websocket or socket carries many calls";
+        refuse(report, entry, "keep_alive", message, "true, or an http:// url");
+    }
+    let own_tls = |url: &NodeUrl, report: &mut Report<'_>| {
+        url.tls().then(|| tls_of(entry, folder, url, report)).flatten()
+    };
+    let any_tls = url.tls() || ws_url.as_ref().is_some_and(NodeUrl::tls);
+    if !any_tls {
+        for key in ["tls_ca", "tls_server_name", "tls_verify"] {
+            if entry.set(key).is_some() {
+                let message = "the url is neither https nor wss";
+                refuse(report, entry, key, message, "an https:// or wss:// url");
+            }
+        }
     }
     Node {
         name,
@@ -125,20 +154,31 @@ fn node(
         keep_alive: entry.value("keep_alive").switch(),
         connect_timeout: entry.value("connect_timeout").duration(),
         headers,
-        tls: tls_of(entry, folder, &url, report),
+        tls: own_tls(&url, report),
+        ws_tls: ws_url.as_ref().and_then(|url| own_tls(url, report)),
         url,
+        ws_url,
+        calls_per_connection_max: entry.value("calls_per_connection_max").size(),
+        ping_interval: entry.value("ping_interval").duration(),
     }
 }
 
-fn tls_of(entry: &Entry, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) -> Option<Tls> {
-    if !url.tls() {
-        for key in ["tls_ca", "tls_server_name", "tls_verify"] {
-            if entry.set(key).is_some() {
-                refuse(report, entry, key, "the url is not https", "an https:// url");
-            }
-        }
+/// The second address, if there is one.
+fn ws_url(entry: &Entry, url: &NodeUrl, report: &mut Report<'_>) -> Option<NodeUrl> {
+    let ws_url = entry.chosen("ws_url")?.url();
+    if url.transport() != Transport::Http {
+        let message = "the url is a websocket or socket by itself";
+        refuse(report, entry, "ws_url", message, "one of both, or an http:// url");
         return None;
     }
+    if ws_url.transport() == Transport::Http {
+        refuse(report, entry, "ws_url", "this is an address of http", "ws://, wss:// or ipc:");
+        return None;
+    }
+    Some(ws_url)
+}
+
+fn tls_of(entry: &Entry, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) -> Option<Tls> {
     let chosen_name = entry.chosen("tls_server_name").map(|name| name.text());
     let name = chosen_name.unwrap_or_else(|| url.host().to_owned());
     let Ok(server_name) = ServerName::try_from(name) else {

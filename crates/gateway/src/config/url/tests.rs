@@ -26,6 +26,10 @@ fn parts_are_exact() {
         ("https://[::1]", of(true, "::1", 443, "[::1]", "/")),
         ("https://u:p@h/v2/KEY?a=b", of(true, "h", 443, "h", "/v2/KEY?a=b")),
         ("https://h?apikey=x", of(true, "h", 443, "h", "/?apikey=x")),
+        ("ws://h", of(false, "h", 80, "h", "/")),
+        ("wss://h:8546/v3/KEY", of(true, "h", 8546, "h:8546", "/v3/KEY")),
+        ("ipc:/var/lib/geth.ipc", of(false, "", 0, "", "/var/lib/geth.ipc")),
+        ("ipc:///var/lib/geth.ipc", of(false, "", 0, "", "/var/lib/geth.ipc")),
     ];
     for (text, expected) in cases {
         assert_eq!(parts(text), expected, "{text}");
@@ -62,6 +66,8 @@ fn secrets_are_not_printed() {
         ("http://[::1]:9500/ext/bc/C/rpc", "http://[::1]:9500/ext/bc/C/rpc"),
         ("https://h/api/v1/hmy/v2", "https://h/api/v1/hmy/v2"),
         ("https://h/s3cr3t1", "https://h/***"),
+        ("wss://u:p@h/0123456789", "wss://***@h/***"),
+        ("ipc:/var/lib/geth.ipc", "ipc:/var/lib/geth.ipc"),
     ];
     for (text, expected) in cases {
         let url = NodeUrl::parse(text).unwrap();
@@ -88,8 +94,12 @@ fn what_is_no_url_is_shown_only_where_it_cannot_be_a_key() {
 #[test]
 fn faults_name_what_is_wrong_and_nothing_else() {
     let cases = [
-        ("127.0.0.1:8545", "a url begins with http:// or https://"),
-        ("ws://h", "the scheme is neither http nor https"),
+        ("127.0.0.1:8545", "a url begins with http://, https://, ws://, wss:// or ipc:"),
+        ("ftp://h", "the scheme is none of http, https, ws, wss and ipc"),
+        ("ipc:geth.ipc", "after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc"),
+        ("ipc:/var/", "after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc"),
+        ("ipc:", "after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc"),
+        ("ws://h/#x", "a url of a node has no fragment (#)"),
         ("http://", "not a url"),
         ("http://h/#x", "a url of a node has no fragment (#)"),
         ("http://h:0", "the port is not one of 1 to 65535"),
@@ -100,4 +110,15 @@ fn faults_name_what_is_wrong_and_nothing_else() {
     for (text, expected) in cases {
         assert_eq!(NodeUrl::parse(text).unwrap_err(), expected, "{text}");
     }
+}
+
+#[test]
+fn the_scheme_says_how_calls_get_there() {
+    let of = |text: &str| NodeUrl::parse(text).unwrap().transport();
+    assert_eq!(of("https://h"), Transport::Http);
+    assert_eq!(of("WSS://h"), Transport::WebSocket);
+    assert_eq!(of("ipc:/a"), Transport::Ipc);
+    assert_eq!(NodeUrl::parse("ipc:/var/lib/geth.ipc").unwrap().place(), "ipc:geth.ipc");
+    let long = format!("ipc:/{}", "a".repeat(107));
+    assert_eq!(NodeUrl::parse(&long), Err("the path of a socket has at most 107 bytes"));
 }

@@ -881,6 +881,44 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "weir_node_multiplexed",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "Attempts at the node over a WebSocket or local socket, which carries many calls at a \
+               time.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.multiplexed))
+        },
+    },
+    Metric {
+        name: "weir_node_trunks",
+        kind: Gauge,
+        unit: "",
+        labels: &["chain", "node", "transport"],
+        help: "WebSockets or local sockets to the node that are open for calls.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| {
+                let many = node.transports.first().filter(|way| **way != "http");
+                many.map_or(Ok(()), |way| series.gauge(&[chain, &node.name, way], node.trunks_open))
+            })
+        },
+    },
+    Metric {
+        name: "weir_node_trunks_lost",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "WebSockets or local sockets to the node that ended while they were in use; new ones \
+               are opened.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.trunks_lost))
+        },
+    },
+    Metric {
         name: "weir_node_ejections",
         kind: Counter,
         unit: "",

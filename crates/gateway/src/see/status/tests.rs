@@ -33,6 +33,7 @@ headers = { x-api-key = "sekrit4" }
 [[node]]
 name = "second"
 url = "http://127.0.0.1:8546"
+ws_url = "ws://127.0.0.1:8547"
 chain = "main"
 weight = 3
 

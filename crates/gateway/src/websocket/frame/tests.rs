@@ -1,0 +1,204 @@
+//! Goal: frames are read as RFC 6455 says, whatever the cuts between reads, and nothing else is.
+//! Method: the examples of RFC 6455, 5.7, and the situations that the Autobahn test suite tries (its
+//! groups 1 to 7 and 9), each fed whole and in pieces of every small size.
+
+use super::*;
+
+/// An event that owns its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    Message(Vec<u8>),
+    TooLarge(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong,
+    Close(Option<u16>),
+}
+
+const MAX: usize = 300;
+
+fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<Seen>, Option<Fault>) {
+    let mut decoder = Decoder::new(role, MAX);
+    let mut seen = Vec::new();
+    for piece in bytes.chunks(step) {
+        let mut at = 0;
+        loop {
+            match decoder.next(&piece[at..]) {
+                Err(fault) => return (seen, Some(fault)),
+                Ok((used, event)) => {
+                    at += used;
+                    let Some(event) = event else { break };
+                    seen.push(match event {
+                        Event::Message(payload) => Seen::Message(payload.to_vec()),
+                        Event::TooLarge(head) => Seen::TooLarge(head.to_vec()),
+                        Event::Ping(payload) => Seen::Ping(payload.to_vec()),
+                        Event::Pong => Seen::Pong,
+                        Event::Close(code) => Seen::Close(code),
+                    });
+                }
+            }
+        }
+        assert_eq!(at, piece.len(), "bytes were left without an event");
+    }
+    (seen, None)
+}
+
+/// Reads in pieces of all sizes, which must make no difference.
+fn check(role: Role, bytes: &[u8], expected: &[Seen], fault: Option<Fault>) {
+    for step in [1, 2, 3, 5, 8, 13, 64, usize::MAX] {
+        let read = read(role, bytes, step.min(bytes.len().max(1)));
+        assert_eq!(read, (expected.to_vec(), fault), "in pieces of {step}: {bytes:x?}");
+    }
+}
+
+fn message(text: &[u8]) -> Seen {
+    Seen::Message(text.to_vec())
+}
+
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, Op::Text, payload, None);
+    bytes[0] = first;
+    bytes
+}
+
+#[test]
+fn the_examples_of_the_rfc() {
+    let hello = b"\x81\x05Hello";
+    check(Role::Client, hello, &[message(b"Hello")], None);
+    let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
+    check(Role::Server, masked, &[message(b"Hello")], None);
+    check(Role::Client, b"\x01\x03Hel\x80\x02lo", &[message(b"Hello")], None);
+    check(Role::Client, b"\x89\x05Hello", &[Seen::Ping(b"Hello".to_vec())], None);
+    check(Role::Server, b"\x8a\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", &[Seen::Pong], None);
+    let binary = [b"\x82\x7e\x01\x00", &[7; 256][..]].concat();
+    check(Role::Client, &binary, &[message(&[7; 256])], None);
+}
+
+#[test]
+fn lengths_at_their_edges() {
+    for length in [0, 1, 124, 125, 126, 127, 128, 255, 256, 299, 300] {
+        let payload = vec![b'x'; length];
+        for key in [None, Some([1, 2, 3, 4])] {
+            let role = if key.is_some() { Role::Server } else { Role::Client };
+            let mut bytes = Vec::new();
+            write(&mut bytes, Op::Binary, &payload, key);
+            write(&mut bytes, Op::Text, b"next", key);
+            check(role, &bytes, &[message(&payload), message(b"next")], None);
+        }
+    }
+    for length in [65_535, 65_536, 70_000] {
+        let mut bytes = Vec::new();
+        write(&mut bytes, Op::Text, &vec![b'x'; length], None);
+        let mut decoder = Decoder::new(Role::Client, 1 << 20);
+        let (used, event) = decoder.next(&bytes).unwrap();
+        assert_eq!(used, bytes.len());
+        assert!(matches!(event, Some(Event::Message(payload)) if payload.len() == length));
+    }
+}
+
+#[test]
+fn what_is_too_long_is_passed_over() {
+    let long = [b"{\"id\":7,", &[b' '; MAX][..]].concat();
+    let head = Seen::TooLarge(long[..HEAD_KEPT_BYTES].to_vec());
+    let mut bytes = frame(0x81, &long);
+    bytes.extend(frame(0x81, b"next"));
+    check(Role::Client, &bytes, &[head.clone(), message(b"next")], None);
+    let mut bytes = frame(0x01, &long[..200]);
+    bytes.extend(frame(0x00, &long[200..]));
+    bytes.extend(frame(0x89, b""));
+    bytes.extend(frame(0x80, &[b' '; 50]));
+    bytes.extend(frame(0x81, b"next"));
+    check(Role::Client, &bytes, &[Seen::Ping(vec![]), head, message(b"next")], None);
+    // A header alone takes no memory: nothing came of the announced 2^62 bytes.
+    let mut decoder = Decoder::new(Role::Client, usize::MAX);
+    let header = [b"\x82\x7f", &(1_u64 << 62).to_be_bytes()[..]].concat();
+    assert_eq!(decoder.next(&header).unwrap(), (10, None));
+    assert!(decoder.gap().is_some_and(|(body, _)| body.capacity() <= 2 * ROOM_BYTES_MAX));
+}
+
+#[test]
+fn control_frames_between_fragments() {
+    let bytes = b"\x01\x02ab\x89\x01p\x00\x00\x8a\x00\x80\x02cd\x88\x02\x03\xe8ignored";
+    let seen = [Seen::Ping(b"p".to_vec()), Seen::Pong, message(b"abcd"), Seen::Close(Some(1000))];
+    check(Role::Client, bytes, &seen, None);
+}
+
+#[test]
+fn what_is_against_the_protocol() {
+    let cases: &[(&[u8], Fault)] = &[
+        (b"\xc1\x00", Fault::Reserved),
+        (b"\xa1\x00", Fault::Reserved),
+        (b"\x91\x00", Fault::Reserved),
+        (b"\x83\x00", Fault::Opcode),
+        (b"\x87\x00", Fault::Opcode),
+        (b"\x8b\x00", Fault::Opcode),
+        (b"\x8f\x00", Fault::Opcode),
+        (b"\x81\x80\x01\x02\x03\x04", Fault::Masking),
+        (b"\x81\x7e\x00\x7d", Fault::Length),
+        (b"\x81\x7f\x00\x00\x00\x00\x00\x00\xff\xff", Fault::Length),
+        (b"\x81\x7f\x80\x00\x00\x00\x00\x00\x00\x00", Fault::Length),
+        (b"\x09\x00", Fault::Control),
+        (b"\x08\x00", Fault::Control),
+        (b"\x89\x7e\x00\x7e", Fault::Control),
+        (b"\x80\x01x", Fault::Fragment),
+        (b"\x00\x01x", Fault::Fragment),
+        (b"\x01\x01x\x81\x01y", Fault::Fragment),
+        (b"\x01\x01x\x02\x01y", Fault::Fragment),
+        (b"\x88\x01\x03", Fault::Close),
+        (b"\x88\x02\x00\x00", Fault::Close),
+        (b"\x88\x02\x03\xe7", Fault::Close),
+        (b"\x88\x02\x03\xec", Fault::Close),
+        (b"\x88\x02\x03\xed", Fault::Close),
+        (b"\x88\x02\x03\xee", Fault::Close),
+        (b"\x88\x02\x03\xf7", Fault::Close),
+        (b"\x88\x02\x07\xd0", Fault::Close),
+        (b"\x88\x02\x0b\xb7", Fault::Close),
+        (b"\x88\x02\x13\x88", Fault::Close),
+        (b"\x88\x03\x03\xe8\xff", Fault::Utf8),
+    ];
+    for (bytes, fault) in cases {
+        check(Role::Client, bytes, &[], Some(*fault));
+    }
+    check(Role::Server, b"\x81\x05Hello", &[], Some(Fault::Masking));
+    assert_eq!((Fault::Length.code(), Fault::Utf8.code()), (1002, 1007));
+}
+
+#[test]
+fn reasons_for_closing() {
+    for code in [1000_u16, 1001, 1003, 1007, 1009, 1011, 1012, 1014, 3000, 3999, 4000, 4999] {
+        let payload = [&code.to_be_bytes()[..], "why: \u{fc}".as_bytes()].concat();
+        check(Role::Client, &frame(0x88, &payload), &[Seen::Close(Some(code))], None);
+    }
+    check(Role::Client, b"\x88\x00\x81\x01x", &[Seen::Close(None)], None);
+}
+
+#[test]
+fn a_server_takes_only_utf8_as_text() {
+    let key = Some([9, 8, 7, 6]);
+    let text = "\u{3ba}\u{1f49b}".as_bytes();
+    for (op, payload, fine) in
+        [(Op::Text, text, true), (Op::Text, &text[..3], false), (Op::Binary, &text[..3], true)]
+    {
+        let mut bytes = Vec::new();
+        write(&mut bytes, op, payload, key);
+        let seen = [message(payload)];
+        let fault = (!fine).then_some(Fault::Utf8);
+        check(Role::Server, &bytes, &seen[..usize::from(fine)], fault);
+    }
+}
+
+#[test]
+fn the_rest_of_a_long_frame_is_read_in_place() {
+    let payload: Vec<u8> = (0..250).collect();
+    let bytes = frame(0x82, &payload);
+    let mut decoder = Decoder::new(Role::Client, MAX);
+    assert_eq!(decoder.next(&bytes[..50]).unwrap(), (50, None));
+    let (body, left) = decoder.gap().unwrap();
+    assert_eq!(left, bytes.len() - 50);
+    body.extend_from_slice(&bytes[50..]);
+    decoder.filled(left);
+    assert!(decoder.gap().is_none());
+    let (used, event) = decoder.next(b"").unwrap();
+    assert_eq!(used, 0);
+    assert!(matches!(event, Some(Event::Message(Payload::Whole(whole))) if *whole == *payload));
+}

@@ -1,0 +1,126 @@
+//! What must hold for any bytes at all that come over a WebSocket, as functions for fuzzers.
+//!
+//! Called by `fuzz/src/websocket.rs` for as long as one likes, and by the test below for a second in
+//! every check. Not part of the crate's interface.
+
+use super::frame::{Decoder, Event, Fault, Op, Role, write};
+
+/// Small, so that inputs reach it.
+const MESSAGE_BYTES_MAX: usize = 400;
+
+/// What was read of a connection, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Conversation {
+    events: Vec<(char, Vec<u8>)>,
+    fault: Option<Fault>,
+}
+
+/// Tries bytes as those of one connection, from either side: whatever the cuts between reads, the same
+/// events come; and messages that are written again are read as they were.
+///
+/// # Panics
+/// When that does not hold.
+pub(crate) fn websocket(bytes: &[u8]) {
+    for role in [Role::Client, Role::Server] {
+        let whole = converse(role, bytes, usize::MAX);
+        for step in [1, 2, 7, 64] {
+            assert_eq!(converse(role, bytes, step), whole, "in pieces of {step} bytes");
+        }
+        for (kind, payload) in &whole.events {
+            let op = match kind {
+                'm' => Op::Binary,
+                'p' => Op::Ping,
+                _ => continue,
+            };
+            let mut again = Vec::new();
+            write(&mut again, op, payload, (role == Role::Server).then_some([3, 1, 4, 1]));
+            let read = converse(role, &again, 5);
+            assert_eq!(read.events, [(*kind, payload.clone())], "written and read again");
+        }
+    }
+}
+
+/// Reads as a connection does, from pieces of so many bytes.
+fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
+    let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX);
+    let mut read = Conversation { events: Vec::new(), fault: None };
+    for piece in bytes.chunks(step.min(bytes.len().max(1))) {
+        let mut at = 0;
+        loop {
+            // Whatever can be read in place may be.
+            if let Some((body, left)) = decoder.gap() {
+                let taken = left.min(piece.len() - at);
+                body.extend_from_slice(&piece[at..at + taken]);
+                at += taken;
+                decoder.filled(taken);
+            }
+            let (used, event) = match decoder.next(&piece[at..]) {
+                Ok(next) => next,
+                Err(fault) => {
+                    read.fault = Some(fault);
+                    return read;
+                }
+            };
+            at += used;
+            assert!(at <= piece.len(), "more was taken than there is");
+            read.events.push(match event {
+                None => break,
+                Some(Event::Message(payload)) => ('m', payload.to_vec()),
+                Some(Event::TooLarge(head)) => ('t', head.to_vec()),
+                Some(Event::Ping(payload)) => ('p', payload.to_vec()),
+                Some(Event::Pong) => ('o', Vec::new()),
+                Some(Event::Close(code)) => ('c', code.unwrap_or(0).to_be_bytes().to_vec()),
+            });
+        }
+        assert_eq!(at, piece.len(), "bytes were left without an event");
+    }
+    read
+}
+
+/// Connections to start from.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let mut calls = Vec::new();
+    let mut answers = Vec::new();
+    let answer = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
+    write(&mut answers, Op::Text, answer, None);
+    write(&mut answers, Op::Ping, b"are you there", None);
+    write(&mut answers, Op::Binary, &[b'x'; 300], None);
+    write(&mut answers, Op::Binary, &[b'x'; 500], None);
+    write(&mut answers, Op::Close, &1001_u16.to_be_bytes(), None);
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+    write(&mut calls, Op::Text, call, Some([1, 2, 3, 4]));
+    write(&mut calls, Op::Pong, b"", Some([5, 6, 7, 8]));
+    write(&mut calls, Op::Text, &[b' '; 200], Some([0, 0, 0, 0]));
+    let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
+    vec![calls, answers, fragments]
+}
+
+/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), websocket, seed, go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check, from seeds that are read as what they are.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn seeds_hold_and_are_read() {
+        for (seed, role) in seeds().iter().zip([Role::Server, Role::Client]) {
+            let read = converse(role, seed, usize::MAX);
+            assert!(read.fault.is_none() && read.events.len() >= 3, "{read:?}");
+        }
+        seeds().iter().for_each(|seed| websocket(seed));
+    }
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        let start = Instant::now();
+        let tried = mutate(4, &mut |_| start.elapsed() < Duration::from_secs(1));
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+}

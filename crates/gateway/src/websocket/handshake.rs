@@ -1,0 +1,164 @@
+//! Opening a WebSocket: the client's request and the answer to it (RFC 6455, 4).
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// What the accepting side appends to the key (RFC 6455, 1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Most header lines of an answer, as from nodes over HTTP.
+const HEADERS_MAX: usize = 100;
+/// Most bytes of an answer's head.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// The request of one connection.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    key: String,
+}
+
+/// Why a connection was not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The other side speaks HTTP, and answers with this status.
+    Status { status: u16, retry_after: Option<Duration> },
+    /// It did not answer as a WebSocket does.
+    Malformed,
+}
+
+impl Opening {
+    /// A request with a fresh key; none if the system has no randomness to give.
+    pub(crate) fn new() -> Option<Opening> {
+        let mut key = [0; 16];
+        SystemRandom::new().fill(&mut key).ok()?;
+        Some(Opening { key: STANDARD.encode(key) })
+    }
+
+    /// Appends the request's own headers and the empty line; `head` holds the request line and all
+    /// others.
+    pub(crate) fn write(&self, head: &mut Vec<u8>) {
+        head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
+        head.extend_from_slice(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ");
+        head.extend_from_slice(self.key.as_bytes());
+        head.extend_from_slice(b"\r\n\r\n");
+    }
+
+    /// Reads the answer: the length of its head once that is whole and opens the connection, behind
+    /// which frames begin; none while more is needed.
+    ///
+    /// # Errors
+    /// Why the connection is not open.
+    pub(crate) fn answered(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+        let mut slots = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut answer = httparse::Response::new(&mut slots);
+        let head_bytes = match answer.parse(bytes) {
+            Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
+            Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
+            Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::Malformed),
+        };
+        let value = |wanted: &str| {
+            let mut own = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
+            let first = own.next().map(|own| own.value.trim_ascii());
+            // Two of a kind are no answer of one mind.
+            first.filter(|_| own.next().is_none())
+        };
+        let status = answer.code.unwrap_or(0);
+        if status != 101 {
+            let seconds = value("retry-after").and_then(|text| std::str::from_utf8(text).ok());
+            let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            return Err(Refusal::Status { status, retry_after });
+        }
+        let says = |name: &str, wanted: &str| {
+            let lists = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
+            let mut parts = lists.flat_map(|own| own.value.split(|byte| *byte == b','));
+            parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
+        };
+        let extended = |name: &str| {
+            let mut headers = answer.headers.iter();
+            headers.any(|own| own.name.eq_ignore_ascii_case(name))
+        };
+        let opens = says("upgrade", "websocket")
+            && says("connection", "upgrade")
+            && value("sec-websocket-accept") == Some(accept(self.key.as_bytes()).as_bytes())
+            // None was offered.
+            && !extended("sec-websocket-extensions")
+            && !extended("sec-websocket-protocol");
+        if opens { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
+    }
+}
+
+/// What the accepting side answers to a key.
+pub(crate) fn accept(key: &[u8]) -> String {
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
+    STANDARD.encode(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: only an answer that fits the request opens a connection.
+
+    use super::*;
+
+    fn answer(opening: &Opening, lines: &str) -> String {
+        let lines = lines.replace("ACCEPT", &accept(opening.key.as_bytes()));
+        format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n")
+    }
+
+    const RIGHT: &str =
+        "Upgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Accept: ACCEPT";
+
+    #[test]
+    fn accepts_the_key_of_the_rfc() {
+        // RFC 6455, 1.3.
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn only_a_fitting_answer_opens() {
+        let opening = Opening::new().unwrap();
+        let right = answer(&opening, RIGHT);
+        assert_eq!(opening.answered(right.as_bytes()), Ok(Some(right.len())));
+        let more = format!("{right}\u{1}");
+        assert_eq!(opening.answered(more.as_bytes()), Ok(Some(right.len())));
+        for cut in 0..right.len() {
+            assert_eq!(opening.answered(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
+        }
+        let wrong = [
+            RIGHT.replace("WebSocket\r\n", "h2c\r\n"),
+            RIGHT.replace("keep-alive, Upgrade", "close"),
+            RIGHT.replace("ACCEPT", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+            RIGHT.replace("Sec-WebSocket-Accept: ACCEPT", "Server: x"),
+            format!("{RIGHT}\r\nSec-WebSocket-Accept: ACCEPT"),
+            format!("{RIGHT}\r\nSec-WebSocket-Extensions: permessage-deflate"),
+            format!("{RIGHT}\r\nSec-WebSocket-Protocol: chat"),
+        ];
+        for lines in wrong {
+            let answered = opening.answered(answer(&opening, &lines).as_bytes());
+            assert_eq!(answered, Err(Refusal::Malformed), "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_its_status() {
+        let opening = Opening::new().unwrap();
+        let answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
+        let retry_after = Some(Duration::from_secs(7));
+        let refusal = Refusal::Status { status: 429, retry_after };
+        assert_eq!(opening.answered(answer), Err(refusal));
+        assert_eq!(opening.answered(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
+        let endless = vec![b'a'; HEAD_BYTES_MAX + 1];
+        let head = [b"HTTP/1.1 101 ok\r\nX: ", &endless[..]].concat();
+        assert_eq!(opening.answered(&head), Err(Refusal::Malformed));
+    }
+
+    #[test]
+    fn keys_differ() {
+        assert_ne!(Opening::new().unwrap().key, Opening::new().unwrap().key);
+        let mut head = Vec::new();
+        Opening::new().unwrap().write(&mut head);
+        assert!(head.ends_with(b"==\r\n\r\n"));
+    }
+}
