@@ -62,12 +62,13 @@ fn above(times: &Times, nanos: u64) -> u64 {
 
 fn check_stall(late: Late, workers: usize) {
     let server = stalling();
-    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, workers, late), &server);
-    ran.check_all(Class::Ok, 800);
+    // So few that a slow machine, too, has caught up with them within milliseconds of the stall.
+    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, workers, late), &server);
+    ran.check_all(Class::Ok, 200);
     let latency = ran.totals.latency(|_| true);
-    // Due in the stall, more than 100 ms before its end: 0.9 s at 400/s.
+    // Due in the stall, more than 100 ms before its end: 0.9 s at 100/s.
     let count = above(&latency, 100_000_000);
-    assert!((353..=367).contains(&count), "{count}");
+    assert!((88..=92).contains(&count), "{count}");
     let max = latency.max() as f64 / 1e9;
     assert!((0.98..=1.02).contains(&max), "{max}");
 }
