@@ -1,12 +1,12 @@
 //! Goal: a reload keeps what need not be lost and nothing else, and never mixes up two nodes or two
-//! chains. Method: configurations in text, one after the other, without sockets.
+//! chains; and what a request to a node begins with. Method: configurations in text, one after the other, without sockets.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{NO_NODE, Shared};
+use super::{NO_NODE, Shared, request_head};
 use crate::config::Config;
 use crate::rules::heads::{ChainView, Head, NodeView};
 use crate::worker::Worker;
@@ -161,4 +161,21 @@ fn a_worker_takes_over_connections_to_nodes_that_are_reached_as_before() {
     let closed = |index: usize| worker.nodes[index].pool.is_closed();
     assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
     assert!(after.next_id() < worker.next_id(), "ids go on, so that none is used twice");
+}
+
+#[test]
+fn a_user_part_is_sent_once_and_to_its_own_address() {
+    let node = |lines: &str| {
+        let text = format!("[[node]]\n{lines}\n");
+        String::from_utf8(request_head(&config(&text).nodes[0])).unwrap().to_ascii_lowercase()
+    };
+    let count = |head: &str| head.matches("authorization: ").count();
+    let by_url = node("url = \"http://user:pass@127.0.0.1:1\"");
+    assert!(by_url.contains("authorization: basic dxnlcjpwyxnz\r\n"), "{by_url}");
+    assert_eq!(count(&by_url), 1);
+    let by_header =
+        node("url = \"http://127.0.0.1:1\"\nheaders = { authorization = \"Bearer x\" }");
+    assert_eq!(count(&by_header), 1);
+    let other = node("url = \"http://127.0.0.1:1\"\nws_url = \"ws://user:pass@127.0.0.1:2\"");
+    assert_eq!(count(&other), 0, "{other}");
 }

@@ -100,15 +100,11 @@ fn node(
     chain: usize,
     report: &mut Report<'_>,
 ) -> Node {
-    let mut headers = entry.value("headers").headers();
+    let headers = entry.value("headers").headers();
     let authorized = headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
-    match url.authorization() {
-        Some(_) if authorized => {
-            let message = "both the url and the headers say who we are";
-            refuse(report, entry, "headers", message, "a user part in the url or the header");
-        }
-        Some(value) => headers.push((http::header::AUTHORIZATION, value.clone())),
-        None => {}
+    if authorized && url.authorization().is_some() {
+        let message = "both the url and the headers say who we are";
+        refuse(report, entry, "headers", message, "a user part in the url or the header");
     }
     let ws_url = ws_url(entry, &url, report);
     for (key, url, safe) in
