@@ -55,6 +55,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/line.rs"]
+#[allow(dead_code)] // A part of it is used here.
 mod line;
 #[path = "support/raw.rs"]
 mod raw;
