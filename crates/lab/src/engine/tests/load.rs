@@ -66,9 +66,14 @@ fn check_stall(late: Late, workers: usize) {
     let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, workers, late), &server);
     ran.check_all(Class::Ok, 200);
     let latency = ran.totals.latency(|_| true);
-    // Due in the stall, more than 100 ms before its end: 0.9 s at 100/s.
+    // Due in the stall, more than 100 ms before its end: 0.9 s at 100/s; and in the time that the
+    // server of a busy machine takes to catch up with the 150 that are due by then.
+    let mut sent: Vec<Instant> = server.seen().iter().map(|request| request.at).collect();
+    sent.sort_unstable();
+    let caught_up = (sent[149] - sent[0]).saturating_sub(SECOND * 3 / 2);
+    let more = (caught_up.as_secs_f64() * 100.0).ceil() as u64;
     let count = above(&latency, 100_000_000);
-    assert!((88..=92).contains(&count), "{count}");
+    assert!((88..=92 + more).contains(&count), "{count}, {caught_up:?}");
     let max = latency.max() as f64 / 1e9;
     assert!((0.98..=1.02).contains(&max), "{max}");
 }
