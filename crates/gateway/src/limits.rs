@@ -16,6 +16,7 @@ use wire::method::Method;
 
 use crate::config::{self, Config, LimitKind};
 use crate::error::{Failure, Kind};
+use crate::front::head::KeyHeader;
 use crate::rules::access::Grant;
 use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
 use crate::see::counters::Counters;
@@ -67,10 +68,6 @@ impl LimitOutcome {
         self as usize
     }
 }
-
-/// The value of a header that keys are made of, if a request has it; client names and addresses fit
-/// without an allocation.
-pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
 
 /// A key that was made before its call was read.
 #[derive(Debug, Clone, Copy)]

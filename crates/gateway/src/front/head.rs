@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use crate::front::caller::{Extra, Wanted};
 use crate::front::peer::Said;
-use crate::limits::KeyHeader;
 
 /// Most header lines read from one request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
@@ -90,6 +89,10 @@ pub(crate) struct Head {
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
 }
+
+/// The value of a header that keys of request limits are made of, if a request has it; names of clients
+/// and addresses fit without an allocation.
+pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
 
 /// Values of headers by their place among those that are kept; mostly there is one or none.
 pub(crate) type KeptHeaders = SmallVec<[KeyHeader; 1]>;
