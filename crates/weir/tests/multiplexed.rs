@@ -222,9 +222,7 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
         let before = multiplexed();
         until("calls over the websocket again", || multiplexed() > before + 100);
     });
-    // The end of the last node is the end of the test, not of interest.
-    let real: Vec<_> = faults.iter().filter(|fault| fault.contains("error")).collect();
-    assert!(calls > 300 && real.is_empty(), "{calls} calls, {} {:?}", real.len(), real.first());
+    assert!(calls > 300 && faults.is_empty(), "{calls} calls, {faults:?}");
 }
 
 #[test]
