@@ -3,6 +3,7 @@
 //! request for a WebSocket gets one (`serve/websocket.rs`); a local socket is `serve/ipc.rs`.
 
 mod body;
+mod frame;
 mod ipc;
 mod many;
 mod socket;

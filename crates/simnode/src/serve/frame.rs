@@ -1,0 +1,70 @@
+//! What a WebSocket server of few lines needs of RFC 6455: accepting, whole masked frames in, frames
+//! out. The bench's constant node is made of it too. The gateway, which is tested against it, has its
+//! own.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest, Sha1};
+
+/// RFC 6455, 1.3.
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What a server answers to a client's key.
+pub(super) fn accept(key: &str) -> String {
+    STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
+}
+
+/// The client breaks the protocol, or asks for too much.
+#[derive(Debug)]
+pub(super) struct Refused;
+
+/// A frame: its first byte, its unmasked payload and its whole length.
+pub(super) type Frame<'a> = (u8, &'a [u8], usize);
+
+/// The first frame, once it is there.
+pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_>>, Refused> {
+    let [first, second, rest @ ..] = &*bytes else { return Ok(None) };
+    let first = *first;
+    if second & 0x80 == 0 || first & 0x70 != 0 {
+        return Err(Refused);
+    }
+    let (length, head) = match second & 0x7f {
+        126 => match rest.first_chunk() {
+            Some(length) => (u64::from(u16::from_be_bytes(*length)), 4),
+            None => return Ok(None),
+        },
+        127 => match rest.first_chunk() {
+            Some(length) => (u64::from_be_bytes(*length), 10),
+            None => return Ok(None),
+        },
+        short => (u64::from(short), 2),
+    };
+    let length = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
+    let whole = head + 4 + length.ok_or(Refused)?;
+    if bytes.len() < whole {
+        return Ok(None);
+    }
+    let (key, payload) = bytes[head..whole].split_at_mut(4);
+    for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
+        *byte ^= key;
+    }
+    Ok(Some((first, payload, whole)))
+}
+
+/// A frame that begins with this byte, unmasked as servers send them.
+pub(super) fn write(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![first];
+    match payload.len() {
+        length @ 0..=125 => out.push(length as u8),
+        length @ 126..=0xffff => {
+            out.push(126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+    out
+}
