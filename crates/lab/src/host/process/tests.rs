@@ -43,7 +43,8 @@ fn a_busy_child_is_seen_and_its_end_too() {
     let values = sample(&mut processes, |values| get(values, "process.sh.cpu") > 0.3);
     assert_eq!(get(&values, "process.sh.threads"), 2.0, "{values:?}");
     assert!(get(&values, "process.sh.memory_bytes") > 0.0);
-    assert!(get(&values, "process.sh.thread_max") > 0.0, "{values:?}");
+    // Threads are read less often where it takes long.
+    sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
     one.kill().unwrap();
     one.wait().unwrap();
     sample(&mut processes, |values| get(values, "process.sh.threads") == 1.0);
