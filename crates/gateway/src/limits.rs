@@ -115,6 +115,8 @@ pub(crate) struct Limits {
     failures: Vec<RateLimit>,
     /// Whether any limit makes calls wait.
     pub(crate) delays: bool,
+    /// How long Redis is waited for.
+    redis_timeout: Duration,
 }
 
 /// The limits of one chain.
@@ -186,7 +188,9 @@ impl Limits {
             let at = before.zones.iter().position(same)?;
             Some(Arc::clone(&limits.zones[at].kept))
         };
-        let gateways = config.redis.as_ref().map_or(1, |redis| redis.gateways);
+        let redis = config.redis.as_ref();
+        let gateways = redis.map_or(1, |redis| redis.gateways);
+        let redis_timeout = redis.map_or(Duration::ZERO, |redis| redis.timeout);
         let zones = config.zones.iter();
         let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, kept(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
@@ -231,7 +235,7 @@ impl Limits {
                 chain.own = own.into_iter().cloned().collect();
             }
         }
-        Some(Limits { zones, chains, failures, delays })
+        Some(Limits { zones, chains, failures, delays, redis_timeout })
     }
 
     /// How full each zone is.

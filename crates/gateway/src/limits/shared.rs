@@ -5,8 +5,10 @@
 //! can only have added to a key since. And when Redis is away, a gateway goes on from there by its
 //! share ([`crate::rules::limit::look_share`]): a key that was at its limit stays there. A key that
 //! was charged by the share is marked: Redis may know less of it. What is known here is told with
-//! every question, which changes nothing while all is well, so that a Redis that has forgotten
-//! everything grants no second burst.
+//! every question, so that a Redis that has forgotten everything grants no second burst. While all
+//! is well it changes nothing: of a key that is not marked so much is told as is left of it at the
+//! latest time at which an answer counts. A question may be longer under way than the one before it,
+//! and what is left by the time of the asking would charge the key with the difference.
 //!
 //! A call that counts in zones of this process too is looked at there first, then judged in Redis,
 //! then judged and charged here. Should another call have taken the last place here meanwhile, it is
@@ -109,12 +111,13 @@ impl Limits {
                 counters.zone(limit.zone, LimitOutcome::Rejected);
                 return Some(Charge::Refuse(self.over_rate(limit, caller, now, 1)));
             }
+            let told_at = if marked { now } else { now + self.redis_timeout.as_millis() as u64 };
             asked.push(Asked {
                 zone: limit.zone,
                 digest: zone.digest(caller),
                 terms: own.terms,
                 cost,
-                least: state.map_or(0, |state| left(state, rate, now)),
+                least: state.map_or(0, |state| left(state, rate, told_at)),
                 limit: own.limit,
                 material: own.material,
             });
