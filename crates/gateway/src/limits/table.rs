@@ -7,7 +7,7 @@
 
 use crate::rules::limit::State;
 
-mod ahead;
+mod hint;
 
 /// Longest key that is kept as it is; of a longer one its digest is.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
@@ -56,7 +56,9 @@ impl Table {
         let held_max = keys_max.max(1);
         // At least one place is always free, so that every search ends.
         let places = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
-        Table { places: vec![[0; ENTRY_BYTES / 8]; places], held: 0, held_max, hand: 0, evicted: 0 }
+        let mut places = vec![[0; ENTRY_BYTES / 8]; places];
+        hint::lay_on_huge_pages(&mut places);
+        Table { places, held: 0, held_max, hand: 0, evicted: 0 }
     }
 
     /// Keys that it holds.
@@ -87,7 +89,7 @@ impl Table {
     /// Has the processor fetch where a key lies, if it lies where it should, without waiting for it.
     pub(super) fn fetch(&self, material: &Material) {
         if let Some(entry) = self.places.get(self.home(material.hash)) {
-            ahead::fetch(entry);
+            hint::fetch(entry);
         }
     }
 
