@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab::capacity::{CapacityFault, CapacityResult, Cost, End, Sight, probe_head, probe_line};
 use lab::plan::{self, Plan};
 use lab::report::{self, Colour};
+use lab::rules::objections::NO_OBJECTIVE;
 use lab::run::Stop;
 
 use crate::load::line::LineOptions;
@@ -179,6 +180,8 @@ impl Capacity {
         if let Err(fault) = self.search.apply(&mut plan) {
             return Ok(refused(&fault));
         }
+        // A search chooses some.
+        plan.warnings.retain(|warning| warning != NO_OBJECTIVE);
         let cost = match lab::capacity::cost(&plan) {
             Ok(cost) => cost,
             Err(fault) => return Ok(refused(&fault.to_string())),

@@ -2,7 +2,8 @@
 
 use super::course::{Course, Made};
 use super::{Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling};
-use crate::result::ProcessRole;
+use crate::report::number::short;
+use crate::result::{Cause, Finding, Outcome, ProcessRole};
 use crate::rules::scaling::{fit, little};
 use crate::rules::search::{Found, found};
 
@@ -54,12 +55,33 @@ pub(super) fn put_together(course: Course<'_>, end: End, seconds: f64) -> Capaci
         objectives_by_default: course.defaults.clone(),
         answer,
         binding,
-        bottleneck: failed.and_then(|made| made.row.bottleneck.clone()),
+        bottleneck: failed.and_then(|made| bottleneck(&course.made, made)),
         costs: found.passed.map_or_else(Vec::new, |place| costs(&course.made[place], place)),
         scaling: scaling(&course.made),
         probes: course.made.into_iter().map(|made| made.row).collect(),
         warnings,
     }
+}
+
+/// What the lowest fail says of the first bottleneck; where it cannot tell, what the nearest fail
+/// above it says that can.
+fn bottleneck(made: &[Made], failed: &Made) -> Option<Finding> {
+    let lowest = failed.row.bottleneck.clone();
+    if lowest.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
+        return lowest;
+    }
+    let tells = |made: &&Made| {
+        let cause = made.row.bottleneck.as_ref().map(|finding| finding.cause);
+        made.row.judged == Judged::Fail
+            && made.row.rate >= failed.row.rate
+            && cause.is_some_and(|cause| cause != Cause::Unknown)
+    };
+    let nearest = made.iter().filter(tells).min_by(|a, b| a.row.rate.total_cmp(&b.row.rate));
+    let Some(nearest) = nearest else { return lowest };
+    let mut finding = nearest.row.bottleneck.clone()?;
+    let (above, at) = (short(nearest.row.rate), short(failed.row.rate));
+    finding.evidence.insert(0, format!("seen at {above}/s; at {at}/s it could not be told"));
+    Some(finding)
 }
 
 fn costs(made: &Made, probe: usize) -> Vec<ProcessCost> {
@@ -113,6 +135,19 @@ fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
              search waited for it",
             drain * f64::from(found.patience),
             found.patience
+        ));
+    }
+    let late = course
+        .made
+        .iter()
+        .filter(|made| made.row.judged == Judged::Pass && made.row.outcome == Outcome::Invalid);
+    let late: Vec<f64> = late.map(|made| made.row.lateness_p99_ms).collect();
+    if !late.is_empty() {
+        let worst = late.iter().copied().fold(0.0, f64::max);
+        doubts.push(format!(
+            "in {} of the probes that passed sends were late by up to {worst:.1} ms (p99): latencies \
+             include that, so what was kept is kept, and they are no worse than they are told",
+            late.len()
         ));
     }
     let soak = course.made.iter().rev().find(|made| made.row.kind == Kind::Soak);
@@ -231,8 +266,8 @@ impl Binding {
     pub fn in_words(&self) -> String {
         let mut told = self.objective.clone();
         if let Some(observed) = self.observed {
-            let limit = self.limit.map(|limit| format!(" (limit {limit:.4})")).unwrap_or_default();
-            told.push_str(&format!(" was {observed:.4}{limit}"));
+            let limit = self.limit.map(|limit| format!(" (limit {})", short(limit)));
+            told.push_str(&format!(" was {}{}", short(observed), limit.unwrap_or_default()));
         }
         if let Some(method) = &self.method {
             told.push_str(&format!(", by {method}"));

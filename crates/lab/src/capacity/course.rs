@@ -14,6 +14,7 @@ use crate::report;
 use crate::result::{Outcome, ProcessFacts, Row, RunResult};
 use crate::rules::search::judge::{Judgement, Seen, judge};
 use crate::rules::search::{Health, Probe, Step, next};
+use crate::rules::validity::is_late;
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 
 /// Why a search could not begin.
@@ -245,7 +246,7 @@ impl Course<'_> {
             drains: asked.drains,
         });
         if first_known {
-            self.defaults = self.probes.set_default_objectives(&result.overall.latency);
+            self.defaults = self.probes.set_default_objectives(&result.overall.service);
             if let Some(text) = &self.defaults {
                 see(Sight::Objectives(text));
             }
@@ -269,6 +270,7 @@ impl Course<'_> {
             end: plan.duration().as_secs_f64(),
             delivered_min: plan.validity.delivered_share_min,
             verdict: &result.verdict,
+            only_late: only_late(plan, result),
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
             names: self.probes.methods(),
@@ -311,6 +313,13 @@ impl Course<'_> {
             }
         }
     }
+}
+
+/// Whether nothing stands against a run but that its sends were late.
+fn only_late(plan: &Plan, result: &RunResult) -> bool {
+    let (lateness, median) = (result.generator.lateness.p99_ms, result.overall.service.p50_ms);
+    let late = result.overall.calls > 0 && is_late(plan.validity, lateness, median);
+    late && !result.partial && result.verdict.reasons.len() == 1
 }
 
 /// What was asked of a probe, and when.

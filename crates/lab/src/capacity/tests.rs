@@ -10,7 +10,10 @@ use super::{CapacityResult, End, Judged, Kind, cost};
 use crate::plan::{self, Plan};
 use crate::record::{Iterations, Totals};
 use crate::report::example;
-use crate::result::{Outcome, Quantiles, Row, RunResult, Second, ThresholdOutcome, Verdict};
+use crate::result::{
+    Cause, Confidence, Finding, Outcome, Quantiles, Row, RunResult, Second, ThresholdOutcome,
+    Verdict,
+};
 use crate::run::{Finished, RunFault};
 use crate::target::{TargetFault, Why};
 
@@ -384,4 +387,48 @@ fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
     assert_eq!(result.answer.end, End::Invalid);
     assert!(result.answer.sentence.starts_with("800/s pass; 1600/s fail: "), "{:?}", result.answer);
     assert!(result.answer.sentence.contains("; then the numbers could not be believed at the"));
+}
+
+/// A machine that wakes late all the time: what passes is believed and told, what fails is not.
+#[test]
+fn late_sends_leave_what_passes_and_nothing_that_fails() {
+    let mut make = |plan: &Plan| {
+        let mut result = run(plan, 1500.0);
+        let mut reasons = vec!["sends were late".to_owned()];
+        if result.overall.service.p50_ms > 20.0 {
+            reasons.push("latency p(99)<1: 60".to_owned());
+        }
+        result.generator.lateness.p99_ms = 4.0;
+        result.verdict = Verdict { outcome: Outcome::Invalid, reasons };
+        Ok(result)
+    };
+    let (result, told) = search(&plan(""), None, &mut make, &never);
+    let result = result.unwrap();
+    assert_eq!((result.answer.highest_pass, result.answer.lowest_fail), (Some(1500.0), None));
+    let doubt = "probes that passed sends were late by up to 4.0 ms (p99)";
+    assert!(result.warnings.iter().any(|one| one.contains(doubt)), "{:?}", result.warnings);
+    assert!(told.contains(&"objectives".to_owned()));
+}
+
+/// The boundary itself is noisy; fails above it may tell what the lowest cannot.
+#[test]
+fn the_nearest_fail_that_can_tell_names_the_bottleneck() {
+    let mut make = |plan: &Plan| {
+        let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
+        let mut result = run(plan, 1500.0);
+        result.bottleneck = Some(Finding {
+            cause: if rate < 1600.0 { Cause::Unknown } else { Cause::Cpu },
+            confidence: Confidence::Low,
+            sentence: format!("at {rate}"),
+            evidence: Vec::new(),
+            at: None,
+        });
+        Ok(result)
+    };
+    let (result, _) = search(&plan(""), None, &mut make, &never);
+    let result = result.unwrap();
+    assert!(result.answer.lowest_fail.unwrap() < 1600.0, "{:?}", result.answer);
+    let finding = result.bottleneck.unwrap();
+    assert_eq!((finding.cause, finding.sentence.as_str()), (Cause::Cpu, "at 1600"));
+    assert!(finding.evidence[0].starts_with("seen at 1,600/s; at 1,5"), "{:?}", finding.evidence);
 }

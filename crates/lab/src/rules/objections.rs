@@ -48,12 +48,13 @@ pub fn find(plan: &Plan) -> Vec<String> {
     found
 }
 
+/// Told of a plan without objectives. A search chooses some of its own.
+pub const NO_OBJECTIVE: &str =
+    "no objective is set: the run can say what it saw, but neither pass nor fail";
+
 fn no_objective(plan: &Plan, found: &mut Vec<String>) {
     if plan.thresholds.is_empty() {
-        found.push(
-            "no objective is set: the run can say what it saw, but neither pass nor fail"
-                .to_owned(),
-        );
+        found.push(NO_OBJECTIVE.to_owned());
     }
 }
 

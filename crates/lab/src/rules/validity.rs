@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::plan::{Model, Plan, Scenario};
+use crate::plan::{Model, Plan, Scenario, Validity};
 use crate::record::{Iterations, Totals};
 use crate::result::{Row, Second};
 use crate::rules::rows;
@@ -176,15 +176,20 @@ fn late(seen: Seen<'_>) -> Option<String> {
     let lateness = rows::percentile_ms(&seen.judged.lateness, 99.0)?;
     let median = rows::percentile_ms(&service(seen.judged), 50.0)?;
     let validity = seen.plan.validity;
-    let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
-    let share = validity.lateness_share_max;
-    (lateness > limit && lateness > share * median).then(|| {
+    is_late(validity, lateness, median).then(|| {
         format!(
-            "sends were late by {lateness:.2} ms (p99) because of the generator; allowed are {limit} ms \
+            "sends were late by {lateness:.2} ms (p99) because of the generator; allowed are {} ms \
              or {:.0} % of the median time of {median:.2} ms",
-            share * 100.0
+            validity.lateness_p99_max.as_secs_f64() * 1e3,
+            validity.lateness_share_max * 100.0
         )
     })
+}
+
+/// Whether sends with this lateness (99th percentile, ms), of calls that take `median` ms, were late.
+pub fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
+    let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
+    lateness > limit && lateness > validity.lateness_share_max * median
 }
 
 fn service(totals: &Totals) -> crate::record::Times {

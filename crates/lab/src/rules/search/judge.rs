@@ -4,6 +4,11 @@
 //! health (`rules/verdict.rs`). A search asks one thing more: a rate that is above the capacity may
 //! keep every objective for the time of a probe, while what is under way grows without end. So a
 //! probe passes only if what was asked for was also delivered and the backlog does not grow.
+//!
+//! It allows one thing more, too. A run whose sends were late is invalid, because its latencies are
+//! not the target's alone. But latency counts from the planned instant, so lateness only ever adds to
+//! it: objectives that were kept would have been kept without it. Such a probe passes; one that broke
+//! an objective while sends were late counts as neither.
 
 use crate::capacity::{Binding, Judged};
 use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
@@ -23,6 +28,8 @@ pub struct Seen<'a> {
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
+    /// Late sends are all that stands against it.
+    pub only_late: bool,
     /// Objectives as they were asked.
     pub thresholds: &'a [Threshold],
     /// What came of them, in the same order.
@@ -102,6 +109,7 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
     }
     let judged = match seen.verdict.outcome {
         Outcome::ClientLimited => Judged::ClientLimited,
+        Outcome::Invalid if seen.only_late && behind.is_none() => Judged::Pass,
         Outcome::Invalid => Judged::Invalid,
         Outcome::Fail => Judged::Fail,
         Outcome::Pass if behind.is_some() => Judged::Fail,

@@ -44,6 +44,7 @@ fn seen<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> 
         end: 12.0,
         delivered_min: 0.99,
         verdict,
+        only_late: false,
         thresholds: &[],
         outcomes: &[],
         names: &[],
@@ -183,4 +184,16 @@ fn the_generators_fault_is_neither() {
         let found = judge(seen(&verdict, &short, &[]));
         assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
     }
+}
+
+/// Lateness only adds to latency, so that what was kept is kept; too few that began may be its fault.
+#[test]
+fn late_sends_make_no_pass_less() {
+    let reasons = vec!["sends were late".to_owned()];
+    let verdict = Verdict { outcome: Outcome::Invalid, reasons: reasons.clone() };
+    let (calm, short) = (seconds(|_| 50, 1000), seconds(|_| 50, 700));
+    let late = Seen { only_late: true, ..seen(&verdict, &calm, &[]) };
+    let found = judge(late);
+    assert_eq!((found.judged, found.reasons), (Judged::Pass, reasons));
+    assert_eq!(judge(Seen { seconds: &short, ..late }).judged, Judged::Invalid);
 }
