@@ -44,6 +44,8 @@ const MARK: u64 = 1 << 63;
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<Entry>,
+    /// Those before it are not used, so that it begins on a huge page.
+    first: usize,
     held: usize,
     held_max: usize,
     hand: usize,
@@ -56,9 +58,10 @@ impl Table {
         let held_max = keys_max.max(1);
         // At least one place is always free, so that every search ends.
         let places = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
-        let mut places = vec![[0; ENTRY_BYTES / 8]; places];
-        hint::lay_on_huge_pages(&mut places);
-        Table { places, held: 0, held_max, hand: 0, evicted: 0 }
+        let mut all = vec![[0; ENTRY_BYTES / 8]; places + hint::spare::<Entry>(places)];
+        let first = hint::lay_on_huge_pages(&mut all, places);
+        all.truncate(first + places);
+        Table { places: all, first, held: 0, held_max, hand: first, evicted: 0 }
     }
 
     /// Keys that it holds.
@@ -171,7 +174,7 @@ impl Table {
     fn evict(&mut self, now: u64) {
         let mut oldest: Option<(u32, usize)> = None;
         let mut at = self.hand;
-        for _ in 0..LOOKED_AT.min(self.places.len()) {
+        for _ in 0..LOOKED_AT.min(self.used()) {
             let entry = &self.places[at];
             if entry[HASH] != 0 {
                 let age = (now as u32).wrapping_sub(entry[EXCESS] as u32);
@@ -213,15 +216,20 @@ impl Table {
     /// Where the search for a hash begins: its upper bits, scaled to the number of places (Lemire
     /// 2016, "A fast alternative to the modulo reduction").
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
+        self.first + ((u128::from(hash) * self.used() as u128) >> 64) as usize
+    }
+
+    /// Places that keys may lie in.
+    fn used(&self) -> usize {
+        self.places.len() - self.first
     }
 
     fn next(&self, at: usize) -> usize {
-        if at + 1 == self.places.len() { 0 } else { at + 1 }
+        if at + 1 == self.places.len() { self.first } else { at + 1 }
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.places.len() - from }
+        if to >= from { to - from } else { to + self.used() - from }
     }
 }
 
