@@ -48,7 +48,7 @@ fn a_demo_ends_well_and_says_so() {
     assert_eq!(number("reorgs"), 2.0, "{report}");
     let timeline = report["timeline"].as_array().unwrap();
     let has = |words: &str| timeline.iter().any(|at| at["text"].as_str().unwrap().contains(words));
-    for words in ["falls", "stalls", "dies", "up again", "last 2 blocks", "last 3 blocks"] {
+    for words in ["no new blocks", "stalls", "dies", "up again", "last 2 blocks", "last 3 blocks"] {
         assert!(has(words), "{words:?} did not happen: {timeline:?}");
     }
     assert!(has("takes node-3 out"), "{timeline:?}");

@@ -52,21 +52,19 @@ impl Nodes {
     pub(super) async fn apply(&self, trouble: Trouble) -> Result<()> {
         let listening = &self.running[TROUBLED].listening;
         let node = listening.node();
-        let (lag_blocks, faults) = match trouble {
-            Trouble::Lag(blocks) => (blocks, Vec::new()),
-            Trouble::Stall => (0, vec![FaultRule::always(Fault::Hang)]),
-            Trouble::CatchUp | Trouble::Die | Trouble::Recover => (0, Vec::new()),
+        let faults = match trouble {
+            Trouble::Stall => vec![FaultRule::always(Fault::Hang)],
+            Trouble::Freeze | Trouble::CatchUp | Trouble::Die | Trouble::Recover => Vec::new(),
         };
-        node.set(|settings| {
-            settings.lag_blocks = lag_blocks;
-            settings.faults = faults;
-        })?;
+        node.set(|settings| settings.faults = faults)?;
         match trouble {
+            Trouble::Freeze => node.freeze(),
+            Trouble::CatchUp => node.thaw(),
             Trouble::Die => listening.down().await,
             Trouble::Recover => {
                 listening.up().await.context("the node's port was taken while it was down")?;
             }
-            Trouble::Lag(_) | Trouble::CatchUp | Trouble::Stall => {}
+            Trouble::Stall => {}
         }
         Ok(())
     }

@@ -10,8 +10,6 @@ mod tests;
 
 /// Which node the trouble strikes; the others stay well.
 pub(super) const TROUBLED: usize = 2;
-/// Blocks that the lagging node is behind: more than the gateway's default `lag_max` of 2.
-const LAG_BLOCKS: u64 = 5;
 /// Slowest and fastest pace of the chain; a run shows about [`BLOCKS`] blocks in between.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(1);
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(250);
@@ -23,8 +21,8 @@ const TRANSACTIONS: (u64, u64) = (4, 12);
 /// What becomes of the troubled node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It shows the chain as it was so many blocks ago.
-    Lag(u64),
+    /// It gets no new blocks, and so falls behind by one after the other.
+    Freeze,
     /// It is at the head again.
     CatchUp,
     /// It takes calls and never answers.
@@ -47,15 +45,15 @@ pub(super) struct Step {
 pub(super) fn steps(duration: Duration) -> [Step; 5] {
     let step = |share: f64, trouble| Step { at: duration.mul_f64(share), trouble };
     [
-        step(0.10, Trouble::Lag(LAG_BLOCKS)),
-        step(0.20, Trouble::CatchUp),
-        step(0.30, Trouble::Stall),
+        step(0.06, Trouble::Freeze),
+        step(0.26, Trouble::CatchUp),
+        step(0.34, Trouble::Stall),
         step(0.50, Trouble::Die),
         step(0.65, Trouble::Recover),
     ]
 }
 
-/// The chain of a run: two reorgs, one while the node lags and one near the end.
+/// The chain of a run: two reorgs, one while the node falls behind and one near the end.
 pub(super) fn world(seed: u64, duration: Duration) -> WorldOptions {
     let block_time = (duration / BLOCKS).clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
     let start = WorldOptions::default().height_start;
@@ -77,7 +75,7 @@ impl Trouble {
     /// What a reader is told when it begins.
     pub(super) fn told(self, node: &str) -> String {
         match self {
-            Trouble::Lag(blocks) => format!("{node} falls {blocks} blocks behind"),
+            Trouble::Freeze => format!("{node} gets no new blocks any more"),
             Trouble::CatchUp => format!("{node} has caught up"),
             Trouble::Stall => format!("{node} stalls: takes calls and never answers"),
             Trouble::Die => format!("{node} dies: connections are reset and refused"),
