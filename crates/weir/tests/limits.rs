@@ -12,6 +12,8 @@ mod raw;
 #[path = "serving/scene.rs"]
 #[allow(dead_code)] // A part of it is used here.
 mod scene;
+#[path = "support/stalls.rs"]
+mod stalls;
 
 #[path = "limits/answers.rs"]
 mod answers;
