@@ -199,10 +199,25 @@ pub struct Front {
     pub answer_headers: bool,
     /// HTTP/1.1 requests that one connection may carry; at least 1.
     pub keep_alive_requests_max: u64,
+    /// How WebSockets are served.
+    pub websocket: WebSocket,
     /// Where a client's address is taken from.
     pub client_address: AddressSource,
     /// Who may say it.
     pub trusted_proxies: Trusted,
+}
+
+/// How clients' WebSockets are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebSocket {
+    /// Whether they are.
+    pub enabled: bool,
+    /// Messages of one connection that are under way at the same time; at least 1.
+    pub messages_max: usize,
+    /// Bytes of answers that may wait for one client.
+    pub queue_bytes_max: usize,
+    /// After how long a silence a sign of life is asked for, and again how long it is waited for.
+    pub ping: Duration,
 }
 
 /// Which web pages may call.

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Stopping,
     /// The method is not served, or not to this caller.
     MethodOff,
+    /// It asks to be told of something from now on.
+    Subscription,
     /// The caller's key does not lead to the chain that a rule sent the call to.
     Forbidden,
     /// A rule sent the call to a path that leads to no chain.

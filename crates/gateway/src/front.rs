@@ -3,7 +3,7 @@
 //! What a request means is `path.rs`. In reading order: `http1` (a connection;
 //! `arrive` and `tls` before it, `peer` at its other end), `head` and `body`
 //! (what is read), `caller` and `token` (who calls), `answer` (what is written), `compress`, `http2`
-//! and `unread` (what its clients have not taken).
+//! and `unread` (what its clients have not taken), `websocket`.
 
 pub(crate) mod answer;
 pub(crate) mod arrive;
@@ -20,3 +20,4 @@ pub(crate) mod peer;
 pub(crate) mod tls;
 pub(crate) mod token;
 pub(crate) mod unread;
+pub(crate) mod websocket;

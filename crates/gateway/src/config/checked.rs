@@ -20,6 +20,7 @@ use super::file::{Entry, Written, nearest};
 use super::kind::{ShownBytes, ShownDuration};
 use super::{
     Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, Overload, RetryBudget,
+    WebSocket,
 };
 use crate::rules::overload::Priorities;
 use crate::see::access_log::format::Format;
@@ -187,6 +188,12 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
         keep_alive_requests_max: front
             .chosen("keep_alive_requests_max")
             .map_or(u64::MAX, |requests| requests.count()),
+        websocket: WebSocket {
+            enabled: front.value("websocket").switch(),
+            messages_max: front.value("websocket_messages_max").size(),
+            queue_bytes_max: front.value("websocket_queue_bytes_max").size(),
+            ping: front.value("websocket_ping").duration(),
+        },
         client_address,
         trusted_proxies,
     }

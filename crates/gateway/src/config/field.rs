@@ -951,6 +951,36 @@ pub(super) static FRONT: Section = Section {
                   every connection a short one.",
         },
         Field {
+            key: "websocket",
+            kind: Kind::Switch,
+            default: Default::Is("true"),
+            doc: "Whether a request may go on as a WebSocket, at the same address and paths. Each \
+                  message is one call or batch, under the key and address of the request that opened \
+                  it. Browsers may open one from the pages of `cors_origins` only.",
+        },
+        Field {
+            key: "websocket_messages_max",
+            kind: Kind::Count { min: 1, max: 100_000 },
+            default: Default::Is("100"),
+            doc: "Messages of one WebSocket that are under way at the same time; further ones wait \
+                  unread. Like the other bounds of a WebSocket it holds for those that are opened from \
+                  now on.",
+        },
+        Field {
+            key: "websocket_queue_bytes_max",
+            kind: Kind::Bytes { min: 64 * 1024, max: GIB },
+            default: Default::Is("16MiB"),
+            doc: "Answers that may wait for a WebSocket client that does not read. Beyond 1 MiB nothing \
+                  more is read from it; beyond this it is closed with 1008.",
+        },
+        Field {
+            key: "websocket_ping",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Is("30s"),
+            doc: "After so long a silence a WebSocket client is asked for a sign of life; after as long \
+                  again without one the connection ends.",
+        },
+        Field {
             key: "trusted_proxies",
             kind: Kind::Networks,
             default: Default::Empty,

@@ -390,7 +390,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
         | Kind::Overloaded { status } => status,
         Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge | Kind::MethodOff => 200,
+        Kind::BatchTooLarge | Kind::MethodOff | Kind::Subscription => 200,
         Kind::Forbidden => 403,
         Kind::NoChain => 404,
         Kind::Rule(place) => ruled(place, shared).0,
@@ -399,12 +399,14 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
 
 /// The JSON-RPC error of a call that failed. Codes -32002 and -32003 are geth's for a timeout and
 /// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded". A method
-/// that is not served has geth's code and words for one that it does not have.
+/// that is not served has geth's code and words for one that it does not have, and a subscription those
+/// for a connection that cannot carry any.
 fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
     match kind {
         Kind::MethodOff => {
             (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
+        Kind::Subscription => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, shared).1),

@@ -265,7 +265,7 @@ pub(crate) fn admit<'a>(
     let (given, path) = given(gate, head, &access.places)?;
     // Who only asks whether the gateway is there, or what a web page may send, needs no key: browsers
     // send none with the latter.
-    if head.verb != Verb::Post {
+    if head.verb != Verb::Post && head.upgrade.is_none() {
         return Ok(Admitted { caller: Caller::at(client), path });
     }
     let place = match &given {

@@ -86,8 +86,18 @@ pub(crate) struct Head {
     pub(crate) limit_headers: KeptHeaders,
     /// What access control, rules and the access log want of it; none while all are off.
     pub(crate) extra: Option<Arc<Extra>>,
+    /// How it asks to go on as a WebSocket, if it does.
+    pub(crate) upgrade: Option<Upgrade>,
     /// Length of the head in bytes, the empty line included.
     pub(crate) bytes: usize,
+}
+
+/// A request to go on as a WebSocket (RFC 6455, 4.1).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Upgrade {
+    /// Whether it is the version that there is, 13.
+    pub(crate) version_known: bool,
+    pub(crate) key: Option<Box<str>>,
 }
 
 /// The value of a header that keys of request limits are made of, if a request has it; names of clients
@@ -213,6 +223,9 @@ struct Facts {
     hash_header: Option<Box<[u8]>>,
     limit_headers: KeptHeaders,
     extra: Option<Arc<Extra>>,
+    /// `Connection: upgrade` and `Upgrade: websocket`.
+    upgrade: (bool, bool),
+    websocket: Upgrade,
 }
 
 impl Facts {
@@ -232,6 +245,8 @@ impl Facts {
             hash_header: None,
             limit_headers: SmallVec::from_elem(None, limit_headers),
             extra: None,
+            upgrade: (false, false),
+            websocket: Upgrade::default(),
         }
     }
 
@@ -253,6 +268,7 @@ impl Facts {
                 self.expect_continue = true;
             }
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
+            7 if is("upgrade") => self.upgrade.1 |= has_token(value, b"websocket"),
             10 if is("connection") => self.note_connection(value),
             12 if is("content-type") => self.media = media(value),
             14 if is("content-length") => self.note_length(value)?,
@@ -264,6 +280,10 @@ impl Facts {
                     return Err(HeadFault::BadTransferCoding);
                 }
             }
+            17 if is("sec-websocket-key") => {
+                self.websocket.key = std::str::from_utf8(value).ok().map(Box::from);
+            }
+            21 if is("sec-websocket-version") => self.websocket.version_known = value == b"13",
             _ => {}
         }
         if wanted.hash_header.as_deref().is_some_and(is) {
@@ -288,6 +308,7 @@ impl Facts {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade.0 |= token.eq_ignore_ascii_case(b"upgrade");
         }
     }
 
@@ -316,9 +337,15 @@ impl Facts {
             forwarded: None,
             limit_headers: self.limit_headers,
             extra: self.extra,
+            upgrade: (verb == Verb::Get && self.version == 1 && self.upgrade == (true, true))
+                .then_some(self.websocket),
             bytes,
         })
     }
+}
+
+fn has_token(value: &[u8], wanted: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
 }
 
 fn refuse_bare_line_feeds(head: &[u8]) -> Result<(), HeadFault> {

@@ -2,7 +2,8 @@
 //!
 //! It reads requests one after the other, hands each body to the path, and writes the answers in
 //! the same order. A connection that waits for a request holds no buffer. Parsing is `head.rs` and
-//! `body.rs`, HTTP/2 is `http2.rs`, what is written is `answer.rs`.
+//! `body.rs`, HTTP/2 is `http2.rs`, a request that goes on as a WebSocket `websocket.rs`, what is
+//! written is `answer.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,7 +23,7 @@ use crate::front::caller::{self, Caller};
 use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
-use crate::front::{compress, http2};
+use crate::front::{compress, http2, websocket};
 use crate::nodes::overload;
 use crate::path::{self, Request, rewritten};
 use crate::rules::access::Denial;
@@ -68,8 +69,13 @@ impl Standing {
         }
     }
 
+    /// Whether something has begun that is not answered yet.
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.busy.set(busy);
+    }
+
     /// Whether to end instead of waiting on; asked whenever there is nothing to read.
-    fn is_leaving(&self, cx: &Context<'_>) -> bool {
+    pub(super) fn is_leaving(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
@@ -155,6 +161,9 @@ where
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             first = false;
+            if head.upgrade.is_some() && worker.shared.config.front.websocket.enabled {
+                return Box::pin(self.upgrade(worker, head)).await;
+            }
             let body = match self.read_body(&worker, &head).await {
                 Ok(body) => body,
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
@@ -190,6 +199,47 @@ where
                 self.buf.append(&mut self.early);
             }
         }
+    }
+
+    /// Goes on as a WebSocket, unless who asks may not.
+    async fn upgrade(mut self, worker: Rc<Worker>, head: Rc<Head>) -> io::Result<()> {
+        let upgrade = head.upgrade.clone().unwrap_or_default();
+        let front = &worker.shared.config.front;
+        if !upgrade.version_known {
+            let (patience, parts) = (front.write_timeout, [websocket::OTHER_VERSION, b"", b""]);
+            wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
+            return self.stream.shutdown().await;
+        }
+        let opening = websocket::accepted(&upgrade).filter(|_| head.length == Length::None);
+        // It may be opened by whoever a GET would be answered to.
+        let mut message = respond(&worker, &head, b"", &self.peer, PROTOCOL, &Cell::new(0)).await;
+        if !websocket::may_open(front, head.origin.as_deref()) {
+            message = counted(&worker, Message::refuse(403, "this origin is not allowed"));
+        }
+        let (Some(opening), 200) = (&opening, message.status) else {
+            if message.status == 200 {
+                message = counted(&worker, Message::refuse(400, "bad WebSocket request"));
+            }
+            return self.stop(&worker, refuse(message)).await;
+        };
+        let parts = [&opening[..], b"", b""];
+        wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await?;
+        message.status = 101;
+        if let Some(note) = message.note.take() {
+            note::log(&worker, *note, &message);
+        }
+        let (rest, bounds) = (self.buf.split_off(head.bytes), websocket::Bounds::of(front));
+        // Messages begin under the configuration of their time.
+        drop(worker);
+        let opened = websocket::Opened {
+            thread: self.thread,
+            stream: self.stream,
+            watchdog: self.watchdog,
+            rest,
+            peer: self.peer,
+            standing: self.standing,
+        };
+        websocket::serve(opened, bounds, &head).await
     }
 
     /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
@@ -482,6 +532,10 @@ fn read_head(worker: &Worker, buf: &[u8]) -> Result<Option<Rc<Head>>, HeadFault>
         return Ok(None);
     };
     let head = Rc::new(head);
+    if head.upgrade.is_some() {
+        // No two of them are the same.
+        return Ok(Some(head));
+    }
     worker.heads.borrow_mut().keep(buf, head.bytes, Rc::clone(&head));
     Ok(Some(head))
 }
@@ -539,6 +593,10 @@ pub(crate) async fn respond(
             break 'served counted(worker, Message::refuse(404, "no chain is served at this path"));
         };
         request.chain = chain;
+        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain));
+        if denies && (head.verb == Verb::Post || head.upgrade.is_some()) {
+            break 'served denied(worker, Denial::Chain);
+        }
         match head.verb {
             Verb::Post => {}
             Verb::Get | Verb::Head => break 'served Message::alive(),
@@ -553,9 +611,6 @@ pub(crate) async fn respond(
             let text = "content-type must be application/json, application/json-rpc or \
                         application/jsonrequest";
             break 'served counted(worker, Message::refuse(415, text));
-        }
-        if request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain)) {
-            break 'served denied(worker, Denial::Chain);
         }
         let reply = path::answer(worker, &request).await;
         Message::reply(reply, shared)

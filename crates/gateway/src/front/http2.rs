@@ -264,6 +264,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
             said.client(values.iter().map(http::HeaderValue::as_bytes))
         }),
         extra,
+        upgrade: None,
         bytes: 0,
     }
 }

@@ -89,13 +89,17 @@ fn may_reach(worker: &Worker, request: &Request<'_>, chain: usize) -> bool {
 /// Whether the caller may make this call.
 ///
 /// # Errors
-/// [`Kind::MethodOff`].
+/// [`Kind::MethodOff`], or [`Kind::Subscription`].
 pub(super) fn permitted(
     worker: &Worker,
     request: &Request<'_>,
     call: &Call<'_>,
     method: Option<&'static Method>,
 ) -> Result<(), Kind> {
+    // A connection to a node is many clients': nobody can be told what comes of it.
+    if call.method.ends_with("_subscribe") || call.method.ends_with("_unsubscribe") {
+        return Err(Kind::Subscription);
+    }
     let shared = &worker.shared;
     let family = shared.chains[request.chain].family.name();
     let reach = method.map_or_else(|| reach(family, &call.method), |method| method.reach);

@@ -248,6 +248,8 @@ pub(crate) struct Labels {
 pub(crate) struct ThreadCounts {
     pub(crate) connections_opened: Count,
     pub(crate) connections_closed: Count,
+    pub(crate) websockets_opened: Count,
+    pub(crate) websockets_closed: Count,
     /// Closed at once, because the most that are allowed were open.
     pub(crate) connections_refused: Count,
     pub(crate) tls: TlsCounts,

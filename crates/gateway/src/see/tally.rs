@@ -34,6 +34,9 @@ pub(crate) struct Tally {
     pub(crate) connections_accepted: u64,
     pub(crate) connections_open: u64,
     pub(crate) connections_refused: u64,
+    /// Of those that are open.
+    pub(crate) websockets_open: u64,
+    pub(crate) websockets_opened: u64,
     /// By version, full and resumed.
     pub(crate) tls_done: [[u64; 2]; TLS_VERSIONS.len()],
     /// By class.
@@ -148,9 +151,11 @@ impl Tally {
         // Closed before opened: a connection that comes and goes in between is then counted as open,
         // and never as minus one.
         let closed: u64 = threads.iter().map(|thread| thread.connections_closed.get()).sum();
+        let websockets: u64 = threads.iter().map(|thread| thread.websockets_closed.get()).sum();
         let mut tally = Tally::default();
         threads.iter().for_each(|thread| tally.add(thread));
         tally.connections_open = tally.connections_accepted.saturating_sub(closed);
+        tally.websockets_open = tally.websockets_opened.saturating_sub(websockets);
         tally
     }
 
@@ -202,9 +207,10 @@ impl Tally {
         for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
             sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
         }
-        let sums: [(&mut u64, &Count); 15] = [
+        let sums: [(&mut u64, &Count); 16] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
+            (&mut self.websockets_opened, &thread.websockets_opened),
             (&mut self.requests, &thread.requests),
             (&mut self.batches, &thread.batches),
             (&mut self.calls_refused, &thread.calls_refused),

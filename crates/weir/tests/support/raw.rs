@@ -205,6 +205,12 @@ impl Client {
         }
     }
 
+    /// Everything up to the end.
+    pub(crate) fn rest(&mut self) -> &[u8] {
+        self.drain();
+        &self.read
+    }
+
     /// Whether there is nothing to read for now.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it takes options");

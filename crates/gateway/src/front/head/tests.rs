@@ -133,6 +133,22 @@ fn keep_alive_follows_version_and_connection_header() {
 }
 
 #[test]
+fn a_websocket_is_asked_for_by_both_headers_of_a_get() {
+    let asked = |first: &str, lines: &str| {
+        read(&format!("{first}\r\nHost: a\r\n{lines}\r\n")).unwrap().unwrap().upgrade
+    };
+    let both = "Upgrade: h2c, WebSocket\r\nConnection: keep-alive, upgrade\r\n";
+    let rest = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n";
+    let whole = Upgrade { version_known: true, key: Some("abc".into()) };
+    assert_eq!(asked("GET / HTTP/1.1", &format!("{both}{rest}")), Some(whole));
+    assert_eq!(asked("GET / HTTP/1.1", both), Some(Upgrade::default()));
+    assert_eq!(asked("POST / HTTP/1.1", &format!("{both}{rest}")), None);
+    assert_eq!(asked("GET / HTTP/1.0", &format!("{both}{rest}")), None);
+    assert_eq!(asked("GET / HTTP/1.1", &format!("Upgrade: websocket\r\n{rest}")), None);
+    assert_eq!(asked("GET / HTTP/1.1", &format!("Connection: upgrade\r\n{rest}")), None);
+}
+
+#[test]
 fn targets_give_their_path() {
     for (target, expected) in
         [("/", "/"), ("/?a", "/"), ("/a/b?c", "/a/b"), ("http://h/x", "/x"), ("http://h", "/")]

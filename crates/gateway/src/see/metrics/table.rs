@@ -103,6 +103,22 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.connections_refused),
     },
     Metric {
+        name: "weir_websockets_open",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Client connections that are open as WebSockets.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.websockets_open),
+    },
+    Metric {
+        name: "weir_websockets_opened",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Client connections that went on as WebSockets.",
+        samples: |scrape, series| series.count(&[], scrape.tally.websockets_opened),
+    },
+    Metric {
         name: "weir_proxy_refused",
         kind: Counter,
         unit: "",

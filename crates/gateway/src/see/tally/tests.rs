@@ -28,6 +28,7 @@ fn every_number_is_added_up_over_threads() {
         thread.nodes[0].connects.add(more);
         let counts = [
             &thread.connections_refused,
+            &thread.websockets_opened,
             &thread.requests,
             &thread.batches,
             &thread.calls_refused,
@@ -60,6 +61,7 @@ fn every_number_is_added_up_over_threads() {
     );
     let sums = [
         tally.connections_refused,
+        tally.websockets_opened,
         tally.requests,
         tally.batches,
         tally.calls_refused,

@@ -1,0 +1,531 @@
+//! A client's WebSocket, from the request that opens it to its close (RFC 6455).
+//!
+//! Each message is a request of its own and takes the same path as one over HTTP, under what the
+//! opening request said of its sender: key, limits and rules are looked at anew for each, so that a
+//! key that was taken away is of no use on an open connection either. Answers go out as they are
+//! done, in any order. Who does not read is not read from; should what waits for such a client grow
+//! beyond its bound all the same, it is told to go.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::config::{Cors, Front};
+use crate::front::answer::{Body, Message};
+use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
+use crate::front::http1::{Standing, respond};
+use crate::front::note;
+use crate::front::peer::Peer;
+use crate::thread::Thread;
+use crate::wait::{self, Watchdog};
+use crate::websocket::frame::{self, Decoder, Event, Op, Role};
+use crate::websocket::handshake;
+use crate::worker::Worker;
+
+#[cfg(test)]
+mod tests;
+
+const PROTOCOL: &str = "WebSocket";
+/// While more than this waits to be written, nothing is read.
+const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// A payload from this size on is sent from where it lies instead of being copied behind its header.
+const COPY_BYTES_MAX: usize = 32 * 1024;
+/// Most messages of one write.
+const FRAMES_AT_ONCE: usize = 5;
+/// How long a client has to take a closing frame, and to answer it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reasons for closing (RFC 6455, 7.4.1).
+const GOING_AWAY: u16 = 1001;
+const POLICY: u16 = 1008;
+
+/// What is sent to a request that cannot go on as a WebSocket.
+pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
+    Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
+
+/// The answer that opens a WebSocket; none if the request's key is not one.
+pub(crate) fn accepted(upgrade: &Upgrade) -> Option<Vec<u8>> {
+    let key = upgrade.key.as_deref()?;
+    STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
+    let accept = handshake::accept(key.as_bytes());
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    Some(head.into_bytes())
+}
+
+/// Whether a web page of this origin may open one: browsers ask nobody else.
+pub(crate) fn may_open(front: &Front, origin: Option<&str>) -> bool {
+    match (&front.cors, origin) {
+        (Cors::Any, _) | (_, None) => true,
+        (Cors::Origins(allowed), Some(origin)) => {
+            allowed.iter().any(|known| known.eq_ignore_ascii_case(origin))
+        }
+    }
+}
+
+/// A connection that has just become a WebSocket.
+pub(crate) struct Opened<S> {
+    pub(crate) thread: Rc<Thread>,
+    pub(crate) stream: S,
+    pub(crate) watchdog: Watchdog,
+    /// What came behind the request.
+    pub(crate) rest: Vec<u8>,
+    pub(crate) peer: Peer,
+    pub(crate) standing: Rc<Standing>,
+}
+
+/// Serves it to its end.
+pub(crate) async fn serve<S>(opened: Opened<S>, bounds: Bounds, head: &Head) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut socket = Socket::new(opened, bounds, head);
+    let thread = Rc::clone(&socket.thread);
+    thread.worker().counters.websockets_opened.add(1);
+    let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
+    thread.worker().counters.websockets_closed.add(1);
+    ended?;
+    socket.stream.shutdown().await
+}
+
+/// What it was opened with; a reload changes it for those that are opened later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    message_bytes_max: usize,
+    calls_max: usize,
+    queue_bytes_max: usize,
+    ping: Duration,
+    write_timeout: Duration,
+}
+
+impl Bounds {
+    pub(crate) fn of(front: &Front) -> Bounds {
+        Bounds {
+            message_bytes_max: front.limits.body_bytes_max,
+            calls_max: front.websocket.messages_max,
+            queue_bytes_max: front.websocket.queue_bytes_max,
+            ping: front.websocket.ping,
+            write_timeout: front.write_timeout,
+        }
+    }
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// A closing frame is on its way, or sent.
+    Closing {
+        until: Instant,
+        /// The other side has sent one too.
+        heard: bool,
+    },
+}
+
+/// A message that is answered.
+type Running = LocalBoxFuture<'static, (Rc<Worker>, Message)>;
+
+struct Socket<S> {
+    thread: Rc<Thread>,
+    stream: S,
+    watchdog: Watchdog,
+    peer: Rc<Peer>,
+    standing: Rc<Standing>,
+    /// That of each message, as if it had come by POST.
+    head: Rc<Head>,
+    bounds: Bounds,
+    phase: Phase,
+    decoder: Decoder,
+    /// The other side has broken the protocol: what it says cannot be read any more.
+    deaf: bool,
+    /// What was read and is not taken apart yet, for want of room.
+    unread: Vec<u8>,
+    running: FuturesUnordered<Running>,
+    out: Out,
+    /// When silence is noticed next.
+    silent_at: Instant,
+    /// Whether it has been asked for a sign of life since it was last heard.
+    pinged: bool,
+}
+
+impl<S> Socket<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    fn new(opened: Opened<S>, bounds: Bounds, head: &Head) -> Socket<S> {
+        let Opened { thread, stream, watchdog, rest, peer, standing } = opened;
+        let head = Head {
+            verb: Verb::Post,
+            media: Media::Json,
+            coding: Coding::Identity,
+            upgrade: None,
+            ..head.clone()
+        };
+        Socket {
+            thread,
+            stream,
+            watchdog,
+            peer: Rc::new(peer),
+            standing,
+            head: Rc::new(head),
+            bounds,
+            phase: Phase::Open,
+            decoder: Decoder::new(Role::Server, bounds.message_bytes_max),
+            deaf: false,
+            unread: rest,
+            running: FuturesUnordered::new(),
+            out: Out::default(),
+            silent_at: Instant::now() + bounds.ping,
+            pinged: false,
+        }
+    }
+
+    /// Goes on as far as it can; ready at the end of the connection.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut moved = self.poll_answers(cx);
+            moved |= self.take();
+            let leaving = self.standing.is_leaving(cx) || self.thread.draining();
+            match self.poll_read(cx, leaving) {
+                Poll::Ready(Ok(0)) if !self.is_closing() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(0)) => {
+                    self.end_hearing();
+                    moved = true;
+                }
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+            self.standing.set_busy(!self.running.is_empty());
+            if leaving && self.phase == Phase::Open && self.running.is_empty() {
+                self.close(GOING_AWAY, "the gateway is stopping");
+                moved = true;
+            }
+            match self.out.poll(&mut self.stream, cx) {
+                Poll::Ready(Ok(wrote)) => moved |= wrote,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+            if matches!(self.phase, Phase::Closing { heard: true, .. }) && self.out.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if moved {
+                continue;
+            }
+            std::task::ready!(self.watchdog.poll_passed(cx, self.deadline()));
+            if self.is_over() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Takes the answers that are done.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Poll::Ready(Some((worker, mut message))) = self.running.poll_next_unpin(cx) {
+            any = true;
+            if let Some(note) = message.note.take() {
+                note::log(&worker, *note, &message);
+            }
+            self.say(message.body);
+        }
+        any
+    }
+
+    /// Whether another message may be taken up.
+    fn has_room(&self) -> bool {
+        self.phase == Phase::Open
+            && self.running.len() < self.bounds.calls_max
+            && self.out.bytes < OUT_BYTES_PAUSE
+    }
+
+    /// Takes apart what was read, as far as there is room; whether it took anything.
+    fn take(&mut self) -> bool {
+        let mut at = 0;
+        while at < self.unread.len() && !self.deaf && (self.has_room() || self.is_closing()) {
+            let (used, said) = match self.decoder.next(&self.unread[at..]) {
+                Ok((used, event)) => (used, event.map(Said::of)),
+                Err(fault) => {
+                    self.deaf = true;
+                    self.close(fault.code(), &fault.to_string());
+                    break;
+                }
+            };
+            at += used;
+            if let Some(said) = said {
+                self.hear(said);
+            }
+        }
+        if self.deaf || at == self.unread.len() {
+            at = self.unread.len();
+            self.unread = Vec::new();
+        } else {
+            self.unread.drain(..at);
+        }
+        at > 0
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Close(code) => {
+                let echo = code.map(u16::to_be_bytes);
+                if self.phase == Phase::Open {
+                    self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
+                }
+                // Nobody is there any more who would read an answer.
+                self.running.clear();
+                self.end_hearing();
+            }
+            _ if self.is_closing() => {}
+            Said::Message(body) => {
+                let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
+                let peer = Rc::clone(&self.peer);
+                self.running.push(Box::pin(async move {
+                    let worker = thread.worker();
+                    let message =
+                        respond(&worker, &head, &body, &peer, PROTOCOL, &Cell::new(0)).await;
+                    (worker, message)
+                }));
+            }
+            Said::TooLarge => {
+                let message = Message::refuse_size(self.bounds.message_bytes_max);
+                self.thread.worker().counters.refused(message.status);
+                self.say(message.body);
+            }
+            Said::Ping(payload) => self.out.control(Op::Pong, &payload),
+            Said::Pong => {}
+        }
+    }
+
+    /// Puts a message in the queue; nothing is said where nothing was asked.
+    fn say(&mut self, body: Body) {
+        if body.len() == 0 || self.is_closing() {
+            return;
+        }
+        if self.out.bytes > self.bounds.queue_bytes_max {
+            self.out.forget();
+            self.close(POLICY, "answers are not read");
+            return;
+        }
+        self.out.text(body);
+    }
+
+    /// The other side will say nothing more.
+    fn end_hearing(&mut self) {
+        self.phase = Phase::Closing { until: Instant::now() + CLOSE_PATIENCE, heard: true };
+    }
+
+    fn is_closing(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        self.running.clear();
+        let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
+        self.out.control(Op::Close, &payload);
+        self.phase = Phase::Closing { until: Instant::now() + CLOSE_PATIENCE, heard: false };
+    }
+
+    /// Reads, where somebody listens: how many bytes, 0 at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, leaving: bool) -> Poll<io::Result<usize>> {
+        let listens = match self.phase {
+            Phase::Open => !leaving && self.has_room(),
+            Phase::Closing { heard, .. } => !heard,
+        };
+        if !listens {
+            return Poll::Pending;
+        }
+        let unread = &mut self.unread;
+        let read = wait::poll_read(&mut self.stream, cx, |bytes| unread.extend_from_slice(bytes));
+        if let Poll::Ready(Ok(_)) = read {
+            self.silent_at = Instant::now() + self.bounds.ping;
+            self.pinged = false;
+        }
+        read
+    }
+
+    /// When something is due although nothing moves.
+    fn deadline(&self) -> Instant {
+        let stuck = self.out.stuck.map(|since| since + self.bounds.write_timeout);
+        let due = match self.phase {
+            Phase::Closing { until, .. } => Some(until),
+            // Who is not listened to cannot give a sign of life.
+            Phase::Open => self.has_room().then_some(self.silent_at),
+        };
+        let far = Instant::now() + self.bounds.write_timeout.max(self.bounds.ping);
+        [stuck, due].into_iter().flatten().min().unwrap_or(far)
+    }
+
+    /// What becomes of it when a deadline has passed: whether it is over.
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if self.out.stuck.is_some_and(|since| now >= since + self.bounds.write_timeout) {
+            return true;
+        }
+        match self.phase {
+            Phase::Closing { until, .. } => now >= until,
+            Phase::Open if !self.has_room() || now < self.silent_at => false,
+            Phase::Open if self.pinged => true,
+            Phase::Open => {
+                self.out.control(Op::Ping, b"");
+                self.pinged = true;
+                self.silent_at = now + self.bounds.ping;
+                false
+            }
+        }
+    }
+}
+
+/// What was said, apart from the bytes that it was read from.
+enum Said {
+    Message(Bytes),
+    TooLarge,
+    Ping(Vec<u8>),
+    Pong,
+    Close(Option<u16>),
+}
+
+impl Said {
+    fn of(event: Event<'_>) -> Said {
+        match event {
+            Event::Message(payload) => Said::Message(payload.into_bytes()),
+            Event::TooLarge(_) => Said::TooLarge,
+            Event::Ping(payload) => Said::Ping(payload.to_vec()),
+            Event::Pong => Said::Pong,
+            Event::Close(code) => Said::Close(code),
+        }
+    }
+}
+
+/// Frames on their way out.
+#[derive(Debug, Default)]
+struct Out {
+    /// In up to three parts, so that a large payload is not copied.
+    frames: VecDeque<[Bytes; 3]>,
+    /// Of the first.
+    written: usize,
+    /// Of all that is not written.
+    bytes: usize,
+    /// A stream that encrypts may hold some of what it has taken.
+    unflushed: bool,
+    /// Since when nothing moves although there is something to write.
+    stuck: Option<Instant>,
+}
+
+impl Out {
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty() && !self.unflushed
+    }
+
+    fn control(&mut self, op: Op, payload: &[u8]) {
+        let mut frame = Vec::with_capacity(2 + payload.len());
+        frame::write(&mut frame, op, payload, None);
+        self.push([frame.into(), Bytes::new(), Bytes::new()]);
+    }
+
+    fn text(&mut self, body: Body) {
+        let copied = if body.middle.len() > COPY_BYTES_MAX { 0 } else { body.middle.len() };
+        let mut start = Vec::with_capacity(10 + body.start.len() + copied + body.end.len());
+        frame::write_header(&mut start, Op::Text, body.len(), None);
+        start.extend_from_slice(&body.start);
+        if body.middle.len() > COPY_BYTES_MAX {
+            return self.push([start.into(), body.middle, Bytes::from_static(body.end)]);
+        }
+        start.extend_from_slice(&body.middle);
+        start.extend_from_slice(body.end);
+        self.push([start.into(), Bytes::new(), Bytes::new()]);
+    }
+
+    fn push(&mut self, frame: [Bytes; 3]) {
+        self.bytes += frame.iter().map(Bytes::len).sum::<usize>();
+        self.frames.push_back(frame);
+    }
+
+    /// Gives up what has not begun to be written.
+    fn forget(&mut self) {
+        self.frames.truncate(usize::from(self.written > 0));
+        let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.bytes = begun - self.written;
+        self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
+    }
+
+    /// Writes what the stream takes; whether that was anything.
+    fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let mut wrote = false;
+        while !self.frames.is_empty() {
+            match self.poll_once(stream, cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(bytes)) => {
+                    self.wrote(bytes);
+                    (wrote, self.unflushed, self.stuck) = (true, true, None);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.pending(wrote),
+            }
+        }
+        if self.unflushed {
+            match Pin::new(stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => (self.unflushed, self.stuck) = (false, None),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.pending(wrote),
+            }
+        }
+        Poll::Ready(Ok(wrote))
+    }
+
+    fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
+        self.stuck.get_or_insert_with(Instant::now);
+        if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
+    }
+
+    fn poll_once<S>(&self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let mut slices = [io::IoSlice::new(&[]); 3 * FRAMES_AT_ONCE];
+        let (mut count, mut skip) = (0, self.written);
+        for part in self.frames.iter().take(FRAMES_AT_ONCE).flatten() {
+            let rest = &part[skip.min(part.len())..];
+            skip -= part.len() - rest.len();
+            if !rest.is_empty() {
+                slices[count] = io::IoSlice::new(rest);
+                count += 1;
+            }
+        }
+        match &slices[..count] {
+            // A plain write is a cheaper system call than a gathered one.
+            [one] => Pin::new(stream).poll_write(cx, one),
+            several => Pin::new(stream).poll_write_vectored(cx, several),
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.written += bytes;
+        while let Some(first) = self.frames.front() {
+            let whole: usize = first.iter().map(Bytes::len).sum();
+            if self.written < whole {
+                break;
+            }
+            self.written -= whole;
+            self.frames.pop_front();
+        }
+    }
+}
