@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::{Config, Group};
-use gateway::rules::access::{Denial, Grant, MethodCase, may_call, may_use};
+use gateway::rules::access::{Denial, Grant, MethodCase, is_subscription, may_call, may_use};
 use gateway::rules::cacheable::{self, CacheRule};
 use gateway::rules::direct::{self, CallFacts, Directed, End, Facts, caller_hash};
 use gateway::rules::heads::{ChainView, Head};
@@ -322,6 +322,10 @@ impl Case<'_> {
         lines.add("chain", &chain.name);
         for line in self.limits(&call.method, method) {
             lines.add("limited", &line);
+        }
+        if is_subscription(&call.method) {
+            lines.add("refused", words::SUBSCRIPTION);
+            return lines.text;
         }
         let case = MethodCase {
             method: &call.method,

@@ -40,6 +40,8 @@ mod tests;
 const PROTOCOL: &str = "WebSocket";
 /// While more than this waits to be written, nothing is read.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// Nor while messages of more than this are under way.
+const RUNNING_BYTES_PAUSE: usize = 4 << 20;
 /// A payload from this size on is sent from where it lies instead of being copied behind its header.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Most messages of one write.
@@ -136,8 +138,8 @@ enum Phase {
     },
 }
 
-/// A message that is answered.
-type Running = LocalBoxFuture<'static, (Rc<Worker>, Message)>;
+/// A message that is answered; its bytes come along.
+type Running = LocalBoxFuture<'static, (Rc<Worker>, Message, usize)>;
 
 struct Socket<S> {
     thread: Rc<Thread>,
@@ -155,6 +157,8 @@ struct Socket<S> {
     /// What was read and is not taken apart yet, for want of room.
     unread: Vec<u8>,
     running: FuturesUnordered<Running>,
+    /// Bytes of their messages.
+    running_bytes: usize,
     out: Out,
     /// When silence is noticed next.
     silent_at: Instant,
@@ -188,6 +192,7 @@ where
             deaf: false,
             unread: rest,
             running: FuturesUnordered::new(),
+            running_bytes: 0,
             out: Out::default(),
             silent_at: Instant::now() + bounds.ping,
             pinged: false,
@@ -236,8 +241,10 @@ where
     /// Takes the answers that are done.
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
-        while let Poll::Ready(Some((worker, mut message))) = self.running.poll_next_unpin(cx) {
+        while let Poll::Ready(Some((worker, mut message, bytes))) = self.running.poll_next_unpin(cx)
+        {
             any = true;
+            self.running_bytes -= bytes;
             if let Some(note) = message.note.take() {
                 note::log(&worker, *note, &message);
             }
@@ -250,6 +257,7 @@ where
     fn has_room(&self) -> bool {
         self.phase == Phase::Open
             && self.running.len() < self.bounds.calls_max
+            && self.running_bytes < RUNNING_BYTES_PAUSE
             && self.out.bytes < OUT_BYTES_PAUSE
     }
 
@@ -294,11 +302,12 @@ where
             Said::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
                 let peer = Rc::clone(&self.peer);
+                self.running_bytes += body.len();
                 self.running.push(Box::pin(async move {
                     let worker = thread.worker();
                     let message =
                         respond(&worker, &head, &body, &peer, PROTOCOL, &Cell::new(0)).await;
-                    (worker, message)
+                    (worker, message, body.len())
                 }));
             }
             Said::TooLarge => {

@@ -10,7 +10,7 @@ use wire::reach::{Reach, reach};
 
 use super::Request;
 use crate::error::Kind;
-use crate::rules::access::{Denial, MethodCase, may_call};
+use crate::rules::access::{Denial, MethodCase, is_subscription, may_call};
 use crate::rules::direct::{self, Action, CallFacts, Directed, End, Facts};
 use crate::worker::Worker;
 
@@ -96,8 +96,7 @@ pub(super) fn permitted(
     call: &Call<'_>,
     method: Option<&'static Method>,
 ) -> Result<(), Kind> {
-    // A connection to a node is many clients': nobody can be told what comes of it.
-    if call.method.ends_with("_subscribe") || call.method.ends_with("_unsubscribe") {
+    if is_subscription(&call.method) {
         return Err(Kind::Subscription);
     }
     let shared = &worker.shared;

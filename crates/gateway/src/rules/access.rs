@@ -243,6 +243,12 @@ pub struct MethodCase<'a> {
     pub grant: Option<&'a Grant>,
 }
 
+/// Whether a method of this name asks to be told of what is to come, or no more. It is not served: a
+/// connection to a node is many clients', so that nobody could be told what comes of it.
+pub fn is_subscription(method: &str) -> bool {
+    method.ends_with("_subscribe") || method.ends_with("_unsubscribe")
+}
+
 /// Whether a call is served. Every list must admit it; what acts on the node itself must be named
 /// by a list of such methods besides.
 ///

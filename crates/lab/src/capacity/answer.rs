@@ -137,16 +137,16 @@ fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
             found.patience
         ));
     }
-    let late = course
-        .made
-        .iter()
-        .filter(|made| made.row.judged == Judged::Pass && made.row.outcome == Outcome::Invalid);
+    let late = course.made.iter().filter(|made| {
+        let believed = matches!(made.row.judged, Judged::Pass | Judged::Fail);
+        believed && made.row.outcome == Outcome::Invalid
+    });
     let late: Vec<f64> = late.map(|made| made.row.lateness_p99_ms).collect();
     if !late.is_empty() {
         let worst = late.iter().copied().fold(0.0, f64::max);
         doubts.push(format!(
-            "in {} of the probes that passed sends were late by up to {worst:.1} ms (p99): latencies \
-             include that, so what was kept is kept, and they are no worse than they are told",
+            "in {} of the probes sends were late by up to {worst:.1} ms (p99); latencies include \
+             that, so what was kept is kept, and what was broken was broken by more",
             late.len()
         ));
     }

@@ -270,7 +270,7 @@ impl Course<'_> {
             end: plan.duration().as_secs_f64(),
             delivered_min: plan.validity.delivered_share_min,
             verdict: &result.verdict,
-            only_late: only_late(plan, result),
+            late: late(plan, result),
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
             names: self.probes.methods(),
@@ -315,11 +315,11 @@ impl Course<'_> {
     }
 }
 
-/// Whether nothing stands against a run but that its sends were late.
-fn only_late(plan: &Plan, result: &RunResult) -> bool {
-    let (lateness, median) = (result.generator.lateness.p99_ms, result.overall.service.p50_ms);
-    let late = result.overall.calls > 0 && is_late(plan.validity, lateness, median);
-    late && !result.partial && result.verdict.reasons.len() == 1
+/// The greatest lateness of a run, ms, if its sends were late and nothing else makes it invalid.
+fn late(plan: &Plan, result: &RunResult) -> Option<f64> {
+    let (lateness, median) = (result.generator.lateness, result.overall.service.p50_ms);
+    let late = result.overall.calls > 0 && is_late(plan.validity, lateness.p99_ms, median);
+    (late && !result.partial).then_some(lateness.max_ms)
 }
 
 /// What was asked of a probe, and when.

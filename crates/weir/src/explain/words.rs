@@ -15,6 +15,8 @@ use super::{Bond, Plan};
 use crate::source;
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
+pub(super) const SUBSCRIPTION: &str =
+    "the gateway answers -32601: no connection carries notifications yet";
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
 pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
 

@@ -146,3 +146,13 @@ fn every_list_must_admit_a_method() {
     let key = Grant { methods: other, ..grant() };
     assert_eq!(may_call(&MethodCase { grant: Some(&key), ..case }), Err(Denial::Method));
 }
+
+#[test]
+fn subscriptions_are_known_by_their_names() {
+    for name in ["eth_subscribe", "eth_unsubscribe", "hmy_subscribe"] {
+        assert!(is_subscription(name), "{name}");
+    }
+    for name in ["eth_subscribed", "subscribe", "eth_newFilter", ""] {
+        assert!(!is_subscription(name), "{name}");
+    }
+}

@@ -7,8 +7,10 @@
 //!
 //! It allows one thing more, too. A run whose sends were late is invalid, because its latencies are
 //! not the target's alone. But latency counts from the planned instant, so lateness only ever adds to
-//! it: objectives that were kept would have been kept without it. Such a probe passes; one that broke
-//! an objective while sends were late counts as neither.
+//! it, and never more than itself: a server that works off what has come, first come first served, is
+//! done with each call later by at most what the latest of them was late. So objectives that were kept
+//! would have been kept without it, and one that was broken by more than the greatest lateness would
+//! have been broken. What lies in between counts as neither.
 
 use crate::capacity::{Binding, Judged};
 use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
@@ -28,8 +30,8 @@ pub struct Seen<'a> {
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
-    /// Late sends are all that stands against it.
-    pub only_late: bool,
+    /// The greatest lateness, ms, where late sends are what makes it invalid.
+    pub late: Option<f64>,
     /// Objectives as they were asked.
     pub thresholds: &'a [Threshold],
     /// What came of them, in the same order.
@@ -109,8 +111,7 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
     }
     let judged = match seen.verdict.outcome {
         Outcome::ClientLimited => Judged::ClientLimited,
-        Outcome::Invalid if seen.only_late && behind.is_none() => Judged::Pass,
-        Outcome::Invalid => Judged::Invalid,
+        Outcome::Invalid => invalid(seen, behind.is_none()),
         Outcome::Fail => Judged::Fail,
         Outcome::Pass if behind.is_some() => Judged::Fail,
         Outcome::Pass => Judged::Pass,
@@ -128,6 +129,25 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         under_way: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
         in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
+    }
+}
+
+/// What an invalid run says all the same, if its sends were late and nothing else is against it.
+fn invalid(seen: Seen<'_>, keeps_up: bool) -> Judged {
+    let Some(lateness) = seen.late else { return Judged::Invalid };
+    let broken = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
+        let above = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+        let latency = threshold.selector.metric == Metric::Latency && above;
+        let by = outcome.observed.map(|observed| observed - threshold.limit);
+        !outcome.kept && latency && by.is_some_and(|by| by > lateness)
+    };
+    // The one reason is the lateness.
+    if seen.verdict.reasons.len() == 1 && keeps_up {
+        Judged::Pass
+    } else if seen.thresholds.iter().zip(seen.outcomes).any(broken) {
+        Judged::Fail
+    } else {
+        Judged::Invalid
     }
 }
 
