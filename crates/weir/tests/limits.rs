@@ -21,6 +21,8 @@ mod answers;
 mod arrivals;
 #[path = "limits/beside.rs"]
 mod beside;
+#[path = "limits/http2.rs"]
+mod http2;
 #[path = "limits/nginx.rs"]
 mod nginx;
 #[path = "limits/replay.rs"]

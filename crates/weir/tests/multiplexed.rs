@@ -10,6 +10,7 @@ mod raw;
 #[path = "support/running.rs"]
 mod running;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use raw::Client;
@@ -52,13 +53,13 @@ const BLOCK: &str =
 
 /// Asks from several clients at a time for as long as `while_told` runs; what was no result.
 fn under_load(gateway: &Running, while_told: impl FnOnce()) -> (usize, Vec<String>) {
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let seen = parking_lot::Mutex::new((0, Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut client = Client::connect(&gateway.address);
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     let answer = ask(&mut client, BLOCK);
                     let mut seen = seen.lock();
                     seen.0 += 1;
@@ -68,10 +69,19 @@ fn under_load(gateway: &Running, while_told: impl FnOnce()) -> (usize, Vec<Strin
                 }
             });
         }
+        let _stopped = Stopped(&stop);
         while_told();
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     seen.into_inner()
+}
+
+/// Stops clients when it goes, also with a test that fails: whoever waits for them would wait for ever.
+struct Stopped<'a>(&'a AtomicBool);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Waits until something is so, which must be soon.
@@ -79,7 +89,7 @@ fn until(what: &str, mut wanted: impl FnMut() -> bool) {
     let began = Instant::now();
     while !wanted() {
         assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(2)); // Between two looks.
     }
 }
 
