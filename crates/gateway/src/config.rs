@@ -229,6 +229,18 @@ pub enum Cors {
     Origins(Vec<Box<str>>),
 }
 
+impl Cors {
+    /// Whether pages of this origin may call.
+    pub(crate) fn admits(&self, origin: &str) -> bool {
+        match self {
+            Cors::Any => true,
+            Cors::Origins(allowed) => {
+                allowed.iter().any(|known| known.eq_ignore_ascii_case(origin))
+            }
+        }
+    }
+}
+
 /// Whether other content types than JSON's are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {

@@ -320,7 +320,7 @@ fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let config = "[front]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
-                  write_timeout = \"1s\"\n";
+                  write_timeout = \"10m\"\n";
     let served = served(&node, config);
     let mut client = Client::with_little_room(&served.address);
     client.send(&opening(RIGHT));

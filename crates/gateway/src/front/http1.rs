@@ -37,7 +37,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// And at most this much of it.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// A payload from this size on is sent from where it lies instead of being copied behind the head.
-const COPY_BYTES_MAX: usize = 32 * 1024;
+pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A buffer larger than this is given back between requests.
 const BUFFER_BYTES_KEPT: usize = 1024;
 /// At most this much is read ahead while a request waits for its turn; beyond it the client is not

@@ -22,10 +22,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::config::{Cors, Front};
+use crate::config::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
-use crate::front::http1::{Standing, respond};
+use crate::front::http1::{COPY_BYTES_MAX, Standing, respond};
 use crate::front::note;
 use crate::front::peer::Peer;
 use crate::thread::Thread;
@@ -42,8 +42,6 @@ const PROTOCOL: &str = "WebSocket";
 const OUT_BYTES_PAUSE: usize = 1 << 20;
 /// Nor while messages of more than this are under way.
 const RUNNING_BYTES_PAUSE: usize = 4 << 20;
-/// A payload from this size on is sent from where it lies instead of being copied behind its header.
-const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Most messages of one write.
 const FRAMES_AT_ONCE: usize = 5;
 /// How long a client has to take a closing frame, and to answer it.
@@ -71,12 +69,7 @@ pub(crate) fn accepted(upgrade: &Upgrade) -> Option<Vec<u8>> {
 
 /// Whether a web page of this origin may open one: browsers ask nobody else.
 pub(crate) fn may_open(front: &Front, origin: Option<&str>) -> bool {
-    match (&front.cors, origin) {
-        (Cors::Any, _) | (_, None) => true,
-        (Cors::Origins(allowed), Some(origin)) => {
-            allowed.iter().any(|known| known.eq_ignore_ascii_case(origin))
-        }
-    }
+    origin.is_none_or(|origin| front.cors.admits(origin))
 }
 
 /// A connection that has just become a WebSocket.
@@ -342,7 +335,11 @@ where
         self.phase != Phase::Open
     }
 
+    /// Says goodbye, once.
     fn close(&mut self, code: u16, reason: &str) {
+        if self.is_closing() {
+            return;
+        }
         self.running.clear();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
         self.out.control(Op::Close, &payload);

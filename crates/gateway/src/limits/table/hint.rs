@@ -22,7 +22,7 @@ pub(super) fn fetch<T>(value: &T) {
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn fetch<T>(_value: &T) {}
 
-/// Bytes of a huge page, of which a machine's processor can find many times as many at once.
+/// Bytes of a huge page, as most machines have it.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// How many values more it takes for so many to begin on a huge page, if they fill one.

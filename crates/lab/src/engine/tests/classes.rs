@@ -125,17 +125,25 @@ fn answers_to_other_calls() {
 
 #[test]
 fn timeouts_are_counted_at_their_deadline() {
-    let server = Server::new(|_| Reply::Silence);
-    let mut plan = plan(&server, 3);
-    plan.target.timeout = Duration::from_millis(150);
-    let ran = run(plan, &server);
-    ran.check_all(Class::Timeout, 3);
-    let cell = ran.totals.cells.values().next().unwrap();
-    for time in [cell.service.min(), cell.service.max()] {
-        // Never early; how late a timer is, `cargo xtask bench load --case punctual` tells.
-        assert!((149_000_000..300_000_000).contains(&time), "{time}");
-    }
-    assert_eq!(ran.totals.traffic.connections, 3);
+    let longest = || {
+        let server = Server::new(|_| Reply::Silence);
+        let mut plan = plan(&server, 3);
+        plan.target.timeout = Duration::from_millis(150);
+        let ran = run(plan, &server);
+        ran.check_all(Class::Timeout, 3);
+        assert_eq!(ran.totals.traffic.connections, 3);
+        let cell = ran.totals.cells.values().next().unwrap();
+        assert!(cell.service.min() >= 149_000_000, "{}", cell.service.min());
+        cell.service.max()
+    };
+    at_once(longest, 151_000_000);
+}
+
+/// A deadline is never early, and what the engine is late by shows in every run; a machine that wakes
+/// it late does so in some.
+fn at_once(longest: impl Fn() -> u64, most: u64) {
+    let seen: Vec<u64> = (0..20).map(|_| longest()).take_while(|time| *time > most).collect();
+    assert!(seen.len() < 20, "{seen:?} of at most {most}");
 }
 
 #[test]
@@ -188,12 +196,16 @@ fn connections_that_hang() {
     let connect = || std::net::TcpStream::connect_timeout(&hanging.address, brief);
     let filling: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
     assert!(!filling.is_empty());
-    let mut plan = plan(&hanging, 1);
-    plan.target.connect_timeout = Duration::from_millis(100);
-    let ran = run(plan, &hanging);
-    ran.check_all(Class::Connect, 1);
-    let service = ran.totals.cells.values().next().unwrap().service.max();
-    assert!((99_000_000..200_000_000).contains(&service), "{service}");
+    let longest = || {
+        let mut plan = plan(&hanging, 1);
+        plan.target.connect_timeout = Duration::from_millis(100);
+        let ran = run(plan, &hanging);
+        ran.check_all(Class::Connect, 1);
+        let service = ran.totals.cells.values().next().unwrap().service.max();
+        assert!(service >= 99_000_000, "{service}");
+        service
+    };
+    at_once(longest, 101_000_000);
 }
 
 #[test]
