@@ -216,6 +216,8 @@ pub struct WebSocket {
     pub messages_max: usize,
     /// Bytes of answers that may wait for one client.
     pub queue_bytes_max: usize,
+    /// Subscriptions of one client.
+    pub subscriptions_max: usize,
     /// After how long a silence a sign of life is asked for, and again how long it is waited for.
     pub ping: Duration,
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub(crate) use crate::rules::retry::Sent;
+use crate::subscribe::Unable;
 
 /// Who is at fault. A client's own faults are refusals and never come this far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +42,8 @@ pub(crate) enum Kind {
     Stopping,
     /// The method is not served, or not to this caller.
     MethodOff,
-    /// It asks to be told of something from now on.
-    Subscription,
+    /// It asks to be told of something from now on, which is not possible.
+    Unable(Unable),
     /// The caller's key does not lead to the chain that a rule sent the call to.
     Forbidden,
     /// A rule sent the call to a path that leads to no chain.

@@ -3,7 +3,7 @@
 //! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
 //! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
 //! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `limits` (what request limits
-//! keep), `quota` (what keys have used this month), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
+//! keep), `quota` (what keys have used this month), `subscribe` (clients that are told of what is to come), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
 //! `shared`, `worker` and `thread` (state), `runtime` (threads), `tls` (what handshakes with clients
 //! need), `websocket` (its frames, for both sides), `see` (what can be watched).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -25,6 +25,7 @@ pub mod rules;
 pub mod runtime;
 pub mod see;
 mod shared;
+mod subscribe;
 mod thread;
 pub mod tls;
 mod wait;

@@ -1,7 +1,7 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → limit → direct → permit → quota → route → plan → cache → coalesce → redis → place →
+//! decode → limit → direct → permit → quota → (subscribe) → route → plan → cache → coalesce → redis → place →
 //! fetch (choose → send ⟲ retry) → fill → answer
 //! ```
 //!
@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::block::{block_ref, named_blocks, write_params_at};
-use wire::call::{Body, Call, Params, Refusal, decode};
+use wire::call::{Body, Call, Id, Params, Refusal, Version, decode};
 use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
@@ -35,6 +36,7 @@ use crate::limits::{Ahead, Charge, Counted, Limits};
 use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
 use crate::quota::unix_seconds;
+use crate::rules::access::is_subscription;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
 };
@@ -42,6 +44,8 @@ use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
 use crate::rules::overload::Class;
 use crate::shared::NO_NODE;
+use crate::subscribe;
+use crate::subscribe::subscriber::Asking;
 use crate::worker::Worker;
 
 mod admit;
@@ -76,6 +80,8 @@ pub(crate) struct Request<'a> {
     pub(crate) ahead: Option<Ahead>,
     /// How many of its calls wait for their turn by a limit.
     pub(crate) waiting: &'a Cell<usize>,
+    /// Who may be told of what is to come; none where the connection can carry only answers.
+    pub(crate) subscribing: Option<&'a Asking>,
 }
 
 /// One call on its way to a node.
@@ -247,7 +253,11 @@ async fn answer_item<'a>(
     {
         return denied(worker, &request, &call, failure, place);
     }
-    let (fetched, mark) = answer_call(worker, &request, &call, found, now).await;
+    let (fetched, mark) = if is_subscription(&call.method) {
+        (Box::pin(subscribe::answer(worker, &request, &call)).await, Mark::Bypass)
+    } else {
+        answer_call(worker, &request, &call, found, now).await
+    };
     let counts = worker.counters.method(request.chain, found.map(|(place, _)| place));
     counts.answered(mark, worker.now().saturating_sub(began));
     match &fetched.payload {
@@ -428,6 +438,57 @@ async fn answer_call(
     let answered = answer_ask(worker, ask, keyed.then_some(&key[..])).await;
     worker.spare.give(key);
     answered
+}
+
+/// What the gateway itself asks of a block whose hash the call names.
+#[derive(Debug)]
+pub(crate) struct Inquiry<'a> {
+    pub(crate) chain: usize,
+    pub(crate) method: &'static str,
+    pub(crate) params: &'a [u8],
+    /// Height of the block.
+    pub(crate) height: u64,
+    /// Whether a node has to say it anew.
+    pub(crate) fresh: bool,
+}
+
+/// Asks as a call would, from the choice of its group on; only nodes that have reached the block.
+pub(crate) async fn inquire(worker: &Rc<Worker>, inquiry: &Inquiry<'_>) -> Payload {
+    let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
+    let request = Request {
+        chain: inquiry.chain,
+        body: b"",
+        caller: &caller,
+        path: "",
+        group: None,
+        extra: None,
+        calls: None,
+        hash_header: None,
+        limit_headers: &[],
+        ahead: None,
+        waiting: &Cell::new(0),
+        subscribing: None,
+    };
+    let call = Call {
+        id: Id::Absent,
+        method: Cow::Borrowed(inquiry.method),
+        params: Params::Array(inquiry.params),
+        version: Version::V2,
+    };
+    let now = worker.tick();
+    let chain = &worker.shared.chains[inquiry.chain];
+    let view = chain.view.load_full();
+    let found = chain.family.find(&call.method);
+    let ask = route(worker, &request, &call, found, &view, now);
+    let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
+    let ask = Ask { caching: allowed(worker, caching), ..ask };
+    let fetched = match found {
+        Some((_, method)) if !inquiry.fresh => {
+            logs::one(worker, ask, &call.params, method, None, &view).await.0
+        }
+        _ => answer_ask(worker, ask, None).await.0,
+    };
+    fetched.payload
 }
 
 /// Adapts a decision to what is turned on. Without the cache every call reaches a node as it came.

@@ -8,7 +8,7 @@
 //! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
 //! `client` and `proxy` (whose address it is);
-//! `heads` and `health` keep what is known of the chain and of the nodes; `portable` says what may
+//! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
 //! leave the process and come back, `breaker` when its store is left alone.
 
 pub mod access;
@@ -29,3 +29,4 @@ pub mod proxy;
 pub mod quota;
 pub mod retry;
 pub mod route;
+pub mod trail;

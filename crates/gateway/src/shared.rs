@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use wire::method::{Family, family};
 
@@ -32,6 +32,7 @@ use crate::rules::health::{
 use crate::rules::route::{ChainRoutes, Router};
 use crate::see::access_log::write::Queues;
 use crate::see::counters::{Counters, Labels};
+use crate::subscribe::Feed;
 
 mod lineage;
 mod succeed;
@@ -87,6 +88,10 @@ pub(crate) struct ChainShared {
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static Family,
     pub(crate) view: ArcSwap<ChainView>,
+    /// Told of each new view.
+    turned: watch::Sender<()>,
+    /// What subscribers are told.
+    pub(crate) feed: Feed,
     /// The chain id that its nodes have shown, and one; zero while none was asked.
     id: AtomicU64,
     /// What the tier in Redis knows of it.
@@ -329,6 +334,8 @@ impl ChainShared {
             key,
             family: family(chain.family),
             view: ArcSwap::default(),
+            turned: watch::Sender::new(()),
+            feed: Feed::default(),
             id: AtomicU64::new(0),
             redis: redis::ChainMark::default(),
             reorgs: AtomicU64::new(0),
@@ -343,6 +350,12 @@ impl ChainShared {
             self.head_since_ms.store(now.as_millis() as u64, Ordering::Relaxed);
         }
         self.view.store(Arc::new(view));
+        self.turned.send_replace(());
+    }
+
+    /// Hears of each new view from here on.
+    pub(crate) fn turned(&self) -> watch::Receiver<()> {
+        self.turned.subscribe()
     }
 
     /// Notes the chain id that a node has shown; none where its nodes have no such thing.

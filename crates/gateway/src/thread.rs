@@ -4,6 +4,7 @@
 //! Connections stay open through reloads. Threads are started and stopped in `runtime.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::front::peer::Peer;
 use crate::limits::clients::Seat;
 use crate::rules::client::AddressSource;
 use crate::shared::Shared;
+use crate::subscribe::fan::Fans;
 use crate::worker::Worker;
 
 /// Which of the addresses a client has connected to.
@@ -36,12 +38,20 @@ pub(crate) struct Thread {
     draining: Cell<bool>,
     drain: Notify,
     connections: RefCell<Connections>,
+    /// What its clients have subscribed to.
+    pub(crate) fans: Fans,
 }
 
 #[derive(Default)]
 struct Connections {
     open: Vec<Option<Rc<Standing>>>,
     free: Vec<usize>,
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("index", &self.index).finish_non_exhaustive()
+    }
 }
 
 impl Thread {
@@ -53,6 +63,7 @@ impl Thread {
             draining: Cell::new(false),
             drain: Notify::new(),
             connections: RefCell::default(),
+            fans: Fans::default(),
         })
     }
 

@@ -527,7 +527,7 @@ impl Said {
 }
 
 /// geth's limits (`rpc` package: 5 MiB body, 1,000 calls in a batch), and the decoder's own.
-const LIMITS: Limits = Limits::USUAL;
+pub(crate) const LIMITS: Limits = Limits::USUAL;
 /// What an envelope adds to an id and a result.
 const ENVELOPE_BYTES: usize = 40;
 

@@ -14,6 +14,8 @@ const TRANSACTIONS_MAX: usize = 5_120;
 pub(crate) struct Pool {
     transactions: HashMap<B256, TxEnvelope, RandomState>,
     order: VecDeque<B256>,
+    /// How many were ever added.
+    added: u64,
 }
 
 impl Pool {
@@ -25,6 +27,7 @@ impl Pool {
         }
         self.transactions.insert(hash, envelope);
         self.order.push_back(hash);
+        self.added += 1;
         if self.order.len() > TRANSACTIONS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -35,6 +38,18 @@ impl Pool {
 
     pub(crate) fn get(&self, hash: &B256) -> Option<&TxEnvelope> {
         self.transactions.get(hash)
+    }
+
+    /// How many transactions were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Those that were added after so many had been, as far as they are kept.
+    pub(crate) fn since(&self, added: u64) -> Vec<B256> {
+        let new = usize::try_from(self.added - added).unwrap_or(usize::MAX);
+        let known = self.order.len();
+        self.order.range(known - new.min(known)..).copied().collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -7,6 +7,7 @@ mod frame;
 mod ipc;
 mod many;
 mod socket;
+mod subscribe;
 mod websocket;
 
 use std::convert::Infallible;

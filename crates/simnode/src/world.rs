@@ -255,6 +255,17 @@ impl World {
         self.pool.lock().get(hash).cloned()
     }
 
+    /// How many transactions were ever sent.
+    pub(crate) fn pooled(&self) -> u64 {
+        self.pool.lock().added()
+    }
+
+    /// How many were sent by now, and those of them that came after so many.
+    pub(crate) fn pooled_since(&self, added: u64) -> (u64, Vec<B256>) {
+        let pool = self.pool.lock();
+        (pool.added(), pool.since(added))
+    }
+
     /// How many transactions the pool holds.
     pub(crate) fn pool_len(&self) -> usize {
         self.pool.lock().len()

@@ -9,92 +9,17 @@ mod raw;
 #[path = "serving/scene.rs"]
 #[allow(dead_code)] // A part of it is used here.
 mod scene;
+#[path = "support/socket.rs"]
+mod socket;
 
-use std::net::TcpStream;
 use std::time::Duration;
 
 use raw::Client;
 use scene::{FINAL, READ, Scene, Served, SimNode, account, body, pause, polled_once, wait_until};
 use serde_json::{Value, json};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::handshake::client::Response;
-use tungstenite::http::{HeaderName, HeaderValue};
-use tungstenite::protocol::WebSocketConfig;
+use socket::Socket;
+use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
-use tungstenite::{Message, WebSocket};
-
-/// Longer than anything that is waited for takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A client that behaves.
-struct Socket(WebSocket<TcpStream>);
-
-impl Socket {
-    fn open(served: &Served) -> Socket {
-        Socket::try_open(served, "/", &[]).unwrap().0
-    }
-
-    /// Opens one with further header lines; the status of a refusal.
-    fn try_open(
-        served: &Served,
-        path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<(Socket, Response), u16> {
-        let stream = TcpStream::connect(&served.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut request = format!("ws://{}{path}", served.address).into_client_request().unwrap();
-        for (name, value) in headers {
-            let name: HeaderName = name.parse().unwrap();
-            request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
-        }
-        let config = WebSocketConfig::default();
-        match tungstenite::client::client_with_config(request, stream, Some(config)) {
-            Ok((socket, response)) => Ok((Socket(socket), response)),
-            Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(refused))) => {
-                Err(refused.status().as_u16())
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
-
-    fn send(&mut self, message: &[u8]) {
-        let text = std::str::from_utf8(message).unwrap().to_owned();
-        self.0.send(Message::text(text)).unwrap();
-    }
-
-    /// The next message that is text.
-    fn text(&mut self) -> String {
-        loop {
-            match self.0.read().unwrap() {
-                Message::Text(text) => return text.to_string(),
-                Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn ask(&mut self, message: &[u8]) -> Value {
-        self.send(message);
-        serde_json::from_str(&self.text()).unwrap()
-    }
-
-    /// The code and the reason with which it is closed.
-    fn closed(&mut self) -> (CloseCode, String) {
-        loop {
-            match self.0.read() {
-                Ok(Message::Close(Some(frame))) => {
-                    let said = (frame.code, frame.reason.to_string());
-                    // The answer to it goes out.
-                    while self.0.read().is_ok() {}
-                    return said;
-                }
-                Ok(Message::Close(None)) | Err(_) => panic!("closed without a word"),
-                Ok(_) => {}
-            }
-        }
-    }
-}
 
 fn served(node: &SimNode, more: &str) -> Served {
     Served::before(&[node], &format!("{more}{}", polled_once("")))
@@ -105,7 +30,7 @@ fn calls_and_batches_are_answered_as_over_http() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
-    let (mut socket, mut client) = (Socket::open(&served), served.client());
+    let (mut socket, mut client) = (Socket::open(&served.address), served.client());
     let calls = [
         body("eth_chainId", "[]"),
         body("eth_getBlockByNumber", r#"["0x64",true]"#),
@@ -140,7 +65,7 @@ fn a_slow_call_holds_up_no_other_and_so_many_are_under_way_at_a_time() {
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 300.0);
     let served = served(&node, "[front]\nwebsocket_messages_max = 4\n");
-    let mut socket = Socket::open(&served);
+    let mut socket = Socket::open(&served.address);
     let slow = |number: u64| {
         let call =
             json!({"id": number, "method": READ, "params": [format!("0x{number:040x}"), "0x64"]});
@@ -173,24 +98,26 @@ fn who_may_not_call_opens_none() {
         &[&node],
         &format!("{front}{}", polled_once("default = false\npaths = [\"/sim\"]")),
     );
-    let try_open = |path: &str, origin: &str| Socket::try_open(&open, path, &[("origin", origin)]);
+    let try_open =
+        |path: &str, origin: &str| Socket::try_open(&open.address, path, &[("origin", origin)]);
     assert!(try_open("/sim", "https://good.example").is_ok());
-    assert!(Socket::try_open(&open, "/sim", &[]).is_ok());
+    assert!(Socket::try_open(&open.address, "/sim", &[]).is_ok());
     assert_eq!(try_open("/sim", "https://evil.example").err(), Some(403));
     assert_eq!(try_open("/", "https://good.example").err(), Some(404));
     let off = served(&node, "[front]\nwebsocket = false\n");
-    assert_eq!(Socket::try_open(&off, "/", &[]).err(), Some(200));
+    assert_eq!(Socket::try_open(&off.address, "/", &[]).err(), Some(200));
 
     let secret = |key: &str| format!("weir_{key}_0123456789abcdef");
     let keyed = |key: &str| format!("[[key]]\nname = \"{key}\"\nsecret = \"{}\"\n", secret(key));
     let closed = served(&node, &keyed("alice"));
-    assert_eq!(Socket::try_open(&closed, "/", &[]).err(), Some(401));
+    assert_eq!(Socket::try_open(&closed.address, "/", &[]).err(), Some(401));
     let own = secret("alice");
-    let (mut socket, _) = Socket::try_open(&closed, "/", &[("x-api-key", &own)]).ok().unwrap();
+    let (mut socket, _) =
+        Socket::try_open(&closed.address, "/", &[("x-api-key", &own)]).ok().unwrap();
     assert!(socket.ask(&body("eth_chainId", "[]"))["result"].is_string());
     let wrong = secret("mallory");
-    assert_eq!(Socket::try_open(&closed, "/", &[("x-api-key", &wrong)]).err(), Some(401));
-    assert!(Socket::try_open(&closed, &format!("/?key={}", secret("alice")), &[]).is_ok());
+    assert_eq!(Socket::try_open(&closed.address, "/", &[("x-api-key", &wrong)]).err(), Some(401));
+    assert!(Socket::try_open(&closed.address, &format!("/?key={}", secret("alice")), &[]).is_ok());
     // A key that is taken away serves no open connection either.
     closed.reload(&format!("{}{}{}", keyed("bob"), polled_once(""), node.entry("")));
     let answer = socket.ask(&body("eth_chainId", "[]"));
@@ -240,7 +167,7 @@ fn a_message_that_is_too_long_is_refused_and_the_next_is_answered() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "[front]\nbody_bytes_max = \"4KiB\"\n");
-    let mut socket = Socket::open(&served);
+    let mut socket = Socket::open(&served.address);
     let long = format!("[{}]", " ".repeat(1 << 20));
     let refused = socket.ask(long.as_bytes());
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
@@ -254,7 +181,7 @@ fn limits_hold_message_by_message() {
     let limit = "[zone.all]\nkey = [\"client\"]\nrate = \"1r/m\"\n[[limit]]\nzone = \"all\"\n\
                  burst = 2\nnodelay = true\n";
     let served = served(&node, limit);
-    let mut socket = Socket::open(&served);
+    let mut socket = Socket::open(&served.address);
     let codes: Vec<Value> =
         (0..5).map(|_| socket.ask(&body("eth_chainId", "[]"))["error"]["code"].clone()).collect();
     assert_eq!(codes, [Value::Null, Value::Null, Value::Null, json!(-32005), json!(-32005)]);
@@ -266,7 +193,7 @@ fn nobody_is_told_of_what_is_to_come() {
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
     let before = node.calls();
-    let mut socket = Socket::open(&served);
+    let mut socket = Socket::open(&served.address);
     for method in ["eth_subscribe", "eth_unsubscribe", "hmy_subscribe"] {
         let answer = socket.ask(&body(method, "[\"newHeads\"]"));
         let error = json!({"code": -32601, "message": "notifications not supported"});
@@ -281,7 +208,7 @@ fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "[front]\nwebsocket_ping = \"200ms\"\n");
     // This one answers pings as it reads.
-    let mut alive = Socket::open(&served);
+    let mut alive = Socket::open(&served.address);
     for _ in 0..4 {
         let waited = alive.0.read();
         assert!(matches!(waited, Ok(Message::Ping(_))), "{waited:?}");
@@ -345,7 +272,7 @@ fn a_stop_answers_what_has_begun_and_says_goodbye() {
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 700.0);
     let served = served(&node, "");
-    let (mut idle, mut busy) = (Socket::open(&served), Socket::open(&served));
+    let (mut idle, mut busy) = (Socket::open(&served.address), Socket::open(&served.address));
     assert_eq!(idle.ask(&body("eth_chainId", "[]"))["id"], 7);
     let before = node.calls();
     busy.send(&body(READ, &account(1, "0x10")));
@@ -364,11 +291,11 @@ fn a_client_that_leaves_takes_its_calls_along() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
-    let mut socket = Socket::open(&served);
+    let mut socket = Socket::open(&served.address);
     socket.send(&body("eth_chainId", "[]"));
     socket.0.close(None).unwrap();
     while socket.0.read().is_ok() {}
-    let abrupt = Socket::open(&served);
+    let abrupt = Socket::open(&served.address);
     drop(abrupt);
     wait_until("both are gone", || {
         served.look("/metrics").text().contains("weir_websockets_open 0")

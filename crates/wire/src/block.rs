@@ -191,15 +191,22 @@ pub fn hash_of(text: &[u8]) -> Option<[u8; 32]> {
 
 /// The 32 bytes of 64 hexadecimal digits.
 pub fn hash_of_digits(digits: &[u8]) -> Option<[u8; 32]> {
-    let digits: &[u8; 64] = digits.try_into().ok()?;
-    let mut hash = [0; 32];
+    bytes_of_digits(digits)
+}
+
+/// The bytes of twice as many hexadecimal digits.
+fn bytes_of_digits<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
     let mut bad = 0;
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
         bad |= high | low;
         *byte = high << 4 | low & 0xf;
     }
-    (bad < 0x10).then_some(hash)
+    (bad < 0x10).then_some(bytes)
 }
 
 /// The value of each hexadecimal digit; 0xff for other bytes.
@@ -217,6 +224,35 @@ const NIBBLES: [u8; 256] = {
 /// The 32 bytes of a raw JSON string of `0x` and 64 hexadecimal digits.
 pub fn hash_of_value(raw: &[u8]) -> Option<[u8; 32]> {
     hash_of(&Text::from_value(raw)?.decode())
+}
+
+/// The 20 bytes of a raw JSON string of `0x` and 40 hexadecimal digits.
+pub fn address_of_value(raw: &[u8]) -> Option<[u8; 20]> {
+    bytes_of_digits(Text::from_value(raw)?.decode().strip_prefix(b"0x")?)
+}
+
+/// Members that a block has and its header has not (go-ethereum `core/types/gen_header_json.go`).
+const NOT_OF_HEADER: [&[u8]; 5] =
+    [b"transactions", b"uncles", b"withdrawals", b"size", b"totalDifficulty"];
+
+/// The header of a raw block, as subscribers are told of it; its members keep their bytes.
+pub fn header_of(block: &[u8]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(2048);
+    header.push(b'{');
+    for (name, value) in walk::members(block) {
+        if NOT_OF_HEADER.contains(&&*name.decode()) {
+            continue;
+        }
+        if header.len() > 1 {
+            header.push(b',');
+        }
+        header.push(b'"');
+        header.extend_from_slice(name.raw);
+        header.extend_from_slice(b"\":");
+        header.extend_from_slice(value);
+    }
+    header.push(b'}');
+    header
 }
 
 /// The block that a call names by the method's table row, and the span of that parameter within

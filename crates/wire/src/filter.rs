@@ -33,7 +33,18 @@ impl<'a> LogFilter<'a> {
         let Params::Array(params) = *params else { return Err(NotABlock::ByName) };
         let mut elements = walk::elements(params);
         let raw = elements.next().ok_or(NotABlock::Missing)?;
-        if raw.first() != Some(&b'{') || elements.next().is_some() {
+        if elements.next().is_some() {
+            return Err(NotABlock::Form);
+        }
+        LogFilter::of(raw)
+    }
+
+    /// Reads a raw filter object.
+    ///
+    /// # Errors
+    /// As [`LogFilter::read`].
+    pub fn of(raw: &'a [u8]) -> Result<LogFilter<'a>, NotABlock> {
+        if raw.first() != Some(&b'{') {
             return Err(NotABlock::Form);
         }
         let mut filter = LogFilter { from: None, to: None, block_hash: None, raw };

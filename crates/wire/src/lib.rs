@@ -6,7 +6,7 @@
 //! it.
 //!
 //! Reading order: `json` (bytes), `call` and `answer` (envelopes), `error` (codes), `method` and `reach`
-//! (the tables), `block` and `filter` (which block a call is about), `key` (when two calls are the same),
+//! (the tables), `block`, `filter` and `logs` (which blocks and logs a call is about), `key` (when two calls are the same),
 //! `quantity` (numbers in text).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -25,6 +25,8 @@ pub mod reach;
 pub mod block;
 
 pub mod filter;
+
+pub mod logs;
 
 pub mod key;
 

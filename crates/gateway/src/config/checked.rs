@@ -192,6 +192,7 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
             enabled: front.value("websocket").switch(),
             messages_max: front.value("websocket_messages_max").size(),
             queue_bytes_max: front.value("websocket_queue_bytes_max").size(),
+            subscriptions_max: front.value("websocket_subscriptions_max").size(),
             ping: front.value("websocket_ping").duration(),
         },
         client_address,

@@ -970,8 +970,15 @@ pub(super) static FRONT: Section = Section {
             key: "websocket_queue_bytes_max",
             kind: Kind::Bytes { min: 64 * 1024, max: GIB },
             default: Default::Is("16MiB"),
-            doc: "Answers that may wait for a WebSocket client that does not read. Beyond 1 MiB nothing \
+            doc: "Answers, and what it has subscribed to, that may wait for a WebSocket client that \
+                  does not read. Beyond 1 MiB nothing \
                   more is read from it; beyond this it is closed with 1008.",
+        },
+        Field {
+            key: "websocket_subscriptions_max",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("1000"),
+            doc: "Subscriptions (`eth_subscribe`) that one WebSocket may have at a time; 0 allows none.",
         },
         Field {
             key: "websocket_ping",

@@ -21,6 +21,7 @@ use crate::front::note::Note;
 use crate::rules::access::Denial;
 use crate::rules::direct::Action;
 use crate::shared::Shared;
+use crate::subscribe::Unable;
 
 /// How the cache took part in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -390,7 +391,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
         | Kind::Overloaded { status } => status,
         Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge | Kind::MethodOff | Kind::Subscription => 200,
+        Kind::BatchTooLarge | Kind::MethodOff | Kind::Unable(_) => 200,
         Kind::Forbidden => 403,
         Kind::NoChain => 404,
         Kind::Rule(place) => ruled(place, shared).0,
@@ -406,7 +407,7 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::MethodOff => {
             (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::Subscription => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
+        Kind::Unable(why) => unable(why),
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, shared).1),
@@ -432,6 +433,28 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::BatchTooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
         }
+    }
+}
+
+/// The error of a call to subscribe.
+fn unable(why: Unable) -> (ErrorCode, &'static str) {
+    match why {
+        Unable::NotHere => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
+        Unable::NoNode => (
+            ErrorCode::METHOD_NOT_FOUND,
+            "no node that could tell of this has a WebSocket or IPC address",
+        ),
+        Unable::TooMany => {
+            (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
+        }
+        Unable::Crowded => (ErrorCode::LIMIT_EXCEEDED, "too many different subscriptions"),
+        Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
+        Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
+        Unable::Range => (
+            ErrorCode::INVALID_PARAMS,
+            "blocks of a subscription are numbers or latest, in order, and no hash",
+        ),
+        Unable::Unknown => (ErrorCode::INVALID_INPUT, "subscription not found"),
     }
 }
 

@@ -27,6 +27,7 @@ use crate::front::{compress, http2, websocket};
 use crate::nodes::overload;
 use crate::path::{self, Request, rewritten};
 use crate::rules::access::Denial;
+use crate::subscribe::subscriber::Asking;
 use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
 use crate::worker::Worker;
@@ -177,7 +178,8 @@ where
                 }
             } else {
                 let bytes = body.bytes(&self.buf);
-                respond(&worker, &head, bytes, &self.peer, PROTOCOL, &Cell::new(0)).await
+                respond(&worker, &head, bytes, &Bearer::of(&self.peer, PROTOCOL, &Cell::new(0)))
+                    .await
             };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
@@ -212,7 +214,8 @@ where
         }
         let opening = websocket::accepted(&upgrade).filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
-        let mut message = respond(&worker, &head, b"", &self.peer, PROTOCOL, &Cell::new(0)).await;
+        let mut message =
+            respond(&worker, &head, b"", &Bearer::of(&self.peer, PROTOCOL, &Cell::new(0))).await;
         if !websocket::may_open(front, head.origin.as_deref()) {
             message = counted(&worker, Message::refuse(403, "this origin is not allowed"));
         }
@@ -252,7 +255,8 @@ where
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let mut responding = pin!(respond(worker, head, bytes, &self.peer, PROTOCOL, &waiting));
+        let bearer = Bearer::of(&self.peer, PROTOCOL, &waiting);
+        let mut responding = pin!(respond(worker, head, bytes, &bearer));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -545,16 +549,40 @@ fn is_preface(buf: &[u8]) -> bool {
     buf[..known] == HTTP2_PREFACE[..known]
 }
 
+/// What a request came over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bearer<'a> {
+    peer: &'a Peer,
+    protocol: &'static str,
+    /// How many of its calls wait for their turn by a limit.
+    waiting: &'a Cell<usize>,
+    subscribing: Option<&'a Asking>,
+}
+
+impl<'a> Bearer<'a> {
+    pub(crate) fn of(
+        peer: &'a Peer,
+        protocol: &'static str,
+        waiting: &'a Cell<usize>,
+    ) -> Bearer<'a> {
+        Bearer { peer, protocol, waiting, subscribing: None }
+    }
+
+    /// One over which the client can be told of what is to come.
+    pub(crate) fn telling(self, asking: &'a Asking) -> Bearer<'a> {
+        Bearer { subscribing: Some(asking), ..self }
+    }
+}
+
 /// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2. `waiting` tells
 /// meanwhile how many of its calls wait for their turn by a limit.
 pub(crate) async fn respond(
     worker: &Rc<Worker>,
     head: &Head,
     body: &[u8],
-    peer: &Peer,
-    protocol: &'static str,
-    waiting: &Cell<usize>,
+    bearer: &Bearer<'_>,
 ) -> Message {
+    let Bearer { peer, protocol, waiting, subscribing } = *bearer;
     let shared = &worker.shared;
     let client = peer.client(head, &shared.config.front);
     let calls = shared.access_log.is_some().then(note::Calls::new);
@@ -587,6 +615,7 @@ pub(crate) async fn respond(
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
+            subscribing,
         };
         let chain = shared.router.chain(path).or_else(|| rewritten(worker, &request));
         let Some(chain) = chain else {

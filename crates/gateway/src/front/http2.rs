@@ -24,11 +24,12 @@ use tokio::time::Instant;
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::caller::{Extra, Wanted};
+use crate::front::compress;
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
+use crate::front::http1::{self, Bearer};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::unread::{Answer, Unread};
-use crate::front::{compress, http1};
 use crate::thread::Thread;
 use crate::worker::Worker;
 
@@ -158,6 +159,8 @@ async fn respond(
     let head = head_of(&parts, &worker.shared.wanted, Said::by(front));
     let client = peer.client(&head, front);
     let body_bytes_max = front.limits.body_bytes_max;
+    let waiting = Cell::new(0);
+    let bearer = Bearer::of(peer, PROTOCOL, &waiting);
     let read =
         tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
     let message = match read.await {
@@ -167,16 +170,12 @@ async fn respond(
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             match head.coding {
-                Coding::Identity => {
-                    http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
-                }
+                Coding::Identity => http1::respond(worker, &head, &body, &bearer).await,
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
                 coding => match compress::decode(coding, &body, body_bytes_max) {
-                    Ok(body) => {
-                        http1::respond(worker, &head, &body, peer, PROTOCOL, &Cell::new(0)).await
-                    }
+                    Ok(body) => http1::respond(worker, &head, &body, &bearer).await,
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }

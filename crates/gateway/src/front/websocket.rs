@@ -24,10 +24,12 @@ use tokio::time::Instant;
 
 use crate::config::Front;
 use crate::front::answer::{Body, Message};
+use crate::front::caller;
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
-use crate::front::http1::{COPY_BYTES_MAX, Standing, respond};
+use crate::front::http1::{Bearer, COPY_BYTES_MAX, Standing, respond};
 use crate::front::note;
 use crate::front::peer::Peer;
+use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
 use crate::thread::Thread;
 use crate::wait::{self, Watchdog};
 use crate::websocket::frame::{self, Decoder, Event, Op, Role};
@@ -50,6 +52,9 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 /// Reasons for closing (RFC 6455, 7.4.1).
 const GOING_AWAY: u16 = 1001;
 const POLICY: u16 = 1008;
+const AGAIN_LATER: u16 = 1013;
+/// How long it holds, for what a client has subscribed to, that it may be there.
+const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 /// What is sent to a request that cannot go on as a WebSocket.
 pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
@@ -103,6 +108,7 @@ pub(crate) struct Bounds {
     message_bytes_max: usize,
     calls_max: usize,
     queue_bytes_max: usize,
+    subscriptions_max: usize,
     ping: Duration,
     write_timeout: Duration,
 }
@@ -113,6 +119,7 @@ impl Bounds {
             message_bytes_max: front.limits.body_bytes_max,
             calls_max: front.websocket.messages_max,
             queue_bytes_max: front.websocket.queue_bytes_max,
+            subscriptions_max: front.websocket.subscriptions_max,
             ping: front.websocket.ping,
             write_timeout: front.write_timeout,
         }
@@ -131,8 +138,8 @@ enum Phase {
     },
 }
 
-/// A message that is answered; its bytes come along.
-type Running = LocalBoxFuture<'static, (Rc<Worker>, Message, usize)>;
+/// A message that is answered; its bytes come along, and what has begun with it.
+type Running = LocalBoxFuture<'static, (Rc<Worker>, Message, usize, Asking)>;
 
 struct Socket<S> {
     thread: Rc<Thread>,
@@ -152,11 +159,20 @@ struct Socket<S> {
     running: FuturesUnordered<Running>,
     /// Bytes of their messages.
     running_bytes: usize,
+    subscriber: Rc<Subscriber>,
+    /// Until when who has subscribed is not asked again who it is.
+    admitted_until: Instant,
     out: Out,
     /// When silence is noticed next.
     silent_at: Instant,
     /// Whether it has been asked for a sign of life since it was last heard.
     pinged: bool,
+}
+
+impl<S> Drop for Socket<S> {
+    fn drop(&mut self) {
+        self.subscriber.end();
+    }
 }
 
 impl<S> Socket<S>
@@ -165,6 +181,8 @@ where
 {
     fn new(opened: Opened<S>, bounds: Bounds, head: &Head) -> Socket<S> {
         let Opened { thread, stream, watchdog, rest, peer, standing } = opened;
+        let Bounds { subscriptions_max, queue_bytes_max, .. } = bounds;
+        let subscriber = Subscriber::new(&thread, subscriptions_max, queue_bytes_max);
         let head = Head {
             verb: Verb::Post,
             media: Media::Json,
@@ -186,6 +204,8 @@ where
             unread: rest,
             running: FuturesUnordered::new(),
             running_bytes: 0,
+            subscriber,
+            admitted_until: Instant::now() + ADMITTED_FOR,
             out: Out::default(),
             silent_at: Instant::now() + bounds.ping,
             pinged: false,
@@ -196,6 +216,7 @@ where
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut moved = self.poll_answers(cx);
+            moved |= self.take_notices(cx);
             moved |= self.take();
             let leaving = self.standing.is_leaving(cx) || self.thread.draining();
             match self.poll_read(cx, leaving) {
@@ -234,8 +255,9 @@ where
     /// Takes the answers that are done.
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
-        while let Poll::Ready(Some((worker, mut message, bytes))) = self.running.poll_next_unpin(cx)
-        {
+        while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
+            // Once the answer is on its way, the client understands what it is told.
+            let (worker, mut message, bytes, _asking) = answered;
             any = true;
             self.running_bytes -= bytes;
             if let Some(note) = message.note.take() {
@@ -244,6 +266,38 @@ where
             self.say(message.body);
         }
         any
+    }
+
+    /// Takes what the client has subscribed to, behind the answers that told it so.
+    fn take_notices(&mut self, cx: &Context<'_>) -> bool {
+        let mut any = false;
+        while self.phase == Phase::Open {
+            match self.subscriber.take(cx) {
+                Ok(None) => break,
+                Ok(Some(body)) if self.may_hear() => self.say(body),
+                Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
+                Err(Parting::Unread) => self.close_unread(),
+                Err(Parting::Missed) => {
+                    self.close(AGAIN_LATER, "blocks were missed: subscribe anew")
+                }
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Whether who has subscribed may still do so; looked at now and then.
+    fn may_hear(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.admitted_until {
+            return true;
+        }
+        self.admitted_until = now + ADMITTED_FOR;
+        let worker = self.thread.worker();
+        let Some(gate) = &worker.shared.gate else { return true };
+        let client = self.peer.client(&self.head, &worker.shared.config.front);
+        let certificate = self.peer.certificate.as_deref();
+        caller::admit(&worker, gate, &self.head, client, certificate).is_ok()
     }
 
     /// Whether another message may be taken up.
@@ -289,18 +343,19 @@ where
                 }
                 // Nobody is there any more who would read an answer.
                 self.running.clear();
+                self.subscriber.end();
                 self.end_hearing();
             }
             _ if self.is_closing() => {}
             Said::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
-                let peer = Rc::clone(&self.peer);
+                let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
                 self.running_bytes += body.len();
                 self.running.push(Box::pin(async move {
-                    let worker = thread.worker();
-                    let message =
-                        respond(&worker, &head, &body, &peer, PROTOCOL, &Cell::new(0)).await;
-                    (worker, message, body.len())
+                    let (worker, waiting) = (thread.worker(), Cell::new(0));
+                    let bearer = Bearer::of(&peer, PROTOCOL, &waiting).telling(&asking);
+                    let message = respond(&worker, &head, &body, &bearer).await;
+                    (worker, message, body.len(), asking)
                 }));
             }
             Said::TooLarge => {
@@ -319,11 +374,15 @@ where
             return;
         }
         if self.out.bytes > self.bounds.queue_bytes_max {
-            self.out.forget();
-            self.close(POLICY, "answers are not read");
+            self.close_unread();
             return;
         }
         self.out.text(body);
+    }
+
+    fn close_unread(&mut self) {
+        self.out.forget();
+        self.close(POLICY, "what is sent is not read");
     }
 
     /// The other side will say nothing more.
@@ -341,6 +400,7 @@ where
             return;
         }
         self.running.clear();
+        self.subscriber.end();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
         self.out.control(Op::Close, &payload);
         self.phase = Phase::Closing { until: Instant::now() + CLOSE_PATIENCE, heard: false };

@@ -26,12 +26,17 @@ use crate::rules::health::NodeHealth;
 use crate::shared::{ChainShared, Shared};
 
 mod line;
+mod news;
 
 use line::{Line, Missed, Refused};
+use news::News;
 
 /// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
 /// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
 const DOUBTED_POLLS: u32 = 4;
+/// A node that tells of a new head is polled at once, but not more often than this: how often it tells
+/// is its own will.
+const TOLD_POLL_MIN: Duration = Duration::from_millis(5);
 /// The finalized height is asked for with each so manieth poll: it moves once in minutes.
 const FINALIZED_EVERY: u64 = 8;
 /// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
@@ -94,11 +99,14 @@ async fn follow(watched: Rc<Watched>, place: usize) {
     let mut polls = 0u64;
     let mut rest_until = Duration::ZERO;
     let mut silent: u32 = 0;
+    let family = line.shared.config.chains[watched.chain.get()].family;
+    let news = News::of(&line, family);
+    let mut head = None;
     loop {
         let began = Instant::now();
         line.turn_to(&watched);
         let chain = &line.shared.config.chains[watched.chain.get()];
-        let (interval, family) = (chain.poll_interval, chain.family);
+        let interval = chain.poll_interval;
         if line.shared.now() < rest_until {
             watched.silent(place);
             tokio::time::sleep_until(began + interval).await;
@@ -112,6 +120,9 @@ async fn follow(watched: Rc<Watched>, place: usize) {
             Ok(seen) => {
                 polls += 1;
                 silent = 0;
+                if head.replace(seen.hash).is_some_and(|before| before != seen.hash) {
+                    news.saw_head();
+                }
                 watched.seen(&mut line, family, seen).await;
                 watched.confirm(place, line.shared.since_start(began));
             }
@@ -136,6 +147,7 @@ async fn follow(watched: Rc<Watched>, place: usize) {
             () = tokio::time::sleep_until(began + interval) => {}
             // A call has just failed there: it is looked at early, if not at once.
             () = suspected.notified() => tokio::time::sleep_until(quick).await,
+            () = news.head() => tokio::time::sleep_until(began + TOLD_POLL_MIN).await,
         }
     }
 }

@@ -10,7 +10,7 @@ use wire::reach::{Reach, reach};
 
 use super::Request;
 use crate::error::Kind;
-use crate::rules::access::{Denial, MethodCase, is_subscription, may_call};
+use crate::rules::access::{Denial, MethodCase, may_call};
 use crate::rules::direct::{self, Action, CallFacts, Directed, End, Facts};
 use crate::worker::Worker;
 
@@ -89,16 +89,13 @@ fn may_reach(worker: &Worker, request: &Request<'_>, chain: usize) -> bool {
 /// Whether the caller may make this call.
 ///
 /// # Errors
-/// [`Kind::MethodOff`], or [`Kind::Subscription`].
+/// [`Kind::MethodOff`].
 pub(super) fn permitted(
     worker: &Worker,
     request: &Request<'_>,
     call: &Call<'_>,
     method: Option<&'static Method>,
 ) -> Result<(), Kind> {
-    if is_subscription(&call.method) {
-        return Err(Kind::Subscription);
-    }
     let shared = &worker.shared;
     let family = shared.chains[request.chain].family.name();
     let reach = method.map_or_else(|| reach(family, &call.method), |method| method.reach);

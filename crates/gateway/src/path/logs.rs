@@ -60,7 +60,7 @@ pub(super) async fn answer(
 }
 
 /// One part, or a filter by hash, through the rest of the path.
-async fn one(
+pub(super) async fn one(
     worker: &Rc<Worker>,
     ask: Ask<'_>,
     params: &Params<'_>,

@@ -250,6 +250,10 @@ pub(crate) struct ThreadCounts {
     pub(crate) connections_closed: Count,
     pub(crate) websockets_opened: Count,
     pub(crate) websockets_closed: Count,
+    pub(crate) subscriptions_begun: Count,
+    pub(crate) subscriptions_ended: Count,
+    /// What was told to subscribers.
+    pub(crate) notices_sent: Count,
     /// Closed at once, because the most that are allowed were open.
     pub(crate) connections_refused: Count,
     pub(crate) tls: TlsCounts,

@@ -37,6 +37,9 @@ pub(crate) struct Tally {
     /// Of those that are open.
     pub(crate) websockets_open: u64,
     pub(crate) websockets_opened: u64,
+    pub(crate) subscriptions_open: u64,
+    pub(crate) subscriptions_begun: u64,
+    pub(crate) notices_sent: u64,
     /// By version, full and resumed.
     pub(crate) tls_done: [[u64; 2]; TLS_VERSIONS.len()],
     /// By class.
@@ -152,10 +155,12 @@ impl Tally {
         // and never as minus one.
         let closed: u64 = threads.iter().map(|thread| thread.connections_closed.get()).sum();
         let websockets: u64 = threads.iter().map(|thread| thread.websockets_closed.get()).sum();
+        let ended: u64 = threads.iter().map(|thread| thread.subscriptions_ended.get()).sum();
         let mut tally = Tally::default();
         threads.iter().for_each(|thread| tally.add(thread));
         tally.connections_open = tally.connections_accepted.saturating_sub(closed);
         tally.websockets_open = tally.websockets_opened.saturating_sub(websockets);
+        tally.subscriptions_open = tally.subscriptions_begun.saturating_sub(ended);
         tally
     }
 
@@ -207,10 +212,12 @@ impl Tally {
         for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
             sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
         }
-        let sums: [(&mut u64, &Count); 16] = [
+        let sums: [(&mut u64, &Count); 18] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
             (&mut self.websockets_opened, &thread.websockets_opened),
+            (&mut self.subscriptions_begun, &thread.subscriptions_begun),
+            (&mut self.notices_sent, &thread.notices_sent),
             (&mut self.requests, &thread.requests),
             (&mut self.batches, &thread.batches),
             (&mut self.calls_refused, &thread.calls_refused),

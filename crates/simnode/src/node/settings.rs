@@ -45,6 +45,8 @@ pub struct Settings {
     pub fragment_bytes: Option<u32>,
     /// Over a WebSocket, pings are not answered.
     pub mute_to_pings: bool,
+    /// Nothing is told to those who have subscribed.
+    pub mute_subscriptions: bool,
 }
 
 /// A distribution of times, in milliseconds.

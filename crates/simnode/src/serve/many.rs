@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
+use super::subscribe::Subscriptions;
 use crate::node::{Node, Served};
 
 /// Messages of one connection that are served at a time; further ones are not read meanwhile.
@@ -36,12 +37,14 @@ pub(super) enum End {
 pub(super) struct Serving {
     node: Arc<Node>,
     tasks: JoinSet<()>,
+    subscriptions: Subscriptions,
     answers: mpsc::Sender<Said>,
 }
 
 impl Serving {
     pub(super) fn new(node: Arc<Node>, answers: mpsc::Sender<Said>) -> Serving {
-        Serving { node, tasks: JoinSet::new(), answers }
+        let subscriptions = Subscriptions::default();
+        Serving { node, tasks: JoinSet::new(), subscriptions, answers }
     }
 
     /// Serves a message beside the others; waits while too many are.
@@ -50,6 +53,10 @@ impl Serving {
             self.tasks.join_next().await;
         }
         while self.tasks.try_join_next().is_some() {}
+        if let Some(served) = self.subscriptions.answer(&self.node, &message, &self.answers) {
+            let _ = self.answers.send(Said::Answer(served)).await;
+            return;
+        }
         let (node, answers) = (Arc::clone(&self.node), self.answers.clone());
         self.tasks.spawn(async move {
             let served = node.serve(&message).await;

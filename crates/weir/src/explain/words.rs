@@ -16,7 +16,7 @@ use crate::source;
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
 pub(super) const SUBSCRIPTION: &str =
-    "the gateway answers -32601: no connection carries notifications yet";
+    "not a call to a node: over a WebSocket the gateway tells of it, over HTTP it answers -32601";
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
 pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
 

@@ -119,6 +119,22 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.websockets_opened),
     },
     Metric {
+        name: "weir_subscriptions_open",
+        kind: Gauge,
+        unit: "",
+        labels: &[],
+        help: "Subscriptions of clients that are open.",
+        samples: |scrape, series| series.gauge(&[], scrape.tally.subscriptions_open),
+    },
+    Metric {
+        name: "weir_subscription_notices",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Messages to clients that have subscribed to something.",
+        samples: |scrape, series| series.count(&[], scrape.tally.notices_sent),
+    },
+    Metric {
         name: "weir_proxy_refused",
         kind: Counter,
         unit: "",

@@ -29,6 +29,8 @@ fn every_number_is_added_up_over_threads() {
         let counts = [
             &thread.connections_refused,
             &thread.websockets_opened,
+            &thread.subscriptions_begun,
+            &thread.notices_sent,
             &thread.requests,
             &thread.batches,
             &thread.calls_refused,
@@ -62,6 +64,8 @@ fn every_number_is_added_up_over_threads() {
     let sums = [
         tally.connections_refused,
         tally.websockets_opened,
+        tally.subscriptions_begun,
+        tally.notices_sent,
         tally.requests,
         tally.batches,
         tally.calls_refused,

@@ -1,0 +1,222 @@
+//! Clients that are told of what is to come: `eth_subscribe` and its kin.
+//!
+//! What clients hear of blocks and logs is not what some node says of them, but what the gateway
+//! believes of the chain (`rules/heads.rs`): with every change of the served head, the blocks in between
+//! (`rules/trail.rs`) are fetched by hash, once for everybody, through the same path as calls. So a
+//! node's death, silence or lag loses nobody a block and nobody hears of one twice, and nothing is
+//! told that `eth_blockNumber` would deny. All else that nodes tell, such as pending transactions, is
+//! passed on from one of them.
+//!
+//! ```text
+//! view of the chain ─▶ source (one per chain and kind) ─▶ stream ─▶ fan (one per thread) ─▶ subscriber
+//!   or a node                   source.rs, relay.rs      stream.rs       fan.rs         subscriber.rs
+//! ```
+//!
+//! This file says what a call to subscribe means.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use wire::block::{BlockRef, Tag};
+use wire::call::{Call, Params};
+use wire::filter::LogFilter;
+use wire::json::text::Text;
+use wire::json::walk;
+use wire::logs::{LogKeys, NoSelection, Selection};
+use wire::method::FamilyName;
+
+use crate::error::{Failure, Kind};
+use crate::front::answer::Payload;
+use crate::path::{Fetched, Request};
+use crate::worker::Worker;
+
+pub(crate) mod fan;
+mod relay;
+mod source;
+mod stream;
+pub(crate) mod subscriber;
+
+use fan::Wanted;
+use relay::Order;
+use source::Origin;
+use stream::{Refused, Stream};
+use subscriber::Asking;
+
+/// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
+const RELAYS_MAX: usize = 64;
+
+/// Why nobody can be told of what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unable {
+    /// The connection cannot carry anything but answers.
+    NotHere,
+    /// The client has as many subscriptions as one connection may.
+    TooMany,
+    /// Others have asked for so many different things that no more can be taken.
+    Crowded,
+    /// The parameters name nothing that one can subscribe to.
+    Params,
+    /// The filter is none.
+    Filter(NoSelection),
+    /// The filter's blocks are not those to come.
+    Range,
+    /// No node of the chain can tell.
+    NoNode,
+    /// The client has no subscription of this id.
+    Unknown,
+}
+
+/// What is told of one chain, to all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    heads: Arc<Stream>,
+    logs: Arc<Stream>,
+    /// By the call that asks a node for it.
+    relays: Mutex<HashMap<Box<[u8]>, Arc<Stream>>>,
+}
+
+impl Feed {
+    /// What nodes are asked for with this call.
+    fn relay(&self, call: Vec<u8>) -> Result<Arc<Stream>, Unable> {
+        let mut relays = self.relays.lock();
+        // Whoever is about to follow one holds it already.
+        relays.retain(|_, stream| Arc::strong_count(stream) > 1);
+        if let Some(stream) = relays.get(&*call) {
+            return Ok(Arc::clone(stream));
+        }
+        if relays.len() >= RELAYS_MAX {
+            return Err(Unable::Crowded);
+        }
+        let stream = Arc::<Stream>::default();
+        relays.insert(call.into(), Arc::clone(&stream));
+        Ok(stream)
+    }
+}
+
+/// Answers a call to subscribe, or to end a subscription.
+pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Call<'_>) -> Fetched {
+    let answered = match request.subscribing {
+        None => Err(Failure::ours(Kind::Unable(Unable::NotHere))),
+        Some(asking) => match call.method.strip_suffix("_unsubscribe") {
+            Some(_) => unsubscribe(asking, &call.params),
+            None => subscribe(worker, request, asking, call).await,
+        },
+    };
+    match answered {
+        Ok(payload) => Fetched { payload, node: None, settled: false, from_tier: false },
+        Err(failure) => Fetched::failed(failure),
+    }
+}
+
+fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Payload, Failure> {
+    let unable = |why| Failure::ours(Kind::Unable(why));
+    let Params::Array(params) = *params else { return Err(unable(Unable::Params)) };
+    let id = walk::elements(params).next().and_then(Text::from_value);
+    let id = id.ok_or(unable(Unable::Params))?.decode();
+    if asking.subscriber.leave(&id) {
+        return Ok(Payload::Result(Bytes::from_static(b"true")));
+    }
+    Err(unable(Unable::Unknown))
+}
+
+async fn subscribe(
+    worker: &Rc<Worker>,
+    request: &Request<'_>,
+    asking: &Asking,
+    call: &Call<'_>,
+) -> Result<Payload, Failure> {
+    let unable = |why| Failure::ours(Kind::Unable(why));
+    let subscriber = &asking.subscriber;
+    if !subscriber.has_room() {
+        return Err(unable(Unable::TooMany));
+    }
+    let namespace = call.method.strip_suffix("_subscribe").unwrap_or_default();
+    let chain = &worker.shared.chains[request.chain];
+    let asked = Asked::read(chain.family.name(), namespace, &call.params).map_err(unable)?;
+    let feed = &chain.feed;
+    let (stream, origin, wanted) = match asked {
+        Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
+        Asked::Logs(wanted) => (Arc::clone(&feed.logs), Origin::Logs, Wanted::Logs(wanted)),
+        Asked::Other => {
+            let order = Order::of(worker, request, call);
+            (feed.relay(order.key()).map_err(unable)?, Origin::Node(order), Wanted::All)
+        }
+    };
+    let fan = fan::of(subscriber.thread(), chain, stream, origin);
+    let Some(id) = subscriber.join(&fan, namespace, wanted) else {
+        fan.end_if_empty();
+        return Err(Failure::ours(Kind::Stopping));
+    };
+    asking.joined();
+    match fan.opened().await {
+        Ok(()) => Ok(Payload::Result(format!("\"{id}\"").into())),
+        Err(refused) => {
+            subscriber.leave(id.as_bytes());
+            match refused {
+                Refused::ByNode(error) => Ok(Payload::Error(error)),
+                Refused::NoNode => Err(unable(Unable::NoNode)),
+            }
+        }
+    }
+}
+
+/// What somebody wants to be told of.
+enum Asked {
+    Heads,
+    Logs(LogsWanted),
+    /// Something that only a node can tell.
+    Other,
+}
+
+impl Asked {
+    /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose blocks
+    /// and logs have the forms of Ethereum's the gateway tells what nodes would.
+    fn read(family: FamilyName, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
+        let Params::Array(params) = *params else { return Err(Unable::Params) };
+        let mut params = walk::elements(params);
+        let name = params.next().and_then(Text::from_value).ok_or(Unable::Params)?.decode();
+        if family != FamilyName::Ethereum || namespace != "eth" {
+            return Ok(Asked::Other);
+        }
+        match &*name {
+            b"newHeads" => Ok(Asked::Heads),
+            b"logs" => LogsWanted::read(params.next().unwrap_or(b"{}")).map(Asked::Logs),
+            _ => Ok(Asked::Other),
+        }
+    }
+}
+
+/// Which logs a subscriber wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogsWanted {
+    selection: Selection,
+    /// First and last block, inclusive.
+    blocks: (u64, u64),
+}
+
+impl LogsWanted {
+    fn read(raw: &[u8]) -> Result<LogsWanted, Unable> {
+        let selection = Selection::read(raw).map_err(Unable::Filter)?;
+        let filter = LogFilter::of(raw).map_err(|_| Unable::Range)?;
+        if filter.block_hash.is_some() {
+            return Err(Unable::Range);
+        }
+        let bound = |bound, open| match bound {
+            None | Some(BlockRef::Tag(Tag::Latest)) => Ok(open),
+            Some(BlockRef::Number(number)) => Ok(number),
+            Some(_) => Err(Unable::Range),
+        };
+        let blocks = (bound(filter.from, 0)?, bound(filter.to, u64::MAX)?);
+        if blocks.0 > blocks.1 {
+            return Err(Unable::Range);
+        }
+        Ok(LogsWanted { selection, blocks })
+    }
+
+    fn has(&self, log: &LogKeys) -> bool {
+        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.selection.has(log)
+    }
+}

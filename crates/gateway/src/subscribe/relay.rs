@@ -1,0 +1,201 @@
+//! Passes on what a node tells: pending transactions, and whatever else nodes let one subscribe to.
+//!
+//! One connection to one node for each distinct subscription, shared by all clients. When it is lost, or
+//! the node is taken out, another node is asked; what was told meanwhile nobody can say.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use wire::answer::{Outcome, read_answer, write_call_raw};
+use wire::call::Call;
+use wire::json::walk;
+
+use super::source::Source;
+use super::stream::{Refused, Standing, Stream, Turn};
+use crate::nodes::multiplex;
+use crate::nodes::trunk::{Notice, Settings, Trunk};
+use crate::path::Request;
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// First and longest wait before another node is asked.
+const AGAIN_MIN: Duration = Duration::from_millis(10);
+const AGAIN_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked whether the node may still be used.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Nesting of an answer to a call to subscribe, which is a string or an error.
+const DEPTH_MAX: usize = 32;
+
+/// What nodes are asked for.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Name of the group whose nodes are asked: its place may change with a reload.
+    group: Arc<str>,
+    method: String,
+    params: Option<Vec<u8>>,
+}
+
+impl Order {
+    pub(super) fn of(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Order {
+        let shared = &worker.shared;
+        let routed = || shared.router.group(request.chain, &call.method);
+        let group = &shared.config.groups[request.group.unwrap_or_else(routed)];
+        Order {
+            group: Arc::clone(&group.name),
+            method: call.method.clone().into_owned(),
+            params: call.params.raw().map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Equal for those who want the same of the same nodes.
+    pub(super) fn key(&self) -> Vec<u8> {
+        let mut key = Vec::new();
+        key.extend_from_slice(self.group.as_bytes());
+        key.push(0);
+        write_call_raw(&mut key, b"1", &self.method, self.params.as_deref());
+        key
+    }
+
+    /// The nodes to be asked that can tell, fit ones only.
+    fn nodes(&self, shared: &Shared, chain: usize) -> Vec<usize> {
+        let groups = shared.config.chains[chain].groups.iter();
+        let mut groups = groups.filter(|group| shared.config.groups[**group].name == self.group);
+        let Some(group) = groups.next() else { return Vec::new() };
+        let members = &shared.config.groups[*group].nodes;
+        let candidates = shared.groups[*group].candidates.load();
+        let nodes = candidates.places.iter().map(|place| members[usize::from(*place)]);
+        nodes.filter(|node| shared.nodes[*node].config.multiplexed().is_some()).collect()
+    }
+}
+
+/// Why a node tells nothing more.
+enum Ended {
+    /// It refused, with this error.
+    Refused(Bytes),
+    /// It could not be reached, was lost, or is not to be used any more.
+    Lost,
+    /// Nobody wants to hear it any more.
+    Left,
+}
+
+/// Passes on what one node after the other tells, until nobody wants to hear it.
+pub(super) async fn run(source: Source, order: Order) {
+    let mut again = AGAIN_MIN;
+    let mut turn: usize = 0;
+    let mut opened = false;
+    while !source.stream.end_if_left() {
+        let Some(chain) = source.chain_index() else {
+            source.stream.tell(Turn::Broken);
+            break;
+        };
+        let shared = Arc::clone(&source.thread.worker().shared);
+        let nodes = order.nodes(&shared, chain);
+        let refused = match nodes.get(turn % nodes.len().max(1)) {
+            None => Some(Refused::NoNode),
+            Some(&node) => {
+                let began = Instant::now();
+                match relay(&source, &order, &shared, node, &mut opened).await {
+                    Ended::Left => continue,
+                    Ended::Refused(error) => Some(Refused::ByNode(error)),
+                    Ended::Lost => {
+                        if began.elapsed() > AGAIN_MAX {
+                            again = AGAIN_MIN;
+                        }
+                        None
+                    }
+                }
+            }
+        };
+        drop(shared);
+        turn = turn.wrapping_add(1);
+        // Who has just asked is told; who was told that all is well is not let down by one node.
+        if let Some(refused) = refused.filter(|_| !opened) {
+            source.stream.stand(Standing::Refused(refused));
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(again) => {}
+            () = source.stream.left() => {}
+        }
+        again = (again * 2).min(AGAIN_MAX);
+    }
+    source.stream.end();
+}
+
+/// Passes on what one node tells.
+async fn relay(
+    source: &Source,
+    order: &Order,
+    shared: &Arc<Shared>,
+    node: usize,
+    opened: &mut bool,
+) -> Ended {
+    let own = &shared.nodes[node];
+    let Ok((stream, websocket, read)) = multiplex::open(&own.dial, &own.config).await else {
+        return Ended::Lost;
+    };
+    let group = shared.config.groups.iter().find(|group| group.name == order.group);
+    let Some(group) = group else { return Ended::Lost };
+    let settings = Settings {
+        answer_bytes_max: group.answer_bytes_max,
+        ping_interval: own.config.ping_interval,
+        notice: notice(&source.stream),
+    };
+    let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
+    let _retired = Retired(&trunk);
+    let mut driving = tokio::task::spawn_local(driver);
+    let now = Instant::now();
+    let deadline = now + group.deadline;
+    let Some(call) = trunk.call(&order.method, order.params.as_deref(), now, deadline) else {
+        return Ended::Lost;
+    };
+    let Ok((_, answer)) = call.await else { return Ended::Lost };
+    match read_answer(&answer, DEPTH_MAX).map(|answer| answer.outcome) {
+        Ok(Outcome::Result(_)) => {}
+        Ok(Outcome::Error { raw, .. }) => return Ended::Refused(answer.slice_ref(raw)),
+        Err(_) => return Ended::Lost,
+    }
+    *opened = true;
+    source.stream.stand(Standing::Open);
+    tracing::debug!(node = &*own.config.name, method = order.method, "a node tells");
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            _ = &mut driving => return Ended::Lost,
+            () = source.stream.left() => return Ended::Left,
+            _ = look.tick() => {
+                let place = own.place;
+                let view = source.chain.view.load();
+                let lost_sight = view.nodes.get(place).is_some_and(|seen| !seen.at_head);
+                let out = order.nodes(shared, own.config.chain).iter().all(|fit| *fit != node);
+                let alone = order.nodes(shared, own.config.chain).is_empty();
+                if (lost_sight || out) && !alone {
+                    return Ended::Lost;
+                }
+            }
+        }
+    }
+}
+
+/// Hands on what a node tells. Each connection carries one subscription, so that all is of that.
+fn notice(stream: &Arc<Stream>) -> Notice {
+    let stream = Arc::clone(stream);
+    Rc::new(move |message| {
+        let result = walk::member(message, "params").and_then(|own| walk::member(own, "result"));
+        if let Some(result) = result {
+            stream.tell(Turn::All(Bytes::copy_from_slice(result)));
+        }
+    })
+}
+
+/// Closes a connection when it is dropped.
+struct Retired<'a>(&'a Rc<Trunk>);
+
+impl Drop for Retired<'_> {
+    fn drop(&mut self) {
+        self.0.retire();
+    }
+}

@@ -1,0 +1,192 @@
+//! A client's connection, as those see it who have something to tell it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use aws_lc_rs::rand;
+use bytes::Bytes;
+
+use super::fan::{Fan, Wanted};
+use crate::front::answer::Body;
+use crate::thread::Thread;
+
+/// A connection that can be told of things.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    thread: Rc<Thread>,
+    subscriptions_max: usize,
+    queue_bytes_max: usize,
+    subscriptions: RefCell<Vec<Subscription>>,
+    inbox: RefCell<Inbox>,
+    /// Subscriptions whose client has not been told their ids yet.
+    untold: Cell<usize>,
+    waker: RefCell<Option<Waker>>,
+    parted: Cell<Option<Parting>>,
+}
+
+/// Why a connection has to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parting {
+    /// More waits for the client than may.
+    Unread,
+    /// Something was missed.
+    Missed,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    id: Rc<str>,
+    fan: Rc<Fan>,
+    /// Its number there.
+    number: u64,
+}
+
+/// What is still to be told.
+#[derive(Debug, Default)]
+struct Inbox {
+    notices: VecDeque<Body>,
+    bytes: usize,
+}
+
+impl Subscriber {
+    pub(crate) fn new(
+        thread: &Rc<Thread>,
+        subscriptions_max: usize,
+        queue_bytes_max: usize,
+    ) -> Rc<Subscriber> {
+        Rc::new(Subscriber {
+            thread: Rc::clone(thread),
+            subscriptions_max,
+            queue_bytes_max,
+            subscriptions: RefCell::default(),
+            inbox: RefCell::default(),
+            untold: Cell::new(0),
+            waker: RefCell::new(None),
+            parted: Cell::new(None),
+        })
+    }
+
+    pub(super) fn thread(&self) -> &Rc<Thread> {
+        &self.thread
+    }
+
+    /// Whether one more subscription may begin.
+    pub(super) fn has_room(&self) -> bool {
+        self.subscriptions.borrow().len() < self.subscriptions_max
+    }
+
+    /// Begins a subscription and gives its id, which nobody can guess; none if the system has no
+    /// randomness, or the connection has ended.
+    pub(super) fn join(
+        self: &Rc<Subscriber>,
+        fan: &Rc<Fan>,
+        namespace: &str,
+        wanted: Wanted,
+    ) -> Option<Rc<str>> {
+        let mut bytes = [0; 16];
+        rand::fill(&mut bytes).ok()?;
+        let id: Rc<str> = format!("0x{:032x}", u128::from_be_bytes(bytes)).into();
+        let number = fan.join(Rc::clone(self), Rc::clone(&id), namespace, wanted);
+        let subscription = Subscription { id: Rc::clone(&id), fan: Rc::clone(fan), number };
+        self.subscriptions.borrow_mut().push(subscription);
+        Some(id)
+    }
+
+    /// Ends a subscription; whether there was one.
+    pub(super) fn leave(&self, id: &[u8]) -> bool {
+        let mut subscriptions = self.subscriptions.borrow_mut();
+        let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
+            return false;
+        };
+        let Subscription { fan, number, .. } = subscriptions.swap_remove(at);
+        drop(subscriptions);
+        fan.leave(number);
+        true
+    }
+
+    /// Ends all subscriptions.
+    pub(crate) fn end(&self) {
+        for Subscription { fan, number, .. } in self.subscriptions.take() {
+            fan.leave(number);
+        }
+    }
+
+    /// Leaves a notice for the connection.
+    pub(super) fn tell(&self, start: Vec<u8>, said: Bytes) {
+        if self.parted.get().is_some() {
+            return;
+        }
+        let body = Body { start, middle: said, end: b"}}" };
+        let mut inbox = self.inbox.borrow_mut();
+        inbox.bytes += body.len();
+        inbox.notices.push_back(body);
+        if inbox.bytes > self.queue_bytes_max {
+            *inbox = Inbox::default();
+            self.parted.set(Some(Parting::Unread));
+        }
+        drop(inbox);
+        self.wake();
+    }
+
+    /// Something that it would have been told was missed.
+    pub(super) fn part(&self) {
+        self.parted.set(Some(self.parted.get().unwrap_or(Parting::Missed)));
+        self.wake();
+    }
+
+    /// What is to be said next. The connection's task is woken when there is more.
+    pub(crate) fn take(&self, cx: &Context<'_>) -> Result<Option<Body>, Parting> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        if let Some(parting) = self.parted.get() {
+            return Err(parting);
+        }
+        // Nobody understands a notice of a subscription whose id is not known.
+        if self.untold.get() > 0 {
+            return Ok(None);
+        }
+        let mut inbox = self.inbox.borrow_mut();
+        let Some(body) = inbox.notices.pop_front() else { return Ok(None) };
+        inbox.bytes -= body.len();
+        if inbox.notices.is_empty() {
+            inbox.notices.shrink_to(0);
+        }
+        Ok(Some(body))
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// One message of a client that may subscribe, until it is answered.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(super) subscriber: Rc<Subscriber>,
+    /// Subscriptions that have begun with it.
+    begun: Cell<usize>,
+}
+
+impl Asking {
+    pub(crate) fn of(subscriber: &Rc<Subscriber>) -> Asking {
+        Asking { subscriber: Rc::clone(subscriber), begun: Cell::new(0) }
+    }
+
+    /// A subscription has begun of which the client has not heard yet.
+    pub(super) fn joined(&self) {
+        self.begun.set(self.begun.get() + 1);
+        self.subscriber.untold.set(self.subscriber.untold.get() + 1);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.subscriber.untold.set(self.subscriber.untold.get() - self.begun.get());
+    }
+}

@@ -1,0 +1,85 @@
+//! A WebSocket client that behaves: tungstenite over a blocking socket.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::client::Response;
+use tungstenite::http::{HeaderName, HeaderValue};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Message, WebSocket};
+
+/// Longer than anything that is waited for takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client that behaves.
+pub(crate) struct Socket(pub(crate) WebSocket<TcpStream>);
+
+impl Socket {
+    pub(crate) fn open(address: &str) -> Socket {
+        Socket::try_open(address, "/", &[]).unwrap().0
+    }
+
+    /// Opens one with further header lines; the status of a refusal.
+    pub(crate) fn try_open(
+        address: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(Socket, Response), u16> {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut request = format!("ws://{}{path}", address).into_client_request().unwrap();
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().unwrap();
+            request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+        }
+        let config = WebSocketConfig::default();
+        match tungstenite::client::client_with_config(request, stream, Some(config)) {
+            Ok((socket, response)) => Ok((Socket(socket), response)),
+            Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(refused))) => {
+                Err(refused.status().as_u16())
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    pub(crate) fn send(&mut self, message: &[u8]) {
+        let text = std::str::from_utf8(message).unwrap().to_owned();
+        self.0.send(Message::text(text)).unwrap();
+    }
+
+    /// The next message that is text.
+    pub(crate) fn text(&mut self) -> String {
+        loop {
+            match self.0.read().unwrap() {
+                Message::Text(text) => return text.to_string(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, message: &[u8]) -> Value {
+        self.send(message);
+        serde_json::from_str(&self.text()).unwrap()
+    }
+
+    /// The code and the reason with which it is closed.
+    pub(crate) fn closed(&mut self) -> (CloseCode, String) {
+        loop {
+            match self.0.read() {
+                Ok(Message::Close(Some(frame))) => {
+                    let said = (frame.code, frame.reason.to_string());
+                    // The answer to it goes out.
+                    while self.0.read().is_ok() {}
+                    return said;
+                }
+                Ok(Message::Close(None)) | Err(_) => panic!("closed without a word"),
+                Ok(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Goal: filters select what go-ethereum's do, and a log of a dropped block says so. Method: tables.
+use super::*;
+
+fn address(byte: u8) -> String {
+    format!("\"0x{}\"", format!("{byte:02x}").repeat(20))
+}
+
+fn topic(byte: u8) -> String {
+    format!("\"0x{}\"", format!("{byte:02X}").repeat(32))
+}
+
+fn log(from: u8, topics: &[u8]) -> LogKeys {
+    let topics = topics.iter().map(|byte| [*byte; 32]).collect();
+    LogKeys { number: 7, block_hash: [9; 32], address: [from; 20], topics }
+}
+
+#[test]
+fn filters_select_by_address_and_topics() {
+    let (a, b) = (address(1), address(2));
+    let (x, y, z) = (topic(0xaa), topic(0xbb), topic(0xcc));
+    let (xl, yl, zl) = (0xaa, 0xbb, 0xcc);
+    let cases: &[(String, LogKeys, bool)] = &[
+        ("{}".into(), log(1, &[]), true),
+        ("{\"address\":null,\"topics\":null}".into(), log(1, &[]), true),
+        (format!("{{\"address\":{a}}}"), log(1, &[xl]), true),
+        (format!("{{\"address\":{a}}}"), log(2, &[xl]), false),
+        (format!("{{\"address\":[{b},{a},{a}]}}"), log(1, &[]), true),
+        ("{\"address\":[]}".into(), log(3, &[]), true),
+        (format!("{{\"topics\":[{x}]}}"), log(1, &[xl, yl]), true),
+        (format!("{{\"topics\":[{x}]}}"), log(1, &[yl, xl]), false),
+        (format!("{{\"topics\":[{x}]}}"), log(1, &[]), false),
+        (format!("{{\"topics\":[null,{y}]}}"), log(1, &[xl, yl]), true),
+        (format!("{{\"topics\":[null,{y}]}}"), log(1, &[yl]), false),
+        ("{\"topics\":[null]}".into(), log(1, &[]), false),
+        ("{\"topics\":[]}".into(), log(1, &[]), true),
+        (format!("{{\"topics\":[[{x},{y}],[]]}}"), log(1, &[yl, zl]), true),
+        (format!("{{\"topics\":[[{x},{y}],[{z}]]}}"), log(1, &[yl, xl]), false),
+        (format!("{{\"topics\":[[{x},null]]}}"), log(1, &[zl]), true),
+        (format!("{{\"address\":{a},\"topics\":[{x}]}}"), log(2, &[xl]), false),
+    ];
+    for (filter, log, expected) in cases {
+        let selection = Selection::read(filter.as_bytes()).unwrap();
+        assert_eq!(selection.has(log), *expected, "{filter} and {log:?}");
+    }
+}
+
+#[test]
+fn what_is_no_filter_is_refused() {
+    let many = vec![address(1); ALTERNATIVES_MAX + 1].join(",");
+    for (filter, expected) in [
+        ("[]".to_owned(), NoSelection::NotObject),
+        ("{\"address\":\"0x12\"}".into(), NoSelection::Address),
+        ("{\"address\":[null]}".into(), NoSelection::Address),
+        ("{\"address\":7}".into(), NoSelection::Address),
+        ("{\"topics\":\"0x12\"}".into(), NoSelection::Topic),
+        ("{\"topics\":[7]}".into(), NoSelection::Topic),
+        ("{\"topics\":[[\"0x\"]]}".into(), NoSelection::Topic),
+        ("{\"topics\":[null,null,null,null,null]}".into(), NoSelection::TooMany),
+        (format!("{{\"address\":[{many}]}}"), NoSelection::TooMany),
+    ] {
+        assert_eq!(Selection::read(filter.as_bytes()), Err(expected), "{filter:.60}");
+    }
+}
+
+#[test]
+fn logs_are_read_and_marked() {
+    let raw = format!(
+        "{{\"address\":{},\"topics\":[{}],\"data\":\"0x\",\"blockNumber\":\"0x7\",\"blockHash\":{},\
+         \"logIndex\":\"0x0\",\"removed\":false}}",
+        address(1),
+        topic(0xaa),
+        topic(9)
+    );
+    assert_eq!(LogKeys::read(raw.as_bytes()), Some(log(1, &[0xaa])));
+    assert_eq!(LogKeys::read(b"{\"address\":7}"), None);
+    assert_eq!(LogKeys::read(b""), None);
+    let marked = String::from_utf8(removed(raw.as_bytes())).unwrap();
+    assert_eq!(marked, raw.replace("false", "true"));
+    assert_eq!(removed(b"{\"a\":1}"), b"{\"removed\":true,\"a\":1}");
+}
