@@ -58,16 +58,34 @@ fn served(entries: &[String], more: &str) -> Served {
     served
 }
 
+/// The answer to a call; what is told before it goes into `told`.
+fn answer(socket: &mut Socket, method: &str, params: &str, told: &mut Vec<String>) -> Value {
+    socket.send(&body(method, params));
+    loop {
+        let text = socket.text();
+        let said: Value = serde_json::from_str(&text).unwrap();
+        if said.get("id").is_some() {
+            return said;
+        }
+        told.push(text);
+    }
+}
+
 /// Subscribes; the id.
 fn subscribe(socket: &mut Socket, params: &str) -> String {
-    let answer = socket.ask(&body("eth_subscribe", params));
+    subscribe_after(socket, params, &mut Vec::new())
+}
+
+/// The same, with what it is told before the answer.
+fn subscribe_after(socket: &mut Socket, params: &str, told: &mut Vec<String>) -> String {
+    let answer = answer(socket, "eth_subscribe", params, told);
     let id = answer["result"].as_str();
     id.unwrap_or_else(|| panic!("no subscription: {answer}")).to_owned()
 }
 
 /// Code and message of a refusal.
 fn refused(socket: &mut Socket, method: &str, params: &str) -> (i64, String) {
-    let answer = socket.ask(&body(method, params));
+    let answer = answer(socket, method, params, &mut Vec::new());
     let error = &answer["error"];
     let code = error["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"));
     (code, error["message"].as_str().unwrap().to_owned())
@@ -91,24 +109,24 @@ impl Listener {
     /// Subscribes to these, and notes by place which of them told what.
     fn start(address: &str, subscriptions: &[&str]) -> Listener {
         let mut socket = Socket::open(address);
-        let ids: HashMap<String, usize> = subscriptions
-            .iter()
-            .enumerate()
-            .map(|(place, params)| (subscribe(&mut socket, params), place))
-            .collect();
+        let (mut ids, mut early) = (HashMap::new(), Vec::new());
+        for (place, params) in subscriptions.iter().enumerate() {
+            ids.insert(subscribe_after(&mut socket, params, &mut early), place);
+        }
         assert_eq!(ids.len(), subscriptions.len(), "ids differ");
         let stream = socket.0.get_ref();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut told = Vec::new();
+            let noted = |text: &str| {
+                let (id, result) = parts(text);
+                (ids[id], result.to_owned())
+            };
+            let mut told: Vec<(usize, String)> = early.iter().map(|text| noted(text)).collect();
             loop {
                 match socket.0.read() {
-                    Ok(Message::Text(text)) => {
-                        let (id, result) = parts(&text);
-                        told.push((ids[id], result.to_owned()));
-                    }
+                    Ok(Message::Text(text)) => told.push(noted(&text)),
                     Ok(_) => {}
                     Err(tungstenite::Error::Io(error))
                         if error.kind() == std::io::ErrorKind::WouldBlock =>
@@ -161,20 +179,23 @@ fn number(raw: &Value) -> u64 {
 }
 
 /// Follows logs as a client does that keeps them: those that are there in the end, in order.
-fn logs_of(told: &[Value]) -> Vec<Value> {
-    let mut kept: Vec<Value> = Vec::new();
+fn logs_of(told: &[Value]) -> Vec<&Value> {
+    let mut kept: Vec<Option<&Value>> = Vec::new();
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     for log in told {
-        let key = |log: &Value| (log["blockHash"].clone(), log["logIndex"].clone());
-        let at = kept.iter().position(|own| key(own) == key(log));
-        match (log["removed"].as_bool().unwrap(), at) {
-            (false, None) => kept.push(log.clone()),
-            (true, Some(at)) => _ = kept.remove(at),
-            (false, Some(_)) => panic!("told twice: {log}"),
-            // From before it had subscribed.
-            (true, None) => {}
+        let text = |name: &str| log[name].as_str().unwrap();
+        let key = (text("blockHash"), text("logIndex"));
+        if log["removed"].as_bool().unwrap() {
+            // It may be from before it had subscribed.
+            if let Some(at) = places.remove(&key) {
+                kept[at] = None;
+            }
+        } else {
+            assert_eq!(places.insert(key, kept.len()), None, "told twice: {log}");
+            kept.push(Some(log));
         }
     }
-    kept
+    kept.into_iter().flatten().collect()
 }
 
 /// What the chain itself has of these logs above a block, at a head.
@@ -250,11 +271,11 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
         }
         let from = *chain.first_key_value().unwrap().0;
         for (place, filter) in filters.iter().enumerate() {
-            let kept = logs_of(&of(place + 1));
-            let kept: Vec<&Value> =
-                kept.iter().filter(|log| number(&log["blockNumber"]) > from.max(began)).collect();
+            let told = of(place + 1);
+            let mut kept = logs_of(&told);
+            kept.retain(|log| number(&log["blockNumber"]) > from.max(began));
             let right = truth(&nodes[0], filter, from.max(began) + 1, last);
-            assert_eq!(kept, right.iter().collect::<Vec<_>>(), "{filter} of client {client}");
+            assert!(kept == right.iter().collect::<Vec<_>>(), "{filter} of client {client}");
             assert!(!kept.is_empty(), "{filter} selects nothing: nothing is tested");
         }
         // What went before all were there differs.
@@ -293,13 +314,7 @@ fn a_subscription_is_its_clients_own() {
     let nothing = (-32000, "subscription not found".to_owned());
     assert_eq!(refused(&mut two, "eth_unsubscribe", &unsubscribe(&ids[0])), nothing);
     let end = |socket: &mut Socket, id: &str| {
-        socket.send(&body("eth_unsubscribe", &unsubscribe(id)));
-        loop {
-            let said: Value = serde_json::from_str(&socket.text()).unwrap();
-            if said.get("id").is_some() {
-                return said;
-            }
-        }
+        answer(socket, "eth_unsubscribe", &unsubscribe(id), &mut Vec::new())
     };
     assert_eq!(end(&mut one, &ids[0])["result"], true);
     assert_eq!(end(&mut one, &ids[0])["error"]["message"], nothing.1);
@@ -443,7 +458,7 @@ fn a_head_is_heard_of_at_once_where_a_node_tells_of_it() {
     chain_of(&headers);
     // And so do cached answers about the latest block.
     let (_, header) = notice(&mut socket);
-    let answer = socket.ask(&body("eth_blockNumber", "[]"));
+    let answer = answer(&mut socket, "eth_blockNumber", "[]", &mut Vec::new());
     assert!(number(&answer["result"]) >= number(&header["number"]), "{answer} after {header}");
 }
 
