@@ -1,10 +1,13 @@
 //! Goal: who has subscribed hears of every block and every log of the served chain once and in order,
 //! of those that a reorg drops as well, whatever becomes of the nodes; and nobody hears of what is
 //! another's. Method: simulated nodes that die, freeze and reorganise behind the gateway, tungstenite
-//! clients before it, and the simulated chain itself as the judge.
+//! clients before it, and the simulated chain itself as the judge; a geth
+//! that makes blocks, for the form of what is told.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/programs.rs"]
+mod programs;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "serving/scene.rs"]
@@ -15,6 +18,7 @@ mod scene;
 mod socket;
 
 use std::collections::{BTreeMap, HashMap};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -153,7 +157,7 @@ fn parts(text: &str) -> (&str, &str) {
     let start = r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":""#;
     let rest = text.strip_prefix(start).unwrap_or_else(|| panic!("no notice: {text}"));
     let (id, rest) = rest.split_once(r#"","result":"#).unwrap();
-    (id, rest.strip_suffix("}}").unwrap())
+    (id, rest.trim_end().strip_suffix("}}").unwrap())
 }
 
 /// Follows headers as a client does that keeps the chain; what it has in the end, by height.
@@ -502,4 +506,91 @@ fn a_key_that_is_taken_away_ends_what_it_has_subscribed_to() {
     notice(&mut socket);
     served.reload(&config("expires = \"2020-01-01T00:00:00Z\""));
     assert_eq!(socket.closed().0, CloseCode::Policy);
+}
+
+/// A geth that makes a block every second, and ends with the test.
+struct Geth {
+    child: Child,
+    _home: tempfile::TempDir,
+    address: String,
+}
+
+impl Geth {
+    fn start() -> Option<Geth> {
+        let geth = programs::require("geth")?;
+        let home = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (address, auth) = (free(), free());
+        let port = address.port().to_string();
+        let child = Command::new(geth)
+            .arg("--datadir")
+            .arg(home.path())
+            .args(["--dev", "--dev.period", "1", "--nodiscover", "--maxpeers", "0", "--port", "0"])
+            .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
+            .args(["--authrpc.port", &auth.port().to_string(), "--ipcdisable"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let geth = Geth { child, _home: home, address: address.to_string() };
+        wait_until("geth listens", || std::net::TcpStream::connect(&geth.address).is_ok());
+        Some(geth)
+    }
+
+    fn call(&self, method: &str, params: &Value) -> Value {
+        let mut client = raw::Client::connect(&self.address);
+        let answer = client.call("/", &body(method, &params.to_string()));
+        let answer: Value = serde_json::from_str(answer.text()).unwrap();
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+}
+
+impl Drop for Geth {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Code that logs one topic when it is deployed.
+const LOGS_WHEN_DEPLOYED: &str = "0x604260006000a100";
+
+#[test]
+fn what_is_told_has_the_form_that_geth_gives_it() {
+    let Some(geth) = Geth::start() else { return };
+    let url = format!("ws://{}", geth.address);
+    let served = served(&[entry("geth", &url, "")], "[access]\ntransactions = true\n");
+    let kinds = ["[\"newHeads\"]", "[\"logs\",{}]", "[\"newPendingTransactions\"]"];
+    // Who asks first hears of a block that the other may have missed: both hear of those behind.
+    let [theirs, ours] =
+        [&geth.address, &served.address].map(|address| Listener::start(address, &kinds));
+    let account = geth.call("eth_accounts", &json!([]))[0].clone();
+    for _ in 0..3 {
+        let before = number(&geth.call("eth_blockNumber", &json!([])));
+        let deploy = json!([{"from": account, "data": LOGS_WHEN_DEPLOYED, "gas": "0x30d40"}]);
+        geth.call("eth_sendTransaction", &deploy);
+        wait_until("there are two more blocks", || {
+            number(&geth.call("eth_blockNumber", &json!([]))) > before + 1
+        });
+    }
+    let last = number(&geth.call("eth_blockNumber", &json!([])));
+    wait_until("the gateway has them", || served.count("/chains/0/head/number") >= last);
+    pause(Duration::from_millis(300));
+    let [theirs, ours] = [theirs, ours].map(|listener| {
+        let told = listener.told().into_iter();
+        told.map(|(place, raw)| (place, serde_json::from_str::<Value>(&raw).unwrap())).collect()
+    });
+    let (theirs, ours): (Vec<(usize, Value)>, Vec<(usize, Value)>) = (theirs, ours);
+    for (place, kind) in kinds.iter().enumerate() {
+        let of = |told: &[(usize, Value)]| -> Vec<Value> {
+            told.iter().filter(|(own, _)| *own == place).map(|(_, value)| value.clone()).collect()
+        };
+        let (theirs, ours) = (of(&theirs), of(&ours));
+        let both: Vec<&Value> = theirs.iter().filter(|value| ours.contains(value)).collect();
+        let most = theirs.len().max(ours.len());
+        assert!(both.len() >= 3, "{kind}: geth told {theirs:#?}, the gateway {ours:#?}");
+        assert!(both.len() + 2 >= most, "{kind}: geth told {theirs:#?}, the gateway {ours:#?}");
+    }
 }
