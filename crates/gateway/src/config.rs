@@ -201,10 +201,23 @@ pub struct Front {
     pub keep_alive_requests_max: u64,
     /// How WebSockets are served.
     pub websocket: WebSocket,
+    /// Filters that are remembered.
+    pub filters: Filters,
     /// Where a client's address is taken from.
     pub client_address: AddressSource,
     /// Who may say it.
     pub trusted_proxies: Trusted,
+}
+
+/// How long and how many filters are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filters {
+    /// Of one chain.
+    pub filters_max: usize,
+    /// Of one chain and client.
+    pub per_client_max: usize,
+    /// How long after it was asked for last.
+    pub timeout: Duration,
 }
 
 /// How clients' WebSockets are served.

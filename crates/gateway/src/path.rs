@@ -44,8 +44,8 @@ use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
 use crate::rules::overload::Class;
 use crate::shared::NO_NODE;
-use crate::subscribe;
 use crate::subscribe::subscriber::Asking;
+use crate::subscribe::{self, Outcome};
 use crate::worker::Worker;
 
 mod admit;
@@ -253,8 +253,9 @@ async fn answer_item<'a>(
     {
         return denied(worker, &request, &call, failure, place);
     }
-    let (fetched, mark) = if is_subscription(&call.method) {
-        (Box::pin(subscribe::answer(worker, &request, &call)).await, Mark::Bypass)
+    let sticky = method.map_or_else(|| is_subscription(&call.method), |method| method.sticky);
+    let (fetched, mark) = if sticky {
+        Box::pin(answer_sticky(worker, &request, &call, found, now)).await
     } else {
         answer_call(worker, &request, &call, found, now).await
     };
@@ -438,6 +439,29 @@ async fn answer_call(
     let answered = answer_ask(worker, ask, keyed.then_some(&key[..])).await;
     worker.spare.give(key);
     answered
+}
+
+/// One call about what is to come: the gateway's own to answer, unless only a node can.
+async fn answer_sticky(
+    worker: &Rc<Worker>,
+    request: &Request<'_>,
+    call: &Call<'_>,
+    found: Option<(usize, &'static Method)>,
+    now: Instant,
+) -> (Fetched, Mark) {
+    match subscribe::answer(worker, request, call).await {
+        Outcome::Payload(payload) => {
+            (Fetched { payload, node: None, settled: false, from_tier: false }, Mark::Bypass)
+        }
+        Outcome::Logs(filter) => {
+            let params = [b"[", &*filter, b"]"].concat();
+            let method = Cow::Borrowed("eth_getLogs");
+            let call = Call { method, params: Params::Array(&params), ..call.clone() };
+            let found = worker.shared.chains[request.chain].family.find(&call.method);
+            answer_call(worker, request, &call, found, now).await
+        }
+        Outcome::Node => answer_call(worker, request, call, found, now).await,
+    }
 }
 
 /// What the gateway itself asks of a block whose hash the call names.

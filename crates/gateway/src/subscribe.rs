@@ -1,4 +1,4 @@
-//! Clients that are told of what is to come: `eth_subscribe` and its kin.
+//! Clients that are told of what is to come: `eth_subscribe` and its kin, and filters.
 //!
 //! What clients hear of blocks and logs is not what some node says of them, but what the gateway
 //! believes of the chain (`rules/heads.rs`): with every change of the served head, the blocks in between
@@ -12,7 +12,8 @@
 //!   or a node                   source.rs, relay.rs      stream.rs       fan.rs         subscriber.rs
 //! ```
 //!
-//! This file says what a call to subscribe means.
+//! This file says what a call to subscribe means; clients that ask instead of being told are
+//! `filters.rs`.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,16 +31,21 @@ use wire::method::FamilyName;
 
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
-use crate::path::{Fetched, Request};
+use crate::path::Request;
+use crate::rules::access::is_subscription;
 use crate::worker::Worker;
 
+mod blocks;
 pub(crate) mod fan;
+mod filters;
 mod relay;
 mod source;
 mod stream;
 pub(crate) mod subscriber;
 
+use blocks::Blocks;
 use fan::Wanted;
+use filters::Filters;
 use relay::Order;
 use source::Origin;
 use stream::{Refused, Stream};
@@ -67,6 +73,10 @@ pub(crate) enum Unable {
     NoNode,
     /// The client has no subscription of this id.
     Unknown,
+    /// The client has as many filters as it may.
+    TooManyFilters,
+    /// There is no such filter, or none that can tell what has happened since.
+    NoFilter,
 }
 
 /// What is told of one chain, to all threads.
@@ -76,6 +86,8 @@ pub(crate) struct Feed {
     logs: Arc<Stream>,
     /// By the call that asks a node for it.
     relays: Mutex<HashMap<Box<[u8]>, Arc<Stream>>>,
+    filters: Filters,
+    blocks: Blocks,
 }
 
 impl Feed {
@@ -96,28 +108,49 @@ impl Feed {
     }
 }
 
-/// Answers a call to subscribe, or to end a subscription.
-pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Call<'_>) -> Fetched {
-    let answered = match request.subscribing {
-        None => Err(Failure::ours(Kind::Unable(Unable::NotHere))),
-        Some(asking) => match call.method.strip_suffix("_unsubscribe") {
-            Some(_) => unsubscribe(asking, &call.params),
-            None => subscribe(worker, request, asking, call).await,
-        },
-    };
-    match answered {
-        Ok(payload) => Fetched { payload, node: None, settled: false, from_tier: false },
-        Err(failure) => Fetched::failed(failure),
-    }
+/// What becomes of a call about subscriptions or filters.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Payload(Payload),
+    /// It asks for the logs of this filter.
+    Logs(Bytes),
+    /// It is a node's to answer.
+    Node,
 }
 
-fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Payload, Failure> {
-    let unable = |why| Failure::ours(Kind::Unable(why));
+/// Answers a call about subscriptions or filters.
+pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Call<'_>) -> Outcome {
+    let answered = if is_subscription(&call.method) {
+        match request.subscribing {
+            None => Err(unable(Unable::NotHere)),
+            Some(asking) if call.method.ends_with("_unsubscribe") => {
+                unsubscribe(asking, &call.params)
+            }
+            Some(asking) => subscribe(worker, request, asking, call).await,
+        }
+    } else {
+        match worker.shared.chains[request.chain].family.name() {
+            FamilyName::Ethereum => filters::answer(worker, request, call).await,
+            FamilyName::Harmony | FamilyName::Bitcoin => Ok(Outcome::Node),
+        }
+    };
+    answered.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
+}
+
+fn unable(why: Unable) -> Failure {
+    Failure::ours(Kind::Unable(why))
+}
+
+fn said(raw: &'static [u8]) -> Outcome {
+    Outcome::Payload(Payload::Result(Bytes::from_static(raw)))
+}
+
+fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Outcome, Failure> {
     let Params::Array(params) = *params else { return Err(unable(Unable::Params)) };
     let id = walk::elements(params).next().and_then(Text::from_value);
     let id = id.ok_or(unable(Unable::Params))?.decode();
     if asking.subscriber.leave(&id) {
-        return Ok(Payload::Result(Bytes::from_static(b"true")));
+        return Ok(said(b"true"));
     }
     Err(unable(Unable::Unknown))
 }
@@ -127,8 +160,7 @@ async fn subscribe(
     request: &Request<'_>,
     asking: &Asking,
     call: &Call<'_>,
-) -> Result<Payload, Failure> {
-    let unable = |why| Failure::ours(Kind::Unable(why));
+) -> Result<Outcome, Failure> {
     let subscriber = &asking.subscriber;
     if !subscriber.has_room() {
         return Err(unable(Unable::TooMany));
@@ -152,11 +184,11 @@ async fn subscribe(
     };
     asking.joined();
     match fan.opened().await {
-        Ok(()) => Ok(Payload::Result(format!("\"{id}\"").into())),
+        Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(refused) => {
             subscriber.leave(id.as_bytes());
             match refused {
-                Refused::ByNode(error) => Ok(Payload::Error(error)),
+                Refused::ByNode(error) => Ok(Outcome::Payload(Payload::Error(error))),
                 Refused::NoNode => Err(unable(Unable::NoNode)),
             }
         }

@@ -19,8 +19,8 @@ use super::field::{ACCESS, ACCESS_LOG, CACHE, CALL, FRONT, HEALTH, LOG, OVERLOAD
 use super::file::{Entry, Written, nearest};
 use super::kind::{ShownBytes, ShownDuration};
 use super::{
-    Cache, Config, ContentType, Cors, Front, Health, Log, LogFormat, Overload, RetryBudget,
-    WebSocket,
+    Cache, Config, ContentType, Cors, Filters, Front, Health, Log, LogFormat, Overload,
+    RetryBudget, WebSocket,
 };
 use crate::rules::overload::Priorities;
 use crate::see::access_log::format::Format;
@@ -194,6 +194,11 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
             queue_bytes_max: front.value("websocket_queue_bytes_max").size(),
             subscriptions_max: front.value("websocket_subscriptions_max").size(),
             ping: front.value("websocket_ping").duration(),
+        },
+        filters: Filters {
+            filters_max: front.value("filters_max").size(),
+            per_client_max: front.value("filters_per_client_max").size(),
+            timeout: front.value("filter_timeout").duration(),
         },
         client_address,
         trusted_proxies,

@@ -988,6 +988,25 @@ pub(super) static FRONT: Section = Section {
                   again without one the connection ends.",
         },
         Field {
+            key: "filters_max",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("10000"),
+            doc: "Filters (`eth_newFilter`, `eth_newBlockFilter`) that are remembered for each chain, \
+                  some 3 kB each.",
+        },
+        Field {
+            key: "filters_per_client_max",
+            kind: Kind::Count { min: 0, max: 1_000_000 },
+            default: Default::Is("100"),
+            doc: "Those of one client, by its key or else its address.",
+        },
+        Field {
+            key: "filter_timeout",
+            kind: Kind::Duration { min: MS, max: DAY },
+            default: Default::Is("5m"),
+            doc: "How long a filter is remembered that nobody asks for (go-ethereum: 5 min).",
+        },
+        Field {
             key: "trusted_proxies",
             kind: Kind::Networks,
             default: Default::Empty,

@@ -447,13 +447,19 @@ fn unable(why: Unable) -> (ErrorCode, &'static str) {
         Unable::TooMany => {
             (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
         }
-        Unable::Crowded => (ErrorCode::LIMIT_EXCEEDED, "too many different subscriptions"),
+        Unable::Crowded => {
+            (ErrorCode::LIMIT_EXCEEDED, "the gateway has as many of these as it may")
+        }
         Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
         Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
         Unable::Range => (
             ErrorCode::INVALID_PARAMS,
             "blocks of a subscription are numbers or latest, in order, and no hash",
         ),
+        Unable::TooManyFilters => {
+            (ErrorCode::LIMIT_EXCEEDED, "this client has as many filters as it may")
+        }
+        Unable::NoFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
         Unable::Unknown => (ErrorCode::INVALID_INPUT, "subscription not found"),
     }
 }

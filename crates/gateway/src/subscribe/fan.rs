@@ -11,8 +11,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use super::LogsWanted;
+use super::blocks::Logs;
 use super::source::{self, Origin};
-use super::stream::{Logs, Refused, Stream, Turn};
+use super::stream::{Refused, Stream, Turn};
 use super::subscriber::Subscriber;
 use crate::shared::ChainShared;
 use crate::thread::Thread;

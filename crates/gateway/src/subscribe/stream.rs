@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
-use wire::logs::LogKeys;
+
+use super::blocks::Logs;
 
 /// Turns that a thread may be behind; beyond that its subscribers have missed some.
 const TURNS_MAX: usize = 256;
@@ -20,9 +21,6 @@ pub(crate) enum Turn {
     /// Something was missed that nobody can tell any more.
     Broken,
 }
-
-/// Logs with what they are selected by.
-pub(crate) type Logs = Vec<(LogKeys, Bytes)>;
 
 /// Why a node's stream does not begin.
 #[derive(Debug, Clone)]

@@ -1,0 +1,190 @@
+//! Filters: clients that ask now and then what has happened since (`eth_newFilter` and its kin).
+//!
+//! A filter remembers nothing but how far its client was told (`rules/trail.rs`), and what has happened
+//! since is found out when the client asks, from the gateway's own view of the chain. So a filter costs
+//! nothing while nobody asks, outlives every node, and misses nothing however rarely it is asked for.
+//! Those for pending transactions are a node's own, and go to the node of their client.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::Mutex as Turnstile;
+use wire::call::{Call, Params};
+use wire::json::text::Text;
+use wire::json::walk;
+
+use super::blocks::FETCHES;
+use super::{LogsWanted, Outcome, Unable, said, unable};
+use crate::error::{Failure, Kind};
+use crate::front::answer::Payload;
+use crate::path::Request;
+use crate::rules::trail::{Apart, Change, Trail};
+use crate::worker::Worker;
+
+/// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
+const TRAIL_BLOCKS: usize = 64;
+/// Most changes that one answer tells; the rest is told when the client asks again.
+const CHANGES_MAX: usize = 1000;
+
+/// One chain's filters, on all threads.
+#[derive(Debug, Default)]
+pub(super) struct Filters(Mutex<HashMap<u128, Arc<Filter>>>);
+
+#[derive(Debug)]
+struct Filter {
+    wanted: Wanted,
+    /// A hash of whose it is.
+    owner: u64,
+    /// When it was asked for last, since the start.
+    asked: Mutex<Duration>,
+    /// How far its client was told; one question at a time moves it.
+    trail: Turnstile<Trail>,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Blocks,
+    Logs {
+        logs: LogsWanted,
+        /// As the client wrote it.
+        raw: Bytes,
+    },
+}
+
+/// Answers a call about a filter of this chain.
+pub(super) async fn answer(
+    worker: &Rc<Worker>,
+    request: &Request<'_>,
+    call: &Call<'_>,
+) -> Result<Outcome, Failure> {
+    let chain = &worker.shared.chains[request.chain];
+    let filters = &chain.feed.filters;
+    match &*call.method {
+        "eth_newBlockFilter" => begin(worker, request, Wanted::Blocks),
+        "eth_newFilter" => {
+            let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
+            let logs = LogsWanted::read(raw).map_err(unable)?;
+            begin(worker, request, Wanted::Logs { logs, raw: Bytes::copy_from_slice(raw) })
+        }
+        "eth_uninstallFilter" => match id_of(&call.params) {
+            Some(id) if filters.0.lock().remove(&id).is_some() => Ok(said(b"true")),
+            _ => Ok(Outcome::Node),
+        },
+        "eth_getFilterLogs" => match find(worker, request, call) {
+            None => Ok(Outcome::Node),
+            Some(filter) => match &filter.wanted {
+                Wanted::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
+                Wanted::Blocks => Err(unable(Unable::NoFilter)),
+            },
+        },
+        "eth_getFilterChanges" => match find(worker, request, call) {
+            None => Ok(Outcome::Node),
+            Some(filter) => changes(worker, request.chain, &filter).await,
+        },
+        _ => Ok(Outcome::Node),
+    }
+}
+
+fn first<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
+    let Params::Array(params) = *params else { return None };
+    walk::elements(params).next()
+}
+
+fn id_of(params: &Params<'_>) -> Option<u128> {
+    let id = Text::from_value(first(params)?)?;
+    let id = id.to_str()?;
+    u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
+}
+
+/// The filter that a call names, which is asked for now.
+fn find(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Option<Arc<Filter>> {
+    let id = id_of(&call.params)?;
+    let filters = worker.shared.chains[request.chain].feed.filters.0.lock();
+    let filter = filters.get(&id)?;
+    let now = worker.now();
+    let lifetime = worker.shared.config.front.filters.timeout;
+    let mut asked = filter.asked.lock();
+    if now.saturating_sub(*asked) > lifetime {
+        return None;
+    }
+    *asked = now;
+    Some(Arc::clone(filter))
+}
+
+fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outcome, Failure> {
+    let chain = &worker.shared.chains[request.chain];
+    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
+    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoNode))?;
+    let bounds = worker.shared.config.front.filters;
+    let (now, owner) = (worker.now(), request.caller.hash());
+    let mut bytes = [0; 16];
+    // Nobody else can name it.
+    rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
+    let id = u128::from_be_bytes(bytes);
+    let mut filters = chain.feed.filters.0.lock();
+    let own = filters.values().filter(|filter| filter.owner == owner).count();
+    if filters.len() >= bounds.filters_max || own >= bounds.per_client_max {
+        filters.retain(|_, filter| now.saturating_sub(*filter.asked.lock()) <= bounds.timeout);
+        let own = filters.values().filter(|filter| filter.owner == owner).count();
+        if own >= bounds.per_client_max {
+            return Err(unable(Unable::TooManyFilters));
+        }
+        if filters.len() >= bounds.filters_max {
+            return Err(unable(Unable::Crowded));
+        }
+    }
+    let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
+    filters.insert(id, Arc::new(filter));
+    Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
+}
+
+/// What has happened since the client asked last, as far as it can be found out now.
+async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<Outcome, Failure> {
+    let state = &worker.shared.chains[chain];
+    let mut told = filter.trail.lock().await;
+    let view = state.view.load_full();
+    // Should the client leave meanwhile, nothing was told.
+    let mut trail = told.clone();
+    trail.learn(&view);
+    // It can only begin anew, and so is told what a node says of a filter that it has forgotten.
+    let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
+    changes.truncate(CHANGES_MAX);
+    let mut out = vec![b'['];
+    let mut push = |raw: &[u8]| {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(raw);
+    };
+    match &filter.wanted {
+        Wanted::Blocks => {
+            for change in changes {
+                if let Change::Added(head) = change {
+                    push(format!("\"{}\"", alloy_primitives::B256::new(head.hash)).as_bytes());
+                }
+                trail.follow(change);
+            }
+        }
+        Wanted::Logs { logs: wanted, .. } => {
+            let found = changes.into_iter().map(async |change| {
+                let logs = state.feed.blocks.logs(worker, chain, change).await;
+                (change, logs)
+            });
+            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));
+            while let Some((change, Ok(logs))) = found.next().await {
+                let logs = logs.iter().filter(|(keys, _)| wanted.has(keys));
+                logs.for_each(|(_, raw)| push(raw));
+                trail.follow(change);
+            }
+        }
+    }
+    out.push(b']');
+    *told = trail;
+    Ok(Outcome::Payload(Payload::Result(out.into())))
+}
