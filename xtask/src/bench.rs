@@ -24,6 +24,7 @@ mod overload;
 mod row;
 mod search;
 mod server;
+mod subscribers;
 mod tls;
 
 use std::net::SocketAddr;
@@ -165,6 +166,7 @@ const CASES: &[Case] = &[
     Case { name: "flat-connections", measure: cost::flat_connections },
     Case { name: "flat-nodes", measure: cost::flat_nodes },
     Case { name: "flat-entries", measure: cost::flat_entries },
+    Case { name: "subscribers", measure: subscribers::subscribers },
     Case { name: "memory-idle", measure: memory::idle },
     Case { name: "memory-flow", measure: memory::flow },
 ];

@@ -61,6 +61,8 @@ pub struct Keeping {
     pub history_blocks: Option<u64>,
     /// The most blocks that one `eth_getLogs` may span; none for no limit but the world's own.
     pub logs_range_blocks_max: Option<u64>,
+    /// So many of its newest blocks have no logs yet, as far as it says: it indexes them late.
+    pub unindexed_blocks: u64,
 }
 
 /// What a node answers to one call.

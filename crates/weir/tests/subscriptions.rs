@@ -241,6 +241,27 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
 }
 
 #[test]
+fn a_node_that_has_not_indexed_a_block_yet_is_not_believed() {
+    let world = moving_world(false);
+    let scene = Scene::set();
+    let nodes = ["late", "later"].map(|name| scene.node(name, &world));
+    for (node, blocks) in nodes.iter().zip([2, 4]) {
+        node.set(|settings| settings.keeping.unindexed_blocks = blocks);
+    }
+    let served = served(&nodes.each_ref().map(|node| node.entry("")), "");
+    let began = served.count("/chains/0/head/number");
+    let mut socket = Socket::open(&served.address);
+    subscribe(&mut socket, "[\"logs\",{}]");
+    let mut told = Vec::new();
+    while told.last().is_none_or(|log: &Value| number(&log["blockNumber"]) < began + 20) {
+        told.push(notice(&mut socket).1);
+    }
+    told.retain(|log| (began + 2..began + 20).contains(&number(&log["blockNumber"])));
+    nodes[0].set(|settings| settings.keeping.unindexed_blocks = 0);
+    assert_eq!(told, truth(&nodes[0], &json!({}), began + 2, began + 19));
+}
+
+#[test]
 fn a_subscription_is_its_clients_own() {
     let world = moving_world(false);
     let scene = Scene::set();
@@ -468,14 +489,11 @@ fn what_is_told_has_the_form_that_geth_gives_it() {
     let last = number(&geth.call("eth_blockNumber", &json!([])));
     wait_until("the gateway has them", || served.count("/chains/0/head/number") >= last);
     pause(Duration::from_millis(300));
-    let [theirs, ours] = [theirs, ours].map(|listener| {
-        let told = listener.told().into_iter();
-        told.map(|(place, raw)| (place, serde_json::from_str::<Value>(&raw).unwrap())).collect()
-    });
-    let (theirs, ours): (Vec<(usize, Value)>, Vec<(usize, Value)>) = (theirs, ours);
+    let [theirs, ours] = [theirs, ours].map(Listener::told);
     for (place, kind) in kinds.iter().enumerate() {
-        let of = |told: &[(usize, Value)]| -> Vec<Value> {
-            told.iter().filter(|(own, _)| *own == place).map(|(_, value)| value.clone()).collect()
+        let of = |told: &[(usize, String)]| -> Vec<Value> {
+            let own = told.iter().filter(|(own, _)| *own == place);
+            own.map(|(_, raw)| serde_json::from_str(raw).unwrap()).collect()
         };
         let (theirs, ours) = (of(&theirs), of(&ours));
         let both: Vec<&Value> = theirs.iter().filter(|value| ours.contains(value)).collect();

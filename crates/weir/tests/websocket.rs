@@ -188,21 +188,6 @@ fn limits_hold_message_by_message() {
 }
 
 #[test]
-fn nobody_is_told_of_what_is_to_come() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
-    let before = node.calls();
-    let mut socket = Socket::open(&served.address);
-    for method in ["eth_subscribe", "eth_unsubscribe", "hmy_subscribe"] {
-        let answer = socket.ask(&body(method, "[\"newHeads\"]"));
-        let error = json!({"code": -32601, "message": "notifications not supported"});
-        assert_eq!(answer["error"], error, "{method}");
-    }
-    assert_eq!(node.calls(), before);
-}
-
-#[test]
 fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);

@@ -21,9 +21,11 @@ use crate::worker::Worker;
 
 /// Blocks that are fetched at a time.
 pub(super) const FETCHES: usize = 8;
-/// How often a node may say that a block has no logs although its header says that it has some, before
-/// it is believed: not every chain fills its bloom filters as Ethereum does.
-const EMPTY_MAX: u32 = 5;
+/// How often nodes may say that a block has no logs although its header says that it has some, before
+/// they are believed: with the waits in between, some seconds.
+const EMPTY_MAX: u32 = 12;
+/// And how often after that was true: not every chain fills its bloom filters as Ethereum does.
+const EMPTY_USUAL_MAX: u32 = 1;
 /// Blocks that are doubted at a time.
 const DOUBTED_MAX: usize = 64;
 /// Blocks whose logs are kept: what two epochs hold.
@@ -42,8 +44,42 @@ pub(super) struct NotYet;
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     kept: Mutex<Kept>,
-    /// Blocks without logs that should have some, and how often that was heard.
-    doubted: Mutex<VecDeque<(Hash, u32)>>,
+    doubts: Mutex<Doubts>,
+}
+
+/// Whether nodes are believed that say of a block that it has no logs.
+#[derive(Debug, Default)]
+struct Doubts {
+    /// Blocks that should have some, and how often that was heard.
+    heard: VecDeque<(Hash, u32)>,
+    /// The last one of them had none.
+    usual: bool,
+}
+
+impl Doubts {
+    fn of(&self, hash: Hash) -> u32 {
+        self.heard.iter().find(|(own, _)| *own == hash).map_or(0, |(_, heard)| *heard)
+    }
+
+    /// A block that has been doubted so often is doubted once more, unless it is believed now.
+    fn doubt(&mut self, hash: Hash, heard: u32) -> bool {
+        self.heard.retain(|(own, _)| *own != hash);
+        let max = if self.usual { EMPTY_USUAL_MAX } else { EMPTY_MAX };
+        if heard >= max {
+            self.usual = true;
+            return false;
+        }
+        self.heard.push_back((hash, heard + 1));
+        if self.heard.len() > DOUBTED_MAX {
+            self.heard.pop_front();
+        }
+        true
+    }
+
+    /// A block that was doubted has logs after all.
+    fn were_right(&mut self) {
+        self.usual = false;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +149,7 @@ impl Blocks {
     }
 
     async fn fetch(&self, worker: &Rc<Worker>, chain: usize, head: Head) -> Result<Logs, NotYet> {
-        let heard = self.doubts_of(head.hash);
+        let heard = self.doubts.lock().of(head.hash);
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
         let raw = ask(worker, chain, "eth_getLogs", &params, head, heard > 0).await?;
         let read = |log: &[u8]| {
@@ -123,25 +159,15 @@ impl Blocks {
         let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
         // A node that has not indexed its newest block yet says that it has no logs.
-        if logs.is_empty() && heard < EMPTY_MAX && has_bloom(&block(worker, chain, head).await?) {
-            self.doubt(head.hash, heard + 1);
-            return Err(NotYet);
+        if logs.is_empty() {
+            let bloom = has_bloom(&block(worker, chain, head).await?);
+            if bloom && self.doubts.lock().doubt(head.hash, heard) {
+                return Err(NotYet);
+            }
+        } else if heard > 0 {
+            self.doubts.lock().were_right();
         }
         Ok(logs)
-    }
-
-    fn doubts_of(&self, hash: Hash) -> u32 {
-        let doubted = self.doubted.lock();
-        doubted.iter().find(|(own, _)| *own == hash).map_or(0, |(_, heard)| *heard)
-    }
-
-    fn doubt(&self, hash: Hash, heard: u32) {
-        let mut doubted = self.doubted.lock();
-        doubted.retain(|(own, _)| *own != hash);
-        doubted.push_back((hash, heard));
-        if doubted.len() > DOUBTED_MAX {
-            doubted.pop_front();
-        }
     }
 
     fn keep(&self, hash: Hash, logs: &Arc<Logs>) {
@@ -171,4 +197,55 @@ fn bytes_of(logs: &Logs) -> usize {
 fn has_bloom(block: &[u8]) -> bool {
     let bloom = walk::member(block, "logsBloom").unwrap_or_default();
     bloom.iter().any(|byte| !matches!(byte, b'"' | b'0' | b'x'))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a node that has not indexed a block yet is not believed, and a chain whose headers say
+    //! more than is true is not waited for again and again.
+
+    use super::*;
+
+    #[test]
+    fn doubts_end() {
+        let mut doubts = Doubts::default();
+        let tries = |doubts: &mut Doubts, hash: Hash| {
+            let mut tries = 0;
+            while doubts.doubt(hash, doubts.of(hash)) {
+                tries += 1;
+            }
+            tries
+        };
+        assert_eq!(tries(&mut doubts, [1; 32]), EMPTY_MAX);
+        assert_eq!(tries(&mut doubts, [2; 32]), EMPTY_USUAL_MAX, "as the one before");
+        assert!(doubts.doubt([3; 32], 0));
+        doubts.were_right();
+        assert_eq!(tries(&mut doubts, [4; 32]), EMPTY_MAX);
+        for byte in 0..=255 {
+            doubts.doubt([byte; 32], 0);
+        }
+        assert_eq!(doubts.heard.len(), DOUBTED_MAX);
+    }
+
+    #[test]
+    fn a_header_says_whether_there_are_logs() {
+        assert!(!has_bloom(br#"{"logsBloom":"0x0000"}"#));
+        assert!(has_bloom(br#"{"logsBloom":"0x0010"}"#));
+        assert!(!has_bloom(b"{}"), "a chain without bloom filters is believed");
+    }
+
+    #[test]
+    fn logs_are_kept_within_bounds() {
+        let blocks = Blocks::default();
+        for byte in 0..100 {
+            let keys =
+                LogKeys { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
+            let raw = Bytes::from(vec![b' '; KEPT_BYTES / 10]);
+            blocks.keep([byte; 32], &Arc::new(vec![(keys, raw)]));
+            blocks.keep([byte; 32], &Arc::default());
+        }
+        assert_eq!((0..100).filter(|byte| blocks.kept([*byte; 32]).is_some()).count(), 10);
+        assert!(blocks.kept([99; 32]).is_some_and(|logs| logs.len() == 1));
+        assert!(blocks.kept.lock().bytes <= KEPT_BYTES);
+    }
 }

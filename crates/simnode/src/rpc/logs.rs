@@ -55,6 +55,13 @@ struct Filter {
 }
 
 impl Call<'_> {
+    /// Adds what matches of a block, if it is indexed already.
+    fn push_indexed(&self, filter: &Filter, out: &mut Vec<u8>, block: &Block) {
+        if block.header.number + self.sight.keeping.unindexed_blocks <= self.sight.head {
+            filter.push_matching(out, block);
+        }
+    }
+
     pub(super) fn logs(&self) -> Answer {
         let raw = self.arguments.required(0)?;
         let written: Written<'_> = serde_json::from_str(raw)
@@ -72,7 +79,7 @@ impl Call<'_> {
                 let hash = hex::read_hash(&hash).ok_or_else(|| invalid(0, "bad blockHash"))?;
                 let block = self.block_of(BlockArgument::Hash { hash, strict: false })?;
                 let block = block.ok_or_else(|| RpcError::new(SERVER, "unknown block"))?;
-                filter.push_matching(&mut out, &block);
+                self.push_indexed(&filter, &mut out, &block);
             }
             None => {
                 let (from, to) = self.range(from, to)?;
@@ -81,7 +88,7 @@ impl Call<'_> {
                     let block = self.world.block_at(self.sight.head, number);
                     let missing = || self.sight.keeping.client.history_missing();
                     let block: Arc<Block> = block.ok_or_else(missing)?;
-                    filter.push_matching(&mut out, &block);
+                    self.push_indexed(&filter, &mut out, &block);
                 }
             }
         }

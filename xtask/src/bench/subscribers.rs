@@ -1,0 +1,175 @@
+//! How long a new head takes to all of 10,000 subscribers, and what each of them costs in memory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::LocalSet;
+
+use super::row::{Row, Subject};
+use super::server::{Contender, Server};
+use super::{Bench, machine};
+
+/// Clients that have subscribed to new heads.
+const SUBSCRIBERS: usize = 10_000;
+/// Heads that are judged.
+const HEADS: u64 = 8;
+/// What the node's chain is made of: time for all to be told between two blocks.
+const NODE: [&str; 2] = ["--block-time", "2s"];
+/// How long a head may take to the last of them.
+const FAN_OUT_MAX_MS: f64 = 250.0;
+/// Memory of one of them.
+const MEMORY_MAX_KIB: f64 = 20.0;
+/// Clients that connect at a time.
+const CONNECT_AT_ONCE: usize = 64;
+/// Until when it has to be over.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+const SUBSCRIBE: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
+const UPGRADE: &[u8] =
+    b"GET / HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+
+/// By height: when the first and the last heard of it, and how many did.
+#[derive(Debug, Default)]
+struct Heard(BTreeMap<u64, (Instant, Instant, usize)>);
+
+impl Heard {
+    fn note(&mut self, number: u64) {
+        let now = Instant::now();
+        let own = self.0.entry(number).or_insert((now, now, 0));
+        (own.1, own.2) = (now, own.2 + 1);
+    }
+
+    /// Heights that all have heard of.
+    fn whole(&self, clients: usize) -> Vec<u64> {
+        let whole = self.0.iter().filter(|(_, own)| own.2 == clients);
+        whole.map(|(number, _)| *number).collect()
+    }
+}
+
+/// Fan-out and memory of many subscribers.
+///
+/// # Errors
+/// If the gateway or the node does not run, or a client is not served.
+pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
+    let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
+    let ours = Contender::WeirWebSocket { program: bench.weir.clone(), node: node.address };
+    let server = Server::start(&ours, PROBE)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (heard, told, mebibytes) = LocalSet::new().block_on(&runtime, async {
+        let run = measure(bench, &server, node.address);
+        tokio::time::timeout(PATIENCE, run).await.context("it took too long")?
+    })?;
+    let heads = heard.whole(SUBSCRIBERS);
+    ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
+    let mut figures = Vec::new();
+    for number in heads {
+        let (Some((_, last, _)), Some((first, ..))) = (heard.0.get(&number), told.0.get(&number))
+        else {
+            continue;
+        };
+        let ms = last.saturating_duration_since(*first).as_secs_f64() * 1e3;
+        bench.say(&format!("subscribers: head {number} with all of them after {ms:.1} ms"));
+        figures.push(ms);
+    }
+    let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
+    let row = |case, unit, ours: &[f64], bar: f64| {
+        let subject = Subject { case, unit, peer: "the bar", bar: Some(1.0) };
+        Row::of(&subject, ours, &vec![bar; ours.len()], Vec::new())
+    };
+    Ok(vec![
+        row("a head to 10,000 subscribers", "ms until the last", &figures, FAN_OUT_MAX_MS),
+        row("10,000 subscribers", "KiB resident each", &[kib], MEMORY_MAX_KIB),
+    ])
+}
+
+/// When heads were heard of by all clients and by one of the node itself, and what the clients take.
+async fn measure(bench: &Bench, server: &Server, node: SocketAddr) -> Result<(Heard, Heard, f64)> {
+    let before = machine::resident_bytes(server.group())?;
+    let (heard, told) = (Rc::<RefCell<Heard>>::default(), Rc::<RefCell<Heard>>::default());
+    let mut clients = Vec::with_capacity(SUBSCRIBERS);
+    while clients.len() < SUBSCRIBERS {
+        let next = CONNECT_AT_ONCE.min(SUBSCRIBERS - clients.len());
+        let opening: Vec<_> = (0..next).map(|_| subscribe(server.address)).collect();
+        for opened in opening {
+            clients.push(opened.await.with_context(|| format!("client {}", clients.len()))?);
+        }
+    }
+    bench.say(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
+    let bytes = machine::resident_bytes(server.group())?.saturating_sub(before);
+    for (stream, rest) in clients {
+        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&heard)));
+    }
+    let (stream, rest) = subscribe(node).await?;
+    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&told)));
+    // The first ones were on their way while clients came.
+    while (heard.borrow().whole(SUBSCRIBERS).len() as u64) < HEADS {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok((heard.take(), told.take(), bytes as f64 / f64::from(1 << 20)))
+}
+
+/// A client that has subscribed, and what came behind the answer.
+async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(UPGRADE).await?;
+    let mut read = Vec::with_capacity(256);
+    while !read.ends_with(b"\r\n\r\n") {
+        ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of a WebSocket");
+    }
+    ensure!(read.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&read));
+    // A mask of zeros leaves the text as it is.
+    let length = u8::try_from(SUBSCRIBE.len())?;
+    stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
+    read.clear();
+    loop {
+        ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of an answer");
+        if let Some((from, to)) = frame(&read) {
+            let answer = String::from_utf8_lossy(&read[from..to]);
+            ensure!(answer.contains("\"result\""), "{answer}");
+            read.drain(..to);
+            read.shrink_to_fit();
+            return Ok((stream, read));
+        }
+    }
+}
+
+/// Where the first frame's payload begins and ends, if it is whole.
+fn frame(read: &[u8]) -> Option<(usize, usize)> {
+    let (from, length) = match read.get(1)? & 0x7f {
+        126 => (4, usize::from(u16::from_be_bytes([*read.get(2)?, *read.get(3)?]))),
+        127 => (10, usize::try_from(u64::from_be_bytes(read.get(2..10)?.try_into().ok()?)).ok()?),
+        short => (2, usize::from(short)),
+    };
+    (read.len() >= from + length).then_some((from, from + length))
+}
+
+/// Notes each head until the connection ends.
+async fn listen(mut stream: TcpStream, mut read: Vec<u8>, heard: Rc<RefCell<Heard>>) {
+    loop {
+        while let Some((from, to)) = frame(&read) {
+            if let Some(number) = number_of(&read[from..to]) {
+                heard.borrow_mut().note(number);
+            }
+            read.drain(..to);
+        }
+        if !matches!(stream.read_buf(&mut read).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+/// The height in a header.
+fn number_of(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (_, rest) = text.split_once("\"number\":\"0x")?;
+    u64::from_str_radix(rest.split_once('"')?.0, 16).ok()
+}
