@@ -5,6 +5,8 @@
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 
+#[path = "../../crates/gateway/src/websocket/deflate.rs"]
+mod deflate;
 #[path = "../../crates/gateway/src/websocket/frame.rs"]
 mod frame;
 #[path = "../../crates/gateway/src/websocket/fuzz.rs"]

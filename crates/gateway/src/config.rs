@@ -225,6 +225,8 @@ pub struct Filters {
 pub struct WebSocket {
     /// Whether they are.
     pub enabled: bool,
+    /// Whether messages may be packed.
+    pub compression: bool,
     /// Messages of one connection that are under way at the same time; at least 1.
     pub messages_max: usize,
     /// Bytes of answers that may wait for one client.

@@ -11,7 +11,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::block::{block_ref, named_blocks, write_params_at};
-use wire::call::{Body, Call, Id, Params, Refusal, Version, decode};
+use wire::call::{Body, Call, Params, Refusal, decode};
 use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
@@ -49,9 +48,11 @@ use crate::subscribe::{self, Outcome};
 use crate::worker::Worker;
 
 mod admit;
+mod inquire;
 mod logs;
 
 pub(crate) use admit::rewritten;
+pub(crate) use inquire::{Inquiry, inquire};
 
 /// Calls of one batch that are under way at a time. More would let one client take all connections
 /// to the nodes; fewer would make large batches slow.
@@ -462,57 +463,6 @@ async fn answer_sticky(
         }
         Outcome::Node => answer_call(worker, request, call, found, now).await,
     }
-}
-
-/// What the gateway itself asks of a block whose hash the call names.
-#[derive(Debug)]
-pub(crate) struct Inquiry<'a> {
-    pub(crate) chain: usize,
-    pub(crate) method: &'static str,
-    pub(crate) params: &'a [u8],
-    /// Height of the block.
-    pub(crate) height: u64,
-    /// Whether a node has to say it anew.
-    pub(crate) fresh: bool,
-}
-
-/// Asks as a call would, from the choice of its group on; only nodes that have reached the block.
-pub(crate) async fn inquire(worker: &Rc<Worker>, inquiry: &Inquiry<'_>) -> Payload {
-    let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
-    let request = Request {
-        chain: inquiry.chain,
-        body: b"",
-        caller: &caller,
-        path: "",
-        group: None,
-        extra: None,
-        calls: None,
-        hash_header: None,
-        limit_headers: &[],
-        ahead: None,
-        waiting: &Cell::new(0),
-        subscribing: None,
-    };
-    let call = Call {
-        id: Id::Absent,
-        method: Cow::Borrowed(inquiry.method),
-        params: Params::Array(inquiry.params),
-        version: Version::V2,
-    };
-    let now = worker.tick();
-    let chain = &worker.shared.chains[inquiry.chain];
-    let view = chain.view.load_full();
-    let found = chain.family.find(&call.method);
-    let ask = route(worker, &request, &call, found, &view, now);
-    let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
-    let ask = Ask { caching: allowed(worker, caching), ..ask };
-    let fetched = match found {
-        Some((_, method)) if !inquiry.fresh => {
-            logs::one(worker, ask, &call.params, method, None, &view).await.0
-        }
-        _ => answer_ask(worker, ask, None).await.0,
-    };
-    fetched.payload
 }
 
 /// Adapts a decision to what is turned on. Without the cache every call reaches a node as it came.

@@ -32,7 +32,7 @@ use wire::method::FamilyName;
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
 use crate::path::Request;
-use crate::rules::access::is_subscription;
+use crate::rules::access::{is_own_filter, is_subscription};
 use crate::worker::Worker;
 
 mod blocks;
@@ -128,11 +128,10 @@ pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Ca
             }
             Some(asking) => subscribe(worker, request, asking, call).await,
         }
+    } else if is_own_filter(worker.shared.chains[request.chain].family.name(), &call.method) {
+        filters::answer(worker, request, call).await
     } else {
-        match worker.shared.chains[request.chain].family.name() {
-            FamilyName::Ethereum => filters::answer(worker, request, call).await,
-            FamilyName::Harmony | FamilyName::Bitcoin => Ok(Outcome::Node),
-        }
+        Ok(Outcome::Node)
     };
     answered.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }

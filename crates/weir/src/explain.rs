@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::{Config, Group};
-use gateway::rules::access::{Denial, Grant, MethodCase, is_subscription, may_call, may_use};
+use gateway::rules::access::{
+    Denial, Grant, MethodCase, is_own_filter, is_subscription, may_call, may_use,
+};
 use gateway::rules::cacheable::{self, CacheRule};
 use gateway::rules::direct::{self, CallFacts, Directed, End, Facts, caller_hash};
 use gateway::rules::heads::{ChainView, Head};
@@ -323,10 +325,6 @@ impl Case<'_> {
         for line in self.limits(&call.method, method) {
             lines.add("limited", &line);
         }
-        if is_subscription(&call.method) {
-            lines.add("refused", words::SUBSCRIPTION);
-            return lines.text;
-        }
         let case = MethodCase {
             method: &call.method,
             reach: reach(chain.family, &call.method),
@@ -338,6 +336,13 @@ impl Case<'_> {
         if let Err(why) = may_call(&case) {
             lines.add("refused", &words::denial(why));
             return lines.text;
+        }
+        if is_subscription(&call.method) {
+            lines.add("answered", words::SUBSCRIPTION);
+            return lines.text;
+        }
+        if is_own_filter(chain.family, &call.method) {
+            lines.add("answered", words::FILTER);
         }
         lines.add("group", &words::group(group));
         for line in nodes(self.config, group) {

@@ -12,12 +12,14 @@ mod scene;
 #[path = "support/socket.rs"]
 mod socket;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use raw::Client;
 use scene::{FINAL, READ, Scene, Served, SimNode, account, body, pause, polled_once, wait_until};
 use serde_json::{Value, json};
-use socket::Socket;
+use socket::{PATIENCE, Socket};
 use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
 
@@ -224,6 +226,114 @@ fn who_breaks_the_protocol_is_told_how() {
         let said = client.rest();
         assert_eq!(said[0], 0x88, "{said:?}");
         assert_eq!(said[2..4], code.to_be_bytes(), "{said:?}");
+    }
+}
+
+/// A masked frame with this first byte; a mask of zeros leaves its payload as it is.
+fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first];
+    match u8::try_from(payload.len()) {
+        Ok(length) if length < 126 => frame.push(0x80 | length),
+        _ => {
+            frame.push(0xfe);
+            frame.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+        }
+    }
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// First byte and payload of the next frame.
+fn next_frame(stream: &mut impl Read) -> (u8, Vec<u8>) {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).unwrap();
+    let mut long = [0; 2];
+    let length = match head[1] {
+        126 => {
+            stream.read_exact(&mut long).unwrap();
+            usize::from(u16::from_be_bytes(long))
+        }
+        127 => panic!("no message is that long"),
+        short => usize::from(short),
+    };
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).unwrap();
+    (head[0], payload)
+}
+
+/// A message as it is packed, without what every one ends with.
+fn packed(message: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(message.len() + 64);
+    let mut deflate = flate2::Compress::new(flate2::Compression::default(), false);
+    deflate.compress_vec(message, &mut packed, flate2::FlushCompress::Sync).unwrap();
+    assert!(packed.ends_with(&[0, 0, 0xff, 0xff]));
+    packed.truncate(packed.len() - 4);
+    packed
+}
+
+/// And back.
+fn unpacked(packed: &[u8]) -> String {
+    let mut message = Vec::with_capacity(1 << 20);
+    let mut inflate = flate2::Decompress::new(false);
+    let whole = [packed, &[0, 0, 0xff, 0xff]].concat();
+    inflate.decompress_vec(&whole, &mut message, flate2::FlushDecompress::Sync).unwrap();
+    String::from_utf8(message).unwrap()
+}
+
+#[test]
+fn messages_are_packed_where_both_sides_want_it() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
+    let open = |served: &Served| {
+        let mut stream = TcpStream::connect(&served.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&opening(&format!("{RIGHT}{offer}"))).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        (stream, String::from_utf8(head).unwrap())
+    };
+    let off = served(&node, "");
+    assert!(!open(&off).1.contains("Extensions"), "not unless the operator wants it");
+    let more = "[front]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
+    let served = served(&node, more);
+    let (mut stream, head) = open(&served);
+    let taken = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+                 client_no_context_takeover\r\n";
+    assert!(head.contains(taken), "{head}");
+
+    // A packed call in two frames, with a long answer.
+    let block = body("eth_getBlockByNumber", r#"["0x64",true]"#);
+    let whole = packed(&block);
+    let (first, second) = whole.split_at(10);
+    stream.write_all(&[masked(0x41, first), masked(0x80, second)].concat()).unwrap();
+    let (kind, answer) = next_frame(&mut stream);
+    assert_eq!(kind, 0xc1);
+    let plain = served.client().call("/", &block);
+    assert_eq!(unpacked(&answer), plain.text());
+    assert!(answer.len() < plain.text().len() / 2);
+    // A plain one, whose answer is not worth it.
+    stream.write_all(&masked(0x81, &body("eth_chainId", "[]"))).unwrap();
+    let (kind, answer) = next_frame(&mut stream);
+    assert!(kind == 0x81 && answer.starts_with(b"{\"jsonrpc\""), "{kind:x}");
+    // One that is too long when it is unpacked; the next is answered.
+    let bomb = packed(&vec![b' '; 10 << 20]);
+    stream.write_all(&masked(0xc1, &bomb)).unwrap();
+    let (_, answer) = next_frame(&mut stream);
+    assert!(String::from_utf8_lossy(&answer).contains("is over 65536 bytes"));
+    stream.write_all(&masked(0xc2, &packed(&body("eth_chainId", "[]")))).unwrap();
+    assert!(next_frame(&mut stream).1.starts_with(b"{\"jsonrpc\""));
+    // One that is none, and text that is not UTF-8.
+    for payload in [b"\xff\xff\xff".to_vec(), packed(b"\xff")] {
+        let (mut stream, _) = open(&served);
+        stream.write_all(&masked(0xc1, &payload)).unwrap();
+        let (kind, said) = next_frame(&mut stream);
+        assert_eq!((kind, &said[..2]), (0x88, &1007_u16.to_be_bytes()[..]));
     }
 }
 

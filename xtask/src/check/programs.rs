@@ -1,7 +1,7 @@
 //! Fetches the outside programs that tests and benches compare ourselves with, where it may.
 //!
-//! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo. What is
-//! here already is left alone. Tests find the programs by themselves
+//! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo; client
+//! libraries by npm and pip. What is here already is left alone. Tests find the programs by themselves
 //! (`crates/weir/tests/support/programs.rs`).
 
 use std::path::Path;
@@ -80,6 +80,9 @@ pub(crate) fn fetch() -> Result<String> {
         fetch_cargo_deny()?;
         done.push("cargo-deny");
     }
+    if fetch_clients()? {
+        done.push("client libraries");
+    }
     let found = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
     let absent: Vec<&str> = found.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
@@ -87,6 +90,41 @@ pub(crate) fn fetch() -> Result<String> {
         [] => "all outside programs were here".to_owned(),
         _ => format!("fetched {}", done.join(", ")),
     })
+}
+
+/// Fetches the client libraries that the gateway is tested with into `target/clients`; whether that
+/// was needed.
+fn fetch_clients() -> Result<bool> {
+    let source = shell::root().join("crates/weir/tests/clients");
+    let folder = shell::root().join("target/clients");
+    let lists = ["package.json", "package-lock.json", "requirements.txt"];
+    let wanted = lists.map(|list| std::fs::read_to_string(source.join(list)).unwrap_or_default());
+    let stamp = folder.join("fetched");
+    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == wanted.concat()) {
+        return Ok(false);
+    }
+    for program in ["node", "npm", "python3"] {
+        ensure!(shell::find(program).is_some(), "{program} is missing, for client libraries");
+    }
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    for (list, text) in lists.iter().zip(&wanted) {
+        std::fs::write(folder.join(list), text)?;
+    }
+    quiet(
+        Command::new("npm")
+            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+            .current_dir(&folder),
+    )?;
+    let python = folder.join("python");
+    quiet(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
+    quiet(
+        Command::new(python.join("bin/pip"))
+            .args(["install", "--quiet", "--requirement"])
+            .arg(folder.join("requirements.txt")),
+    )?;
+    std::fs::write(&stamp, wanted.concat())?;
+    Ok(true)
 }
 
 fn fetch_packages(missing: &[&str]) -> Result<()> {

@@ -190,6 +190,7 @@ fn front(front: &Entry, access: &Entry, report: &mut Report<'_>) -> Front {
             .map_or(u64::MAX, |requests| requests.count()),
         websocket: WebSocket {
             enabled: front.value("websocket").switch(),
+            compression: front.value("websocket_compression").switch(),
             messages_max: front.value("websocket_messages_max").size(),
             queue_bytes_max: front.value("websocket_queue_bytes_max").size(),
             subscriptions_max: front.value("websocket_subscriptions_max").size(),

@@ -959,6 +959,14 @@ pub(super) static FRONT: Section = Section {
                   it. Browsers may open one from the pages of `cors_origins` only.",
         },
         Field {
+            key: "websocket_compression",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether a client may ask for packed messages (permessage-deflate, RFC 7692), each \
+                  packed by itself: those of `compression_bytes_min` and more. It saves bytes and \
+                  costs processor time, for each subscriber too.",
+        },
+        Field {
             key: "websocket_messages_max",
             kind: Kind::Count { min: 1, max: 100_000 },
             default: Default::Is("100"),

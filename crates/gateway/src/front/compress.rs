@@ -11,7 +11,7 @@ use crate::front::head::{Accept, Coding};
 
 /// Bodies over this are packed on another thread: at about 100 MB/s for gzip's fastest level, a
 /// larger one would keep every other connection of this thread waiting for over half a millisecond.
-const INLINE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// The fastest level of both: JSON in hexadecimal shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
 /// zstd's window of 8 MiB, the most that a content coding may ask for (RFC 9659, section 3); a

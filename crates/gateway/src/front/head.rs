@@ -98,6 +98,8 @@ pub(crate) struct Upgrade {
     /// Whether it is the version that there is, 13.
     pub(crate) version_known: bool,
     pub(crate) key: Option<Box<str>>,
+    /// The extensions that it offers, separated by commas.
+    pub(crate) extensions: String,
 }
 
 /// The value of a header that keys of request limits are made of, if a request has it; names of clients
@@ -282,6 +284,13 @@ impl Facts {
             }
             17 if is("sec-websocket-key") => {
                 self.websocket.key = std::str::from_utf8(value).ok().map(Box::from);
+            }
+            24 if is("sec-websocket-extensions") => {
+                let known = &mut self.websocket.extensions;
+                if !known.is_empty() {
+                    known.push(',');
+                }
+                known.push_str(std::str::from_utf8(value).unwrap_or_default());
             }
             21 if is("sec-websocket-version") => self.websocket.version_known = value == b"13",
             _ => {}

@@ -30,6 +30,7 @@ use crate::rules::access::Denial;
 use crate::subscribe::subscriber::Asking;
 use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
+use crate::websocket::deflate;
 use crate::worker::Worker;
 
 /// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
@@ -212,7 +213,9 @@ where
             wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
             return self.stream.shutdown().await;
         }
-        let opening = websocket::accepted(&upgrade).filter(|_| head.length == Length::None);
+        let packing = front.websocket.compression && deflate::is_offered(&upgrade.extensions);
+        let opening = websocket::accepted(&upgrade, packing);
+        let opening = opening.filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
         let mut message =
             respond(&worker, &head, b"", &Bearer::of(&self.peer, PROTOCOL, &Cell::new(0))).await;
@@ -231,7 +234,8 @@ where
         if let Some(note) = message.note.take() {
             note::log(&worker, *note, &message);
         }
-        let (rest, bounds) = (self.buf.split_off(head.bytes), websocket::Bounds::of(front));
+        let (rest, bounds) =
+            (self.buf.split_off(head.bytes), websocket::Bounds::of(front, packing));
         // Messages begin under the configuration of their time.
         drop(worker);
         let opened = websocket::Opened {

@@ -7,10 +7,9 @@
 //! beyond its bound all the same, it is told to go.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,27 +24,29 @@ use tokio::time::Instant;
 use crate::config::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::caller;
+use crate::front::compress::INLINE_BYTES_MAX;
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
-use crate::front::http1::{Bearer, COPY_BYTES_MAX, Standing, respond};
+use crate::front::http1::{Bearer, Standing, respond};
 use crate::front::note;
 use crate::front::peer::Peer;
 use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
 use crate::thread::Thread;
 use crate::wait::{self, Watchdog};
-use crate::websocket::frame::{self, Decoder, Event, Op, Role};
-use crate::websocket::handshake;
+use crate::websocket::frame::{Decoder, Event, Fault, Op, Role};
+use crate::websocket::{deflate, handshake};
 use crate::worker::Worker;
 
+mod out;
 #[cfg(test)]
 mod tests;
+
+use out::Out;
 
 const PROTOCOL: &str = "WebSocket";
 /// While more than this waits to be written, nothing is read.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
 /// Nor while messages of more than this are under way.
 const RUNNING_BYTES_PAUSE: usize = 4 << 20;
-/// Most messages of one write.
-const FRAMES_AT_ONCE: usize = 5;
 /// How long a client has to take a closing frame, and to answer it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -61,14 +62,18 @@ pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgra
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
 /// The answer that opens a WebSocket; none if the request's key is not one.
-pub(crate) fn accepted(upgrade: &Upgrade) -> Option<Vec<u8>> {
+pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
     let accept = handshake::accept(key.as_bytes());
-    let head = format!(
+    let mut head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+         Sec-WebSocket-Accept: {accept}\r\n"
     );
+    if packing {
+        head.push_str(&format!("Sec-WebSocket-Extensions: {}\r\n", deflate::ACCEPTED));
+    }
+    head.push_str("\r\n");
     Some(head.into_bytes())
 }
 
@@ -106,6 +111,8 @@ where
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     message_bytes_max: usize,
+    /// From how many bytes on messages are packed; none where nothing of the kind was agreed on.
+    packing: Option<usize>,
     calls_max: usize,
     queue_bytes_max: usize,
     subscriptions_max: usize,
@@ -114,8 +121,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) fn of(front: &Front) -> Bounds {
+    pub(crate) fn of(front: &Front, packing: bool) -> Bounds {
         Bounds {
+            packing: packing.then_some(front.compression_bytes_min),
             message_bytes_max: front.limits.body_bytes_max,
             calls_max: front.websocket.messages_max,
             queue_bytes_max: front.websocket.queue_bytes_max,
@@ -139,7 +147,16 @@ enum Phase {
 }
 
 /// A message that is answered; its bytes come along, and what has begun with it.
-type Running = LocalBoxFuture<'static, (Rc<Worker>, Message, usize, Asking)>;
+type Running = LocalBoxFuture<'static, Answered>;
+
+struct Answered {
+    worker: Rc<Worker>,
+    message: Message,
+    /// Its body in place of that of the message, where it is packed.
+    packed: Option<Vec<u8>>,
+    bytes: usize,
+    _asking: Asking,
+}
 
 struct Socket<S> {
     thread: Rc<Thread>,
@@ -199,7 +216,10 @@ where
             head: Rc::new(head),
             bounds,
             phase: Phase::Open,
-            decoder: Decoder::new(Role::Server, bounds.message_bytes_max),
+            decoder: match bounds.packing {
+                Some(_) => Decoder::unpacking(Role::Server, bounds.message_bytes_max),
+                None => Decoder::new(Role::Server, bounds.message_bytes_max),
+            },
             deaf: false,
             unread: rest,
             running: FuturesUnordered::new(),
@@ -256,14 +276,18 @@ where
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
-            // Once the answer is on its way, the client understands what it is told.
-            let (worker, mut message, bytes, _asking) = answered;
+            // Once the answer is on its way, the client understands what it is told: until the end of
+            // this turn it holds that back.
+            let Answered { worker, mut message, packed, bytes, _asking } = answered;
             any = true;
             self.running_bytes -= bytes;
             if let Some(note) = message.note.take() {
                 note::log(&worker, *note, &message);
             }
-            self.say(message.body);
+            match packed {
+                Some(packed) => self.put(|out| out.packed(packed)),
+                None => self.say(message.body),
+            }
         }
         any
     }
@@ -274,7 +298,7 @@ where
         while self.phase == Phase::Open {
             match self.subscriber.take(cx) {
                 Ok(None) => break,
-                Ok(Some(body)) if self.may_hear() => self.say(body),
+                Ok(Some(body)) if self.may_hear() => self.tell(body),
                 Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
                 Err(Parting::Unread) => self.close_unread(),
                 Err(Parting::Missed) => {
@@ -284,6 +308,19 @@ where
             any = true;
         }
         any
+    }
+
+    /// Says what the client has subscribed to: short enough to be packed here.
+    fn tell(&mut self, mut body: Body) {
+        let wanted = self.bounds.packing.is_some_and(|min| body.len() >= min);
+        if wanted && body.len() <= INLINE_BYTES_MAX {
+            let whole = std::mem::take(&mut body).join();
+            match deflate::pack(&whole) {
+                Some(packed) => return self.put(|out| out.packed(packed)),
+                None => body = Body::whole(whole),
+            }
+        }
+        self.say(body);
     }
 
     /// Whether who has subscribed may still do so; looked at now and then.
@@ -350,13 +387,25 @@ where
             Said::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
                 let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
+                let packing = self.bounds.packing;
                 self.running_bytes += body.len();
                 self.running.push(Box::pin(async move {
                     let (worker, waiting) = (thread.worker(), Cell::new(0));
                     let bearer = Bearer::of(&peer, PROTOCOL, &waiting).telling(&asking);
-                    let message = respond(&worker, &head, &body, &bearer).await;
-                    (worker, message, body.len(), asking)
+                    let mut message = respond(&worker, &head, &body, &bearer).await;
+                    let packed = packed(&mut message.body, packing).await;
+                    Answered { worker, message, packed, bytes: body.len(), _asking: asking }
                 }));
+            }
+            Said::Packed { payload, text } => {
+                let fault = match deflate::unpack(&payload, self.bounds.message_bytes_max) {
+                    Ok(message) if text && std::str::from_utf8(&message).is_err() => Fault::Utf8,
+                    Ok(message) => return self.hear(Said::Message(message.into())),
+                    Err(deflate::Fault::TooLarge) => return self.hear(Said::TooLarge),
+                    Err(deflate::Fault::Invalid) => Fault::Packing,
+                };
+                self.deaf = true;
+                self.close(fault.code(), &fault.to_string());
             }
             Said::TooLarge => {
                 let message = Message::refuse_size(self.bounds.message_bytes_max);
@@ -370,14 +419,20 @@ where
 
     /// Puts a message in the queue; nothing is said where nothing was asked.
     fn say(&mut self, body: Body) {
-        if body.len() == 0 || self.is_closing() {
+        if body.len() > 0 {
+            self.put(|out| out.text(body));
+        }
+    }
+
+    fn put(&mut self, put: impl FnOnce(&mut Out)) {
+        if self.is_closing() {
             return;
         }
         if self.out.bytes > self.bounds.queue_bytes_max {
             self.close_unread();
             return;
         }
-        self.out.text(body);
+        put(&mut self.out);
     }
 
     fn close_unread(&mut self) {
@@ -459,6 +514,7 @@ where
 /// What was said, apart from the bytes that it was read from.
 enum Said {
     Message(Bytes),
+    Packed { payload: Bytes, text: bool },
     TooLarge,
     Ping(Vec<u8>),
     Pong,
@@ -469,6 +525,7 @@ impl Said {
     fn of(event: Event<'_>) -> Said {
         match event {
             Event::Message(payload) => Said::Message(payload.into_bytes()),
+            Event::Packed { payload, text } => Said::Packed { payload, text },
             Event::TooLarge(_) => Said::TooLarge,
             Event::Ping(payload) => Said::Ping(payload.to_vec()),
             Event::Pong => Said::Pong,
@@ -477,121 +534,18 @@ impl Said {
     }
 }
 
-/// Frames on their way out.
-#[derive(Debug, Default)]
-struct Out {
-    /// In up to three parts, so that a large payload is not copied.
-    frames: VecDeque<[Bytes; 3]>,
-    /// Of the first.
-    written: usize,
-    /// Of all that is not written.
-    bytes: usize,
-    /// A stream that encrypts may hold some of what it has taken.
-    unflushed: bool,
-    /// Since when nothing moves although there is something to write.
-    stuck: Option<Instant>,
-}
-
-impl Out {
-    fn is_empty(&self) -> bool {
-        self.frames.is_empty() && !self.unflushed
+/// Packs an answer that is worth it, on another thread if it is long; the body is taken then.
+async fn packed(body: &mut Body, packing: Option<usize>) -> Option<Vec<u8>> {
+    packing.filter(|min| body.len() >= *min)?;
+    let whole = Arc::new(std::mem::take(body).join());
+    let packed = if whole.len() <= INLINE_BYTES_MAX {
+        deflate::pack(&whole)
+    } else {
+        let theirs = Arc::clone(&whole);
+        tokio::task::spawn_blocking(move || deflate::pack(&theirs)).await.ok().flatten()
+    };
+    if packed.is_none() {
+        *body = Body::whole(Arc::unwrap_or_clone(whole));
     }
-
-    fn control(&mut self, op: Op, payload: &[u8]) {
-        let mut frame = Vec::with_capacity(2 + payload.len());
-        frame::write(&mut frame, op, payload, None);
-        self.push([frame.into(), Bytes::new(), Bytes::new()]);
-    }
-
-    fn text(&mut self, body: Body) {
-        let copied = if body.middle.len() > COPY_BYTES_MAX { 0 } else { body.middle.len() };
-        let mut start = Vec::with_capacity(10 + body.start.len() + copied + body.end.len());
-        frame::write_header(&mut start, Op::Text, body.len(), None);
-        start.extend_from_slice(&body.start);
-        if body.middle.len() > COPY_BYTES_MAX {
-            return self.push([start.into(), body.middle, Bytes::from_static(body.end)]);
-        }
-        start.extend_from_slice(&body.middle);
-        start.extend_from_slice(body.end);
-        self.push([start.into(), Bytes::new(), Bytes::new()]);
-    }
-
-    fn push(&mut self, frame: [Bytes; 3]) {
-        self.bytes += frame.iter().map(Bytes::len).sum::<usize>();
-        self.frames.push_back(frame);
-    }
-
-    /// Gives up what has not begun to be written.
-    fn forget(&mut self) {
-        self.frames.truncate(usize::from(self.written > 0));
-        let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
-        self.bytes = begun - self.written;
-        self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
-    }
-
-    /// Writes what the stream takes; whether that was anything.
-    fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        let mut wrote = false;
-        while !self.frames.is_empty() {
-            match self.poll_once(stream, cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(bytes)) => {
-                    self.wrote(bytes);
-                    (wrote, self.unflushed, self.stuck) = (true, true, None);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.pending(wrote),
-            }
-        }
-        if self.unflushed {
-            match Pin::new(stream).poll_flush(cx) {
-                Poll::Ready(Ok(())) => (self.unflushed, self.stuck) = (false, None),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.pending(wrote),
-            }
-        }
-        Poll::Ready(Ok(wrote))
-    }
-
-    fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
-        self.stuck.get_or_insert_with(Instant::now);
-        if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
-    }
-
-    fn poll_once<S>(&self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
-    where
-        S: AsyncWrite + Unpin,
-    {
-        let mut slices = [io::IoSlice::new(&[]); 3 * FRAMES_AT_ONCE];
-        let (mut count, mut skip) = (0, self.written);
-        for part in self.frames.iter().take(FRAMES_AT_ONCE).flatten() {
-            let rest = &part[skip.min(part.len())..];
-            skip -= part.len() - rest.len();
-            if !rest.is_empty() {
-                slices[count] = io::IoSlice::new(rest);
-                count += 1;
-            }
-        }
-        match &slices[..count] {
-            // A plain write is a cheaper system call than a gathered one.
-            [one] => Pin::new(stream).poll_write(cx, one),
-            several => Pin::new(stream).poll_write_vectored(cx, several),
-        }
-    }
-
-    fn wrote(&mut self, bytes: usize) {
-        self.bytes -= bytes;
-        self.written += bytes;
-        while let Some(first) = self.frames.front() {
-            let whole: usize = first.iter().map(Bytes::len).sum();
-            if self.written < whole {
-                break;
-            }
-            self.written -= whole;
-            self.frames.pop_front();
-        }
-    }
+    packed
 }

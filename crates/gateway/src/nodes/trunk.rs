@@ -257,7 +257,8 @@ impl Trunk {
         let owner = match &event {
             Event::Message(message) => whose(message),
             Event::TooLarge(head) => whose_head(head),
-            Event::Ping(_) | Event::Pong | Event::Close(_) => return,
+            // Nothing of the kind was agreed on with nodes.
+            Event::Packed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
         let id = match owner {
             Whose::Call(id) => Some(id),

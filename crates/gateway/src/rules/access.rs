@@ -8,6 +8,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use wire::method::FamilyName;
 use wire::reach::Reach;
 
 use crate::rules::limit::Rate;
@@ -243,10 +244,24 @@ pub struct MethodCase<'a> {
     pub grant: Option<&'a Grant>,
 }
 
-/// Whether a method of this name asks to be told of what is to come, or no more. It is not served: a
-/// connection to a node is many clients', so that nobody could be told what comes of it.
+/// Whether a method of this name asks to be told of what is to come, or no more: nothing that is
+/// passed on to a node, whose connections are many clients'.
 pub fn is_subscription(method: &str) -> bool {
     method.ends_with("_subscribe") || method.ends_with("_unsubscribe")
+}
+
+/// Whether a method is about filters that the gateway keeps itself: those of blocks and logs, where
+/// these have Ethereum's form. That a filter is such a one, its id tells.
+pub fn is_own_filter(family: FamilyName, method: &str) -> bool {
+    family == FamilyName::Ethereum
+        && matches!(
+            method,
+            "eth_newFilter"
+                | "eth_newBlockFilter"
+                | "eth_getFilterChanges"
+                | "eth_getFilterLogs"
+                | "eth_uninstallFilter"
+        )
 }
 
 /// Whether a call is served. Every list must admit it; what acts on the node itself must be named

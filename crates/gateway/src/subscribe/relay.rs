@@ -89,7 +89,7 @@ pub(super) async fn run(source: Source, order: Order) {
     while !source.stream.end_if_left() {
         let Some(chain) = source.chain_index() else {
             source.stream.tell(Turn::Broken);
-            break;
+            return source.stream.end();
         };
         let shared = Arc::clone(&source.thread.worker().shared);
         let nodes = order.nodes(&shared, chain);
@@ -114,7 +114,7 @@ pub(super) async fn run(source: Source, order: Order) {
         // Who has just asked is told; who was told that all is well is not let down by one node.
         if let Some(refused) = refused.filter(|_| !opened) {
             source.stream.stand(Standing::Refused(refused));
-            break;
+            return source.stream.end();
         }
         tokio::select! {
             () = tokio::time::sleep(again) => {}
@@ -122,7 +122,6 @@ pub(super) async fn run(source: Source, order: Order) {
         }
         again = (again * 2).min(AGAIN_MAX);
     }
-    source.stream.end();
 }
 
 /// Passes on what one node tells.

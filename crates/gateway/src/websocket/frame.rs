@@ -20,6 +20,8 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 const HEADER_BYTES_MAX: usize = 14;
 /// So much of a message that is too long is kept, to tell whose it was.
 const HEAD_KEPT_BYTES: usize = 64;
+/// The bit of a frame that begins a packed message.
+const PACKED: u8 = 0x40;
 /// Room made for a message before its bytes are there; a header alone must not take much memory.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 
@@ -77,6 +79,12 @@ impl Op {
 pub(crate) enum Event<'a> {
     /// A message, whether text or binary.
     Message(Payload<'a>),
+    /// A message that is packed, where that was agreed on.
+    Packed {
+        payload: Bytes,
+        /// Whether it is text when it is unpacked.
+        text: bool,
+    },
     /// A message that was longer than allowed; its first bytes.
     TooLarge(Bytes),
     Ping(&'a [u8]),
@@ -118,7 +126,7 @@ impl std::ops::Deref for Payload<'_> {
 /// What the other side did against the protocol. The connection must be failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A reserved bit is set; no extension was agreed on.
+    /// A reserved bit is set of which nothing was agreed on.
     Reserved,
     /// A kind of frame that does not exist.
     Opcode,
@@ -134,13 +142,15 @@ pub(crate) enum Fault {
     Close,
     /// Text that is not UTF-8.
     Utf8,
+    /// A packed message that cannot be unpacked.
+    Packing,
 }
 
 impl Fault {
     /// What to close the connection with (RFC 6455, 7.4.1).
     pub(crate) fn code(self) -> u16 {
         match self {
-            Fault::Utf8 => 1007,
+            Fault::Utf8 | Fault::Packing => 1007,
             _ => 1002,
         }
     }
@@ -157,6 +167,7 @@ impl fmt::Display for Fault {
             Fault::Fragment => "fragment out of place",
             Fault::Close => "bad reason for closing",
             Fault::Utf8 => "text is not utf-8",
+            Fault::Packing => "message does not unpack",
         })
     }
 }
@@ -166,6 +177,8 @@ impl fmt::Display for Fault {
 pub(crate) struct Decoder {
     role: Role,
     message_bytes_max: usize,
+    /// Whether messages may be packed.
+    packing: bool,
     /// The start of a header that is not whole yet.
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
@@ -181,6 +194,7 @@ pub(crate) struct Decoder {
 struct Frame {
     last: bool,
     op: Op,
+    packed: bool,
     /// Bytes of its payload that are still to come.
     left: u64,
     /// Bytes of it that were read.
@@ -191,6 +205,7 @@ struct Frame {
 #[derive(Debug)]
 struct Message {
     text: bool,
+    packed: bool,
     body: BytesMut,
     /// It has become longer than allowed; only its head is kept.
     too_large: bool,
@@ -202,6 +217,7 @@ impl Decoder {
         Decoder {
             role,
             message_bytes_max,
+            packing: false,
             header: [0; HEADER_BYTES_MAX],
             header_bytes: 0,
             frame: None,
@@ -209,6 +225,11 @@ impl Decoder {
             control: Vec::new(),
             closed: false,
         }
+    }
+
+    /// The same where the other side may send packed messages.
+    pub(crate) fn unpacking(role: Role, message_bytes_max: usize) -> Decoder {
+        Decoder { packing: true, ..Decoder::new(role, message_bytes_max) }
     }
 
     /// Takes from the start of `bytes` what makes one event: how many bytes were taken, and the event,
@@ -282,6 +303,7 @@ impl Decoder {
     /// Whether a frame is a whole message whose payload is all there and may be given as it is.
     fn is_whole(&self, frame: &Frame, rest: &[u8]) -> bool {
         frame.last
+            && !frame.packed
             && frame.key.is_none()
             && matches!(frame.op, Op::Text | Op::Binary)
             && self.message.is_none()
@@ -290,15 +312,17 @@ impl Decoder {
     }
 
     fn read_header(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), Fault> {
+        let packing = self.packing;
         if self.header_bytes == 0
-            && let Some((used, frame)) = header(bytes, self.role)?
+            && let Some((used, frame)) = header(bytes, self.role, packing)?
         {
             return Ok((used, Some(frame)));
         }
         for (used, byte) in bytes.iter().enumerate() {
             self.header[self.header_bytes] = *byte;
             self.header_bytes += 1;
-            if let Some((_, frame)) = header(&self.header[..self.header_bytes], self.role)? {
+            let known = &self.header[..self.header_bytes];
+            if let Some((_, frame)) = header(known, self.role, packing)? {
                 self.header_bytes = 0;
                 return Ok((used + 1, Some(frame)));
             }
@@ -315,7 +339,8 @@ impl Decoder {
             (Op::Continuation, Some(_)) => {}
             (Op::Text | Op::Binary, None) => {
                 let text = frame.op == Op::Text;
-                self.message = Some(Message { text, body: BytesMut::new(), too_large: false });
+                let (packed, body) = (frame.packed, BytesMut::new());
+                self.message = Some(Message { text, packed, body, too_large: false });
             }
         }
         if let (Some(message), false) = (&mut self.message, frame.op.is_control()) {
@@ -355,11 +380,14 @@ impl Decoder {
     }
 
     fn end_message(&mut self) -> Result<Event<'static>, Fault> {
-        let Some(Message { text, body, too_large }) = self.message.take() else {
+        let Some(Message { text, packed, body, too_large }) = self.message.take() else {
             return Err(Fault::Fragment);
         };
         if too_large {
             return Ok(Event::TooLarge(body.freeze()));
+        }
+        if packed {
+            return Ok(Event::Packed { payload: body.freeze(), text });
         }
         // What nodes send is read as JSON anyway, which is UTF-8 or refused.
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
@@ -381,12 +409,12 @@ impl Decoder {
 }
 
 /// Reads a header: its length and the frame, or none while it is not whole.
-fn header(bytes: &[u8], role: Role) -> Result<Option<(usize, Frame)>, Fault> {
+fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Frame)>, Fault> {
     let [first, second, rest @ ..] = bytes else {
         // What is wrong with the first byte is told at once.
-        return bytes.first().map_or(Ok(None), |first| kind(*first).map(|_| None));
+        return bytes.first().map_or(Ok(None), |first| kind(*first, packing).map(|_| None));
     };
-    let (last, op) = kind(*first)?;
+    let (last, packed, op) = kind(*first, packing)?;
     let masked = second & 0x80 != 0;
     if masked != (role == Role::Server) {
         return Err(Fault::Masking);
@@ -422,16 +450,20 @@ fn header(bytes: &[u8], role: Role) -> Result<Option<(usize, Frame)>, Fault> {
     } else {
         (None, 0)
     };
-    let frame = Frame { last, op, left: length, seen: 0, key };
+    let frame = Frame { last, op, packed, left: length, seen: 0, key };
     Ok(Some((2 + length_bytes + key_bytes, frame)))
 }
 
-/// Whether a frame is the last of its message, and its kind.
-fn kind(first: u8) -> Result<(bool, Op), Fault> {
-    if first & 0x70 != 0 {
+/// Whether a frame is the last of its message, whether it begins a packed one, and its kind.
+fn kind(first: u8, packing: bool) -> Result<(bool, bool, Op), Fault> {
+    let op = Op::of(first & 0x0f);
+    // Of a message only the first frame says that it is packed (RFC 7692, 6.1).
+    let may_be = packing && matches!(op, Some(Op::Text | Op::Binary));
+    let packed = first & PACKED != 0;
+    if first & 0x30 != 0 || (packed && !may_be) {
         return Err(Fault::Reserved);
     }
-    Ok((first & 0x80 != 0, Op::of(first & 0x0f).ok_or(Fault::Opcode)?))
+    Ok((first & 0x80 != 0, packed, op.ok_or(Fault::Opcode)?))
 }
 
 /// The code in the payload of a close frame, if there is one (RFC 6455, 7.4).
@@ -467,6 +499,13 @@ pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key:
     if let Some(key) = key {
         out.extend_from_slice(&key);
     }
+}
+
+/// Appends the header of an unmasked frame of packed text.
+pub(crate) fn write_packed_header(out: &mut Vec<u8>, payload_bytes: usize) {
+    let at = out.len();
+    write_header(out, Op::Text, payload_bytes, None);
+    out[at] |= PACKED;
 }
 
 /// Appends an unfragmented frame.

@@ -3,6 +3,7 @@
 //! Called by `fuzz/src/websocket.rs` for as long as one likes, and by the test below for a second in
 //! every check. Not part of the crate's interface.
 
+use super::deflate;
 use super::frame::{Decoder, Event, Fault, Op, Role, write};
 
 /// Small, so that inputs reach it.
@@ -21,6 +22,10 @@ struct Conversation {
 /// # Panics
 /// When that does not hold.
 pub(crate) fn websocket(bytes: &[u8]) {
+    // Whatever they are, they unpack to no more than is allowed.
+    if let Ok(message) = deflate::unpack(bytes, MESSAGE_BYTES_MAX) {
+        assert!(message.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.len());
+    }
     for role in [Role::Client, Role::Server] {
         let whole = converse(role, bytes, usize::MAX);
         for step in [1, 2, 7, 64] {
@@ -42,7 +47,10 @@ pub(crate) fn websocket(bytes: &[u8]) {
 
 /// Reads as a connection does, from pieces of so many bytes.
 fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
-    let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX);
+    let mut decoder = match role {
+        Role::Client => Decoder::new(role, MESSAGE_BYTES_MAX),
+        Role::Server => Decoder::unpacking(role, MESSAGE_BYTES_MAX),
+    };
     let mut read = Conversation { events: Vec::new(), fault: None };
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
         let mut at = 0;
@@ -66,6 +74,9 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
             read.events.push(match event {
                 None => break,
                 Some(Event::Message(payload)) => ('m', payload.to_vec()),
+                Some(Event::Packed { payload, text }) => {
+                    (if text { 'z' } else { 'Z' }, payload.to_vec())
+                }
                 Some(Event::TooLarge(head)) => ('t', head.to_vec()),
                 Some(Event::Ping(payload)) => ('p', payload.to_vec()),
                 Some(Event::Pong) => ('o', Vec::new()),
@@ -92,7 +103,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     write(&mut calls, Op::Pong, b"", Some([5, 6, 7, 8]));
     write(&mut calls, Op::Text, &[b' '; 200], Some([0, 0, 0, 0]));
     let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
-    vec![calls, answers, fragments]
+    // "Hello" as RFC 7692 packs it, 7.2.3.1.
+    let packed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
+    vec![calls, answers, fragments, packed]
 }
 
 /// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.

@@ -16,7 +16,9 @@ use crate::source;
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
 pub(super) const SUBSCRIPTION: &str =
-    "not a call to a node: over a WebSocket the gateway tells of it, over HTTP it answers -32601";
+    "by the gateway itself over a WebSocket; over HTTP with -32601 (docs/subscriptions.md)";
+pub(super) const FILTER: &str =
+    "by the gateway itself where the filter is its own (docs/subscriptions.md); else:";
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
 pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
 

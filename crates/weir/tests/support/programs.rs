@@ -44,6 +44,21 @@ pub(crate) fn require(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// Whether a folder that `cargo xtask check` fills is there; without it as [`require`].
+///
+/// # Panics
+/// If the folder is missing and required.
+pub(crate) fn require_folder(folder: &Path) -> bool {
+    let found = folder.is_dir();
+    if !found {
+        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+        let name = folder.display();
+        assert!(!required, "{name} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
+        skip(&format!("needs {name}"));
+    }
+    found
+}
+
 /// Notes that the running test did not judge anything, and why.
 pub(crate) fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();

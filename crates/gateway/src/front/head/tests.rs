@@ -139,7 +139,7 @@ fn a_websocket_is_asked_for_by_both_headers_of_a_get() {
     };
     let both = "Upgrade: h2c, WebSocket\r\nConnection: keep-alive, upgrade\r\n";
     let rest = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n";
-    let whole = Upgrade { version_known: true, key: Some("abc".into()) };
+    let whole = Upgrade { version_known: true, key: Some("abc".into()), extensions: String::new() };
     assert_eq!(asked("GET / HTTP/1.1", &format!("{both}{rest}")), Some(whole));
     assert_eq!(asked("GET / HTTP/1.1", both), Some(Upgrade::default()));
     assert_eq!(asked("POST / HTTP/1.1", &format!("{both}{rest}")), None);

@@ -156,3 +156,12 @@ fn subscriptions_are_known_by_their_names() {
         assert!(!is_subscription(name), "{name}");
     }
 }
+
+#[test]
+fn filters_are_the_gateways_own_where_it_can_tell() {
+    let own = |family, method| is_own_filter(family, method);
+    assert!(own(FamilyName::Ethereum, "eth_newFilter"));
+    assert!(own(FamilyName::Ethereum, "eth_getFilterChanges"));
+    assert!(!own(FamilyName::Ethereum, "eth_newPendingTransactionFilter"), "only nodes know");
+    assert!(!own(FamilyName::Harmony, "hmy_newFilter"));
+}

@@ -29,6 +29,7 @@ fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<Seen>, Option<Fault>) {
                     let Some(event) = event else { break };
                     seen.push(match event {
                         Event::Message(payload) => Seen::Message(payload.to_vec()),
+                        Event::Packed { payload, .. } => panic!("{payload:x?} is packed"),
                         Event::TooLarge(head) => Seen::TooLarge(head.to_vec()),
                         Event::Ping(payload) => Seen::Ping(payload.to_vec()),
                         Event::Pong => Seen::Pong,
@@ -161,6 +162,43 @@ fn what_is_against_the_protocol() {
     }
     check(Role::Server, b"\x81\x05Hello", &[], Some(Fault::Masking));
     assert_eq!((Fault::Length.code(), Fault::Utf8.code()), (1002, 1007));
+}
+
+#[test]
+fn packed_messages_are_known_by_their_first_frame() {
+    let key = [0; 4];
+    let masked = |first: u8, payload: &[u8]| {
+        [&[first, 0x80 | payload.len() as u8][..], &key, payload].concat()
+    };
+    let read = |bytes: &[u8]| {
+        let mut decoder = Decoder::unpacking(Role::Server, MAX);
+        let mut at = 0;
+        loop {
+            let (used, event) = decoder.next(&bytes[at..])?;
+            at += used;
+            match event {
+                Some(Event::Packed { payload, text }) => return Ok(Some((payload.to_vec(), text))),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    };
+    // What is packed is not text yet.
+    assert_eq!(read(&masked(0xc1, b"\xff")), Ok(Some((b"\xff".to_vec(), true))));
+    let fragments = [masked(0x42, b"a"), masked(0x89, b""), masked(0x80, b"b")].concat();
+    assert_eq!(read(&fragments), Ok(Some((b"ab".to_vec(), false))));
+    assert_eq!(read(&masked(0x81, b"plain")), Ok(None));
+    for bytes in [
+        [masked(0x41, b"a"), masked(0xc0, b"b")].concat(),
+        masked(0xc9, b""),
+        masked(0xa1, b""),
+        masked(0xe1, b""),
+    ] {
+        assert_eq!(read(&bytes), Err(Fault::Reserved), "{bytes:x?}");
+    }
+    let mut out = Vec::new();
+    write_packed_header(&mut out, 300);
+    assert_eq!(out, [0xc1, 126, 1, 44]);
 }
 
 #[test]
