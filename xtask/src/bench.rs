@@ -14,8 +14,10 @@
 mod change;
 mod cost;
 mod generator;
+mod geth;
 mod http;
 mod lab;
+mod latency;
 mod limit;
 mod load;
 mod machine;
@@ -46,8 +48,8 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum What {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, multiplexed, limit, flat-connections, flat-nodes, flat-entries,
-        /// memory-idle or memory-flow.
+        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections, flat-nodes,
+        /// flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
@@ -162,6 +164,8 @@ const CASES: &[Case] = &[
     Case { name: "hit", measure: cost::hit },
     Case { name: "miss", measure: cost::miss },
     Case { name: "multiplexed", measure: cost::multiplexed },
+    Case { name: "geth", measure: geth::geth },
+    Case { name: "latency", measure: latency::latency },
     Case { name: "limit", measure: limit::limit },
     Case { name: "flat-connections", measure: cost::flat_connections },
     Case { name: "flat-nodes", measure: cost::flat_nodes },

@@ -161,6 +161,10 @@ async fn subscribe(
     call: &Call<'_>,
 ) -> Result<Outcome, Failure> {
     let subscriber = &asking.subscriber;
+    if call.id.raw().is_none() {
+        // Nobody would know what it is told of, nor how to end it.
+        return Err(unable(Unable::Params));
+    }
     if !subscriber.has_room() {
         return Err(unable(Unable::TooMany));
     }

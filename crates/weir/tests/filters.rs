@@ -181,7 +181,7 @@ fn filters_tell_what_geths_tell() {
     for (place, (method, _)) in kinds.iter().enumerate() {
         let (theirs, ours) = (&asked[0][place].told, &asked[1][place].told);
         let both = theirs.iter().filter(|value| ours.contains(value)).count();
-        assert!(both >= 3, "{method}: geth told {theirs:#?}, the gateway {ours:#?}");
+        assert!(both >= 2, "{method}: geth told {theirs:#?}, the gateway {ours:#?}");
         let most = theirs.len().max(ours.len());
         assert!(both + 2 >= most, "{method}: geth told {theirs:#?}, the gateway {ours:#?}");
     }

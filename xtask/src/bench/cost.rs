@@ -85,7 +85,11 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
 pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
-        Contender::WeirWebSocket { program: bench.weir.clone(), node: nodes[0] },
+        Contender::WeirBefore {
+            label: "weir by websocket",
+            program: bench.weir.clone(),
+            url: format!("ws://{}", nodes[0]),
+        },
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
         bench.weir("weir by http", nodes.clone(), Cache::Off),

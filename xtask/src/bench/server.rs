@@ -49,8 +49,8 @@ pub(crate) enum Contender {
         cache: bool,
         more: &'static str,
     },
-    /// Ours without a cache, in front of one node by WebSocket.
-    WeirWebSocket { program: PathBuf, node: SocketAddr },
+    /// Ours without a cache, in front of one node at any address.
+    WeirBefore { label: &'static str, program: PathBuf, url: String },
     /// nginx returning these bytes.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
@@ -69,8 +69,9 @@ impl Contender {
     /// The name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Weir { label, .. } | Self::Configured { label, .. } => label,
-            Self::WeirWebSocket { .. } => "weir by websocket",
+            Self::Weir { label, .. }
+            | Self::Configured { label, .. }
+            | Self::WeirBefore { label, .. } => label,
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
@@ -150,9 +151,9 @@ impl Contender {
                 ];
                 command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
             }
-            Self::WeirWebSocket { program, node } => {
+            Self::WeirBefore { program, url, .. } => {
                 let listen = format!("127.0.0.1:{port}");
-                command.arg(program).args(["serve", "--upstream", &format!("ws://{node}")]);
+                command.arg(program).args(["serve", "--upstream", url]);
                 command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
                 command.arg("--no-cache");
             }
@@ -269,7 +270,12 @@ impl Server {
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
 
-    fn spawn(
+    /// Starts whatever the command says, in the folder that is its own, and returns once it answers
+    /// `probe` with 200 on this port.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn spawn(
         name: &str,
         mut command: Command,
         port: u16,

@@ -60,7 +60,8 @@ impl Heard {
 /// If the gateway or the node does not run, or a client is not served.
 pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
-    let ours = Contender::WeirWebSocket { program: bench.weir.clone(), node: node.address };
+    let url = format!("ws://{}", node.address);
+    let ours = Contender::WeirBefore { label: "weir", program: bench.weir.clone(), url };
     let server = Server::start(&ours, PROBE)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (heard, told, mebibytes) = LocalSet::new().block_on(&runtime, async {

@@ -127,3 +127,29 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a stream has one source while anybody follows it, and none afterwards.
+
+    use super::*;
+
+    #[test]
+    fn one_source_while_anybody_follows() {
+        let stream = Stream::default();
+        let (mut first, starts) = stream.follow();
+        assert!(starts, "somebody has to find out");
+        let (_second, starts) = stream.follow();
+        assert!(!starts, "somebody does");
+        stream.leave();
+        assert!(!stream.end_if_left());
+        stream.tell(Turn::Broken);
+        assert!(matches!(first.try_recv(), Ok(Turn::Broken)));
+        stream.leave();
+        assert!(stream.end_if_left());
+        assert!(stream.follow().1, "the next one starts another");
+        // A source that gave up is replaced too, though somebody follows.
+        stream.end();
+        assert!(stream.follow().1);
+    }
+}

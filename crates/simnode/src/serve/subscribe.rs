@@ -1,5 +1,5 @@
 //! Subscriptions over a connection that carries many calls: `newHeads` and `newPendingTransactions`,
-//! as geth has them (`eth/filters/api.go`).
+//! as geth has them (`eth/filters/api.go`), under the names of Ethereum and of Harmony.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,8 +47,9 @@ impl Subscriptions {
             return None;
         }
         let answered = match &*call.method {
-            "eth_subscribe" => self.subscribe(node, world, &call, said),
-            "eth_unsubscribe" => self.unsubscribe(&call),
+            "eth_subscribe" => self.subscribe(node, world, &call, "eth", said),
+            "hmy_subscribe" => self.subscribe(node, world, &call, "hmy", said),
+            "eth_unsubscribe" | "hmy_unsubscribe" => self.unsubscribe(&call),
             _ => return None,
         };
         let mut body = Vec::new();
@@ -65,6 +66,7 @@ impl Subscriptions {
         node: &Arc<Node>,
         world: &Arc<World>,
         call: &Call<'_>,
+        namespace: &'static str,
         said: &mpsc::Sender<Said>,
     ) -> Result<Value, RpcError> {
         if self.by_id.len() >= SUBSCRIPTIONS_MAX {
@@ -74,12 +76,12 @@ impl Subscriptions {
         self.made += 1;
         let id = format!("0x{:x}", self.made);
         let (node, world, said) = (Arc::clone(node), Arc::clone(world), said.clone());
-        let telling = Telling { node, world, said, id: id.clone() };
+        let telling = Telling { node, world, said, namespace, id: id.clone() };
         let task = match &*kind {
             "newHeads" => self.tasks.spawn(telling.heads()),
             "newPendingTransactions" => self.tasks.spawn(telling.pending()),
             _ => {
-                let message = format!("no \"{kind}\" subscription in eth namespace");
+                let message = format!("no \"{kind}\" subscription in {namespace} namespace");
                 return Err(RpcError::new(-32601, message));
             }
         };
@@ -106,6 +108,7 @@ struct Telling {
     node: Arc<Node>,
     world: Arc<World>,
     said: mpsc::Sender<Said>,
+    namespace: &'static str,
     id: String,
 }
 
@@ -159,9 +162,9 @@ impl Telling {
     /// Whether somebody still listens.
     async fn tell(&self, result: &[u8]) -> bool {
         let mut body = Vec::with_capacity(result.len() + 128);
-        body.extend_from_slice(
-            br#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":""#,
-        );
+        body.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
+        body.extend_from_slice(self.namespace.as_bytes());
+        body.extend_from_slice(br#"_subscription","params":{"subscription":""#);
         body.extend_from_slice(self.id.as_bytes());
         body.extend_from_slice(br#"","result":"#);
         body.extend_from_slice(result);
