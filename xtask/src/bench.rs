@@ -16,6 +16,7 @@ mod cost;
 mod generator;
 mod geth;
 mod http;
+mod index;
 mod lab;
 mod latency;
 mod limit;
@@ -74,6 +75,11 @@ pub(crate) enum What {
     /// The gateway before nodes that are asked for three times what they carry; writes
     /// target/bench/overload.json.
     Overload {
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// The index: how fast it syncs and how large its file is; writes target/bench/index.json.
+    Index {
         #[command(flatten)]
         effort: Effort,
     },
@@ -190,6 +196,8 @@ const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
 
+const INDEX_CASES: &[Case] = &[Case { name: "sync", measure: index::sync }];
+
 /// Runs what was asked for.
 ///
 /// # Errors
@@ -210,6 +218,7 @@ pub(crate) fn run(what: &What) -> Result<()> {
         What::Overload { effort } => {
             table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
         }
+        What::Index { effort } => table(&Bench::prepare(effort)?, "index", INDEX_CASES, None),
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }

@@ -83,6 +83,8 @@ pub struct Config {
     pub cache: Cache,
     /// A Redis that gateways share; `None` where there is none, or no use for it.
     pub redis: Option<Redis>,
+    /// The file with a chain's past; `None` without one.
+    pub index: Option<Index>,
     /// When a node is taken out and when it comes back.
     pub health: Health,
     /// How many repeats the gateway may add to the load of the nodes.
@@ -319,6 +321,25 @@ pub struct Redis {
     pub backoff: Duration,
     /// Whether reorgs are told to other gateways, and heard from them.
     pub tell_reorgs: bool,
+}
+
+/// A file with a chain's past, as a tier of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// The file.
+    pub db: PathBuf,
+    /// Which chain it is of.
+    pub chain: usize,
+    /// Whether the gateway syncs it.
+    pub follow: bool,
+    /// How closely what is synced is looked at: `off`, `headers`, `full`, `senders`.
+    pub verify: &'static str,
+    /// Threads that read it.
+    pub readers: usize,
+    /// Bytes of pages that each connection keeps.
+    pub page_cache: usize,
+    /// Most logs of one answer.
+    pub logs_max: u64,
 }
 
 /// How to speak TLS with Redis.

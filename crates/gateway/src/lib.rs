@@ -15,6 +15,7 @@ mod error;
 mod front;
 #[cfg(test)]
 mod fuzz;
+pub mod index;
 mod limits;
 mod nodes;
 mod path;

@@ -1,8 +1,8 @@
 //! What happens to a request, step by step. This file alone knows the order.
 //!
 //! ```text
-//! decode → limit → direct → permit → quota → (subscribe) → route → plan → cache → coalesce → redis → place →
-//! fetch (choose → send ⟲ retry) → fill → answer
+//! decode → limit → direct → permit → quota → (subscribe) → route → plan → cache → coalesce → redis → index →
+//! place → fetch (choose → send ⟲ retry) → fill → answer
 //! ```
 //!
 //! Each step lives elsewhere: decoding in `wire`, decisions in `rules`, asking nodes in
@@ -30,6 +30,7 @@ use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::head::KeyHeader;
 use crate::front::note::Calls;
+use crate::index::{self, Found};
 use crate::limits::shared::Question;
 use crate::limits::{Ahead, Charge, Counted, Limits};
 use crate::nodes::fetch::fetch;
@@ -617,7 +618,7 @@ fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
     (fetched, if hit { Mark::Hit } else { mark })
 }
 
-/// What Redis has, where it is on, or else what a node says, which is kept.
+/// What Redis or the index has, where they are on, or else what a node says, which is kept.
 async fn obtain(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
@@ -627,6 +628,16 @@ async fn obtain(
     if let (Some(redis), Some(key)) = (&worker.redis, key)
         && let Some(fetched) = Box::pin(redis.recall(worker, ask, key)).await
     {
+        return fetched;
+    }
+    // Ranges of logs have been asked for whole.
+    let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
+    if once
+        && let Some(params) = &ask.params
+        && let Some(Found::Whole(result)) = index::recall(worker, ask, params).await
+    {
+        let fetched = index::fetched(result);
+        fill(worker, ask, key, &fetched);
         return fetched;
     }
     let fetched = place_and_fetch(worker, ask, flight).await;
@@ -717,7 +728,7 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
         Admit::No(_) => false,
         Admit::Store(kept) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
-            if let Some(redis) = &worker.redis {
+            if let Some(redis) = worker.redis.as_ref().filter(|_| !fetched.from_tier) {
                 redis.keep(ask, key, fetched, kept, &facts, &view);
             }
             let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);

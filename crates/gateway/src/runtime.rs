@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::config::diff::{Change, diff};
 use crate::error::Error;
+use crate::index::Index;
 use crate::nodes::dial::Dial;
 use crate::nodes::watch::Watch;
 use crate::quota;
@@ -118,18 +119,25 @@ impl Gateway {
     /// [`Error::Listen`] when an address is taken or not ours; [`Error::Thread`] when the system
     /// gives no thread.
     pub fn start(config: Config) -> Result<Gateway, Error> {
-        Gateway::start_on(config, Sockets::default())
+        Gateway::start_on(config, Sockets::default(), None)
     }
 
-    /// The same on the sockets of the process whose place it takes. Those of addresses that this
-    /// configuration does not have are closed.
+    /// The same on the sockets of the process whose place it takes, and with an index as a further
+    /// tier of the cache. Sockets of addresses that this configuration does not have are closed.
     ///
     /// # Errors
     /// As [`Gateway::start`].
-    pub fn start_on(config: Config, inherited: Sockets) -> Result<Gateway, Error> {
+    pub fn start_on(
+        config: Config,
+        inherited: Sockets,
+        index: Option<Arc<dyn Index>>,
+    ) -> Result<Gateway, Error> {
         let bound = sockets::bind(&config, inherited)?;
         let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
         let shared = Shared::new(config, Vec::new());
+        if let Some(index) = index {
+            shared.lineage.with_index(index);
+        }
         let access_log = match &shared.access_log {
             Some(queues) => {
                 let writer = Writer::start(Arc::clone(queues));

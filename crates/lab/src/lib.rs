@@ -37,6 +37,8 @@ pub mod compare;
 
 pub mod foreign;
 
+pub mod study;
+
 pub mod host;
 
 pub mod engine;

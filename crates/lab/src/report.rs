@@ -15,6 +15,7 @@ mod markdown;
 pub(crate) mod number;
 mod reference;
 mod schema;
+mod study;
 mod table;
 mod text;
 mod timeline;
@@ -34,6 +35,8 @@ use crate::capacity::CapacityResult;
 use crate::compare::CompareResult;
 use crate::record::Totals;
 use crate::result::RunResult;
+use crate::rules::sync::ArmCourses;
+use crate::study::StudyResult;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +166,34 @@ pub fn capacity_html(result: &CapacityResult) -> String {
 /// A comparison as one page that needs nothing else.
 pub fn compare_html(result: &CompareResult) -> String {
     html::comparison::page(result)
+}
+
+/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study into a folder, which is
+/// made if need be. Returns the paths, `study.json` first.
+///
+/// # Errors
+/// At the first file that cannot be written; those before it stay.
+pub fn write_study(
+    dir: &Path,
+    result: &StudyResult,
+    arms: &[ArmCourses],
+) -> Result<Vec<PathBuf>, ReportFault> {
+    study::write(dir, result, arms)
+}
+
+/// A study for a terminal.
+pub fn study_text(result: &StudyResult, colour: Colour) -> String {
+    study::text(result, colour)
+}
+
+/// A study as Markdown.
+pub fn study_markdown(result: &StudyResult) -> String {
+    study::markdown(result)
+}
+
+/// A study as one page that needs nothing else.
+pub fn study_html(result: &StudyResult) -> String {
+    html::study::page(result)
 }
 
 /// The JSON Schema of `result.json`, as text.

@@ -29,6 +29,8 @@ pub mod equal;
 
 pub mod calendar;
 
+pub mod sync;
+
 #[cfg(test)]
 pub(crate) mod samples;
 

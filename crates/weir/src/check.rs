@@ -1,15 +1,16 @@
 //! `weir check`: says whether a file is right, without starting anything. A file is a plan if it has
-//! a target or a scenario, else a gateway's configuration.
+//! a target or a scenario, a study of syncs if it has a key `study`, else a gateway's configuration.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use lab::plan;
+use lab::study;
 
 use crate::{FAULTY, source};
 
-/// Say whether a gateway's configuration or a plan is right
+/// Say whether a gateway's configuration, a plan or a study is right
 ///
 /// Prints every fault at once, each with its place, the value and what is allowed. What is allowed
 /// but looks like a mistake is printed as a warning and does not fail. Secrets are never printed.
@@ -24,10 +25,12 @@ Examples:
   weir check gateway.toml
   weir check gateway.toml && weir reload
   weir check studies/somnia.toml --set load_percent=11
+  weir check studies/page-cache.toml
 
 Exit codes: 0 right, perhaps with warnings; 2 faulty or not readable.")]
 pub(crate) struct Check {
-    /// Configuration of a gateway, or a plan (docs/config.md and docs/plan.md list all keys)
+    /// Configuration of a gateway, a plan or a study (docs/config.md, docs/plan.md and docs/studies.md
+    /// list all keys)
     #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
 
@@ -41,6 +44,9 @@ impl Check {
         // What cannot be read is told by the gateway's reader, as ever.
         match std::fs::read_to_string(&self.file) {
             Ok(text) if plan::is_plan(&text) => check_plan(&self.file, &text, &self.set),
+            Ok(text) if self.set.is_empty() && study::file::is_study(&text) => {
+                check_study(&self.file, &text)
+            }
             Ok(_) if !self.set.is_empty() => {
                 eprintln!("--set is for plans, and {} is none", self.file.display());
                 ExitCode::from(FAULTY)
@@ -68,6 +74,21 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
     println!("ok: {}{}", file.display(), warned(plan.warnings.len()));
     print!("{}", plan::summary::of(&plan));
     ExitCode::SUCCESS
+}
+
+fn check_study(file: &Path, text: &str) -> ExitCode {
+    match study::file::read(text, &file.display().to_string()) {
+        Ok(study) => {
+            println!("ok: {}", file.display());
+            print!("{}", study.summary());
+            ExitCode::SUCCESS
+        }
+        Err(faults) => {
+            faults.iter().for_each(|fault| eprintln!("{fault}"));
+            eprintln!("\n{}", counted(faults.len(), "fault"));
+            ExitCode::from(FAULTY)
+        }
+    }
 }
 
 fn check_gateway(file: &Path) -> ExitCode {

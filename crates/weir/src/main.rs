@@ -12,6 +12,7 @@ mod compare;
 mod demo;
 mod diff;
 mod explain;
+mod index;
 mod key;
 mod load;
 mod logs;
@@ -20,6 +21,7 @@ mod pages;
 mod serve;
 mod source;
 mod stop;
+mod study;
 
 use std::process::ExitCode;
 
@@ -68,9 +70,11 @@ enum Command {
     Explain(explain::Explain),
     Key(key::Key),
     Logs(logs::Logs),
+    Index(index::Index),
     Load(load::Load),
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
+    Study(study::Study),
     Node(node::Node),
     #[command(hide = true)]
     GenerateDocs(pages::GenerateDocs),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),
+        Command::Index(index) => index.run(),
         Command::Load(load) => {
             keep_to_small_pages();
             load.run()
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
             capacity.run()
         }
         Command::Compare(compare) => compare.run(),
+        Command::Study(study) => study.run(),
         Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };

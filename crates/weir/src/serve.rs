@@ -9,6 +9,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -20,10 +21,12 @@ use crate::FAULTY;
 use crate::source::{self, Source};
 
 mod handover;
+mod index;
 mod notify;
 mod signals;
 
 use handover::Former;
+use index::Follower;
 use signals::{Wish, Wishes};
 
 /// Run the gateway
@@ -89,8 +92,8 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Before the gateway starts, so that no signal is lost in between.
         let wishes = runtime.block_on(async { Wishes::new(self.source.file()) })?;
-        let gateway = match start(config, former.as_ref()) {
-            Ok(gateway) => gateway,
+        let (gateway, follower) = match start(config, former.as_ref()) {
+            Ok(started) => started,
             Err(error) => {
                 if let Some(former) = former {
                     former.failed(&format!("{error:#}"));
@@ -103,7 +106,7 @@ impl Serve {
             // Of one that takes over, the one that the manager knows tells it.
             None => notify::tell("READY=1"),
         }
-        let life = Life { serve: self, runtime, wishes, gateway, program };
+        let life = Life { serve: self, runtime, wishes, gateway, follower, program };
         Ok(life.run())
     }
 
@@ -119,16 +122,19 @@ impl Serve {
     }
 }
 
-fn start(config: Config, former: Option<&Former>) -> Result<Gateway> {
+fn start(config: Config, former: Option<&Former>) -> Result<(Gateway, Option<Follower>)> {
     warn(&config);
     let sockets = match former {
         Some(former) => former.sockets().context("cannot take over the listening sockets")?,
         None => Sockets::default(),
     };
     let (summary, threads) = (source::summary(&config), config.threads);
-    let gateway = Gateway::start_on(config, sockets)?;
+    let index = index::start(&config)?;
+    let (readers, follower) = index.unzip();
+    let readers = readers.map(|readers| readers as Arc<dyn gateway::index::Index>);
+    let gateway = Gateway::start_on(config, sockets, readers)?;
     announce(&gateway, threads, &summary);
-    Ok(gateway)
+    Ok((gateway, follower.flatten()))
 }
 
 fn warn(config: &Config) {
@@ -143,6 +149,8 @@ struct Life {
     runtime: tokio::runtime::Runtime,
     wishes: Wishes,
     gateway: Gateway,
+    /// Syncs the index, where the gateway does.
+    follower: Option<Follower>,
     program: PathBuf,
 }
 
@@ -214,9 +222,10 @@ impl Life {
 
     /// Ends gracefully, or at once at a further signal.
     fn stop(self, end: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
-        let Life { runtime, mut wishes, gateway, .. } = self;
+        let Life { runtime, mut wishes, gateway, follower, .. } = self;
         let (done, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
+            drop(follower);
             end(gateway);
             // Nobody listens if a second signal came first.
             let _ = done.send(());

@@ -34,13 +34,25 @@ impl StopSignals {
 /// # Errors
 /// If the signals cannot be watched for.
 pub(crate) fn ask_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
+    let stop = Arc::clone(stop);
+    on_signals(code, "ending; what was measured so far is kept", move || stop.ask())
+}
+
+/// Says and does something at the first signal, and ends the program at the second with this code.
+///
+/// # Errors
+/// If the signals cannot be watched for.
+pub(crate) fn on_signals(
+    code: u8,
+    say: &'static str,
+    ask: impl FnOnce() + Send + 'static,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { StopSignals::new() })?;
-    let stop = Arc::clone(stop);
     let watch = move || {
         runtime.block_on(signals.next());
-        stop.ask();
-        eprintln!("ending; what was measured so far is kept (again to end at once)");
+        ask();
+        eprintln!("{say} (again to end at once)");
         runtime.block_on(signals.next());
         // Whoever asks twice wants no more waiting, and there is nothing that must be put in order:
         // sockets close with the program.

@@ -292,7 +292,7 @@ fn the_process_that_takes_over_has_the_same_addresses() {
     let first = Sealed::start(&node, &files, OWN);
     let sockets = first.gateway.as_ref().unwrap().sockets().unwrap();
     let config = Sealed::config(&node, &files, OWN);
-    let second = gateway::runtime::Gateway::start_on(config, sockets).unwrap();
+    let second = gateway::runtime::Gateway::start_on(config, sockets, None).unwrap();
     let second = Sealed::of(second);
     assert_eq!((&second.address, &second.clear), (&first.address, &first.clear));
     let mut first = first;

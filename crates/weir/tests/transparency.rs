@@ -8,13 +8,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "support/geth.rs"]
+mod geth;
 #[path = "support/members.rs"]
 mod members;
 #[path = "support/programs.rs"]
@@ -24,14 +23,11 @@ mod raw;
 #[path = "support/running.rs"]
 mod running;
 
+use geth::{Geth, folder};
 use members::{difference, items, members, start};
 use raw::Client;
 use running::Running;
 
-/// How long geth may take from its start until it answers, on a busy machine.
-const GETH_PATIENCE: Duration = Duration::from_secs(60);
-/// The last block of `chain.rlp`.
-const HEAD: &str = "\"0x36\"";
 /// Calls that geth itself answers in different ways: it finds fault with one of several accounts,
 /// whichever comes first as it walks over a map.
 const VARYING: [&str; 1] =
@@ -60,10 +56,6 @@ const IDS: [&str; 16] = [
     r#""é\ud83d\ude00""#,
     r#""<&>""#,
 ];
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/execution-apis")
-}
 
 /// A call of the tests.
 struct Asked {
@@ -102,74 +94,6 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
-}
-
-/// A geth on the tests' chain that ends with the test.
-struct Geth {
-    child: Child,
-    _folder: tempfile::TempDir,
-    address: String,
-}
-
-impl Geth {
-    fn start(geth: &Path) -> Geth {
-        let home = tempfile::tempdir().unwrap();
-        let run = |arguments: &[&str]| {
-            let output = geth_command(geth, home.path()).args(arguments).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "geth {arguments:?}: {said}");
-        };
-        run(&["init", folder().join("genesis.json").to_str().unwrap()]);
-        run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()]);
-        let (http, auth) = (free_port(), free_port());
-        let log = File::create(home.path().join("log")).unwrap();
-        let child = geth_command(geth, home.path())
-            .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover"])
-            .args(["--maxpeers", "0", "--port", "0"])
-            .args(["--http", "--http.port", &http, "--http.api", "eth,net,web3,debug,txpool"])
-            .args(["--authrpc.port", &auth, "--ipcdisable"])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut geth = Geth { child, _folder: home, address: format!("127.0.0.1:{http}") };
-        geth.wait_for_head();
-        geth
-    }
-
-    fn wait_for_head(&mut self) {
-        let asked = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
-        let deadline = Instant::now() + GETH_PATIENCE;
-        loop {
-            assert!(self.child.try_wait().unwrap().is_none(), "geth ended");
-            if std::net::TcpStream::connect(&self.address).is_ok() {
-                let answer = Client::connect(&self.address).call("/", asked);
-                assert_eq!(members(answer.text())["result"].get(), HEAD);
-                return;
-            }
-            assert!(Instant::now() < deadline, "geth does not listen");
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Geth {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn geth_command(geth: &Path, home: &Path) -> Command {
-    let mut command = Command::new(geth);
-    command.arg("--datadir").arg(home).args(["--state.scheme", "hash"]).stdin(Stdio::null());
-    command
-}
-
-/// A port that was free a moment ago: geth does not tell which one it took.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
 }
 
 /// An answer as text, and what the gateway says of the cache.

@@ -3,6 +3,8 @@
 //! The rules are those of go-ethereum (`eth/filters/api.go` `FilterCriteria.UnmarshalJSON`,
 //! `eth/filters/filter.go` `filterLogs`). Which blocks a filter spans is `filter.rs`.
 
+use smallvec::SmallVec;
+
 use crate::block::{address_of_value, hash_of_value};
 use crate::json::walk;
 use crate::quantity;
@@ -88,16 +90,35 @@ impl Selection {
         Ok(selection)
     }
 
+    /// The addresses wanted, sorted; none at all for every address.
+    pub fn addresses(&self) -> &[[u8; 20]] {
+        &self.addresses
+    }
+
+    /// The topics wanted by position, each sorted; an empty one is every topic.
+    pub fn topics(&self) -> &[Vec<[u8; 32]>] {
+        &self.topics
+    }
+
     /// Whether a log is wanted.
     pub fn has(&self, log: &LogKeys) -> bool {
-        let address =
-            self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
-        address
-            && self.topics.len() <= log.topics.len()
+        self.selects(&log.address, &log.topics)
+    }
+
+    /// Whether a raw log is wanted; none if it is no log. Looks at its address and topics only.
+    pub fn has_raw(&self, log: &[u8]) -> Option<bool> {
+        let (address, topics) = keys_of(log)?;
+        Some(self.selects(&address, &topics))
+    }
+
+    fn selects(&self, address: &[u8; 20], topics: &[[u8; 32]]) -> bool {
+        let known = self.addresses.is_empty() || self.addresses.binary_search(address).is_ok();
+        known
+            && self.topics.len() <= topics.len()
             && self
                 .topics
                 .iter()
-                .zip(&log.topics)
+                .zip(topics)
                 .all(|(wanted, topic)| wanted.is_empty() || wanted.binary_search(topic).is_ok())
     }
 }
@@ -146,16 +167,25 @@ pub struct LogKeys {
 impl LogKeys {
     /// Reads them of a raw log.
     pub fn read(raw: &[u8]) -> Option<LogKeys> {
-        let names = ["blockNumber", "blockHash", "address", "topics"];
-        let [number, hash, address, topics] = walk::fields_of(raw, names);
-        let topics: Option<Vec<_>> = walk::elements(topics?).map(hash_of_value).collect();
+        let [number, hash] = walk::fields_of(raw, ["blockNumber", "blockHash"]);
+        let (address, topics) = keys_of(raw)?;
         Some(LogKeys {
             number: quantity::from_value(number?)?,
             block_hash: hash_of_value(hash?)?,
-            address: address_of_value(address?)?,
-            topics: topics.filter(|topics| topics.len() <= TOPICS_MAX)?,
+            address,
+            topics: topics.to_vec(),
         })
     }
+}
+
+/// Topics of a log.
+pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
+
+/// Address and topics of a raw log.
+pub fn keys_of(raw: &[u8]) -> Option<([u8; 20], Topics)> {
+    let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
+    let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_of_value).collect();
+    Some((address_of_value(address?)?, topics.filter(|topics| topics.len() <= TOPICS_MAX)?))
 }
 
 /// The same log as one whose block is not on the chain any more.

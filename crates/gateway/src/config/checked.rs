@@ -30,6 +30,7 @@ mod chains;
 mod clients;
 mod direct;
 mod groups;
+mod index;
 mod limits;
 mod nodes;
 mod quota;
@@ -64,6 +65,7 @@ pub(super) fn check(
     let quotas_shared = quota.as_ref().is_some_and(|quota| quota.shared);
     let uses = redis::Uses { cache: &cache, zones: &zones, limits: &limits, quotas_shared };
     let redis = redis::check(written, folder, &uses, &mut report);
+    let index = index::check(written, folder, &chains, &mut report);
     let config = Config {
         listen,
         listen_tls,
@@ -84,6 +86,7 @@ pub(super) fn check(
         limits,
         cache,
         redis,
+        index,
         health: health(&written.once(&HEALTH), &mut report),
         retry: RetryBudget {
             share_max: call.value("retry_share_max").number(),

@@ -16,11 +16,18 @@ mod tests;
 
 /// Keys that only a restart, or an upgrade in place, brings into effect: sockets and threads are
 /// made once, and the log is opened before anything else.
-const AT_START_ONLY: [&str; 6] = [
+const AT_START_ONLY: [&str; 13] = [
     "server.listen",
     "server.listen_tls",
     "server.admin",
     "server.threads",
+    "index.db",
+    "index.chain",
+    "index.follow",
+    "index.verify",
+    "index.readers",
+    "index.page_cache",
+    "index.logs_max",
     "log.format",
     "log.level",
 ];

@@ -86,7 +86,7 @@ impl Section {
 }
 
 /// All tables, in the order of the reference.
-pub static SECTIONS: [&Section; 21] = [
+pub static SECTIONS: [&Section; 22] = [
     &SERVER,
     &CHAIN,
     &NODE,
@@ -95,6 +95,7 @@ pub static SECTIONS: [&Section; 21] = [
     &OVERLOAD,
     &CACHE,
     &REDIS,
+    &INDEX,
     &HEALTH,
     &FRONT,
     &TLS,
@@ -790,6 +791,61 @@ pub(super) static REDIS: Section = Section {
             default: Default::Is("true"),
             doc: "Whether reorgs are told to the other gateways, which then poll their nodes at \
                   once, and heard from them. Answers are right without it too.",
+        },
+    ],
+};
+
+pub(super) static INDEX: Section = Section {
+    name: "index",
+    form: Form::Once,
+    doc: "A file of `weir index` as a further tier of the cache: blocks, transactions, receipts and \
+          logs of the past are answered from it, byte for byte as nodes write them. Only what is \
+          final is, or what is on the chain as the gateway sees it; whatever the file does not hold \
+          goes to the nodes, and a range of logs that it holds in part is split.",
+    fields: &[
+        Field {
+            key: "db",
+            kind: Kind::Output,
+            default: Default::Follows("there is no index"),
+            doc: "The file. With `follow` it is made if it is not there.",
+        },
+        Field {
+            key: "chain",
+            kind: Kind::Name,
+            default: Default::Follows("the only chain"),
+            doc: "Which of the chains it is of.",
+        },
+        Field {
+            key: "follow",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether the gateway itself syncs the file from the nodes of the chain and goes on \
+                  with each new block. Otherwise `weir index sync` does, beside it.",
+        },
+        Field {
+            key: "verify",
+            kind: Kind::Choice(&["off", "headers", "full", "senders"]),
+            default: Default::Is("full"),
+            doc: "How closely what is synced is looked at, as for `weir index sync --verify`.",
+        },
+        Field {
+            key: "readers",
+            kind: Kind::Count { min: 1, max: 64 },
+            default: Default::Is("2"),
+            doc: "Threads that read the file.",
+        },
+        Field {
+            key: "page_cache",
+            kind: Kind::Bytes { min: 64 << 10, max: 1024 * GIB },
+            default: Default::Is("64MiB"),
+            doc: "Pages of the file that each of them, and who syncs, keeps in memory.",
+        },
+        Field {
+            key: "logs_max",
+            kind: Kind::Count { min: 1, max: 10_000_000 },
+            default: Default::Is("100000"),
+            doc: "Most logs of one answer. What selects more is left to the nodes, which have limits \
+                  of their own.",
         },
     ],
 };

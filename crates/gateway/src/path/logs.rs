@@ -17,9 +17,10 @@ use wire::method::Method;
 use super::{Ask, Fetched, answer_ask, kept, write_call_key};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Mark, Payload};
+use crate::index::{self, Found};
 use crate::rules::cacheable::{CacheRule, Caching};
 use crate::rules::heads::ChainView;
-use crate::rules::logs::{LogsPlan, Part, merge, plan_filter};
+use crate::rules::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
 use crate::worker::Worker;
 
 /// Parts of one range that are asked for at a time.
@@ -46,17 +47,50 @@ pub(super) async fn answer(
         }
         LogsPlan::Parts(parts) => parts,
     };
+    let held = from_index(worker, &ask, &filter, &parts).await;
+    let parts = match &held {
+        Some((part, fetched)) if covers(*part, &parts) => return (fetched.clone(), Mark::Hit),
+        Some((part, _)) => around(*part, &parts),
+        None => parts,
+    };
     let asks = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
         let params = Some(Cow::Owned(params));
         let ask = Ask { params, caching: part.caching(&view), ..ask.clone() };
         let range = Resolved::Range { from: part.from, to: part.to };
-        one(worker, ask, &call.params, method, Some(range), &view)
+        let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
+        let (held, call, view) = (held.cloned(), &call.params, &view);
+        async move {
+            match held {
+                Some(fetched) => (fetched, Mark::Hit),
+                None => one(worker, ask, call, method, Some(range), view).await,
+            }
+        }
     });
     let answered: Vec<(Fetched, Mark)> =
         futures_util::stream::iter(asks).buffered(PARTS_CONCURRENCY).collect().await;
     join(&parts, answered)
+}
+
+/// What the index has of a range, in one piece.
+async fn from_index(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    filter: &LogFilter<'_>,
+    parts: &[Part],
+) -> Option<(Part, Fetched)> {
+    worker.shared.lineage.index()?;
+    let (from, to) = (parts.first()?.from, parts.last()?.to);
+    let mut params = Vec::new();
+    filter.write_params(&mut params, from, to);
+    match index::recall(worker, ask, &params).await? {
+        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
+        Found::Part { from, to, logs } => {
+            Some((Part { from, to, finalized: true }, index::fetched(logs)))
+        }
+        Found::Nothing => None,
+    }
 }
 
 /// One part, or a filter by hash, through the rest of the path.

@@ -113,6 +113,25 @@ pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: u
     plan
 }
 
+/// Whether one piece is as long as all the parts together.
+pub fn covers(piece: Part, parts: &[Part]) -> bool {
+    let ends = parts.first().zip(parts.last());
+    ends.is_some_and(|(first, last)| piece.from <= first.from && piece.to >= last.to)
+}
+
+/// The piece, and what of the parts is outside of it, in order.
+pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
+    let before = parts
+        .iter()
+        .filter(|part| part.from < piece.from)
+        .map(|part| Part { to: part.to.min(piece.from - 1), ..*part });
+    let after = parts
+        .iter()
+        .filter(|part| part.to > piece.to)
+        .map(|part| Part { from: part.from.max(piece.to + 1), ..*part });
+    before.chain([piece]).chain(after).collect()
+}
+
 /// Why the answers of parts do not fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeFault {

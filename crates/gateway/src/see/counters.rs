@@ -135,6 +135,16 @@ impl TlsCounts {
     }
 }
 
+/// What the index was asked by one thread.
+#[derive(Debug, Default)]
+pub(crate) struct IndexCounts {
+    pub(crate) hits: Count,
+    pub(crate) parts: Count,
+    pub(crate) misses: Count,
+    /// It could not be read, had too much to do, or did not answer in time.
+    pub(crate) failed: Count,
+}
+
 /// What happened between one thread and Redis.
 #[derive(Debug, Default)]
 pub(crate) struct RedisCounts {
@@ -275,6 +285,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) log_lines: Count,
     pub(crate) log_dropped: Count,
     pub(crate) redis: RedisCounts,
+    pub(crate) index: IndexCounts,
     pub(crate) shared_zones: SharedCounts,
     /// Calls that wait for their turn by a limit now.
     pub(crate) calls_waiting: Count,

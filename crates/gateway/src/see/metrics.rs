@@ -73,6 +73,7 @@ struct Scrape {
     quotas: Option<QuotaScrape>,
     /// Messages sent and heard; none where the tier in Redis is off.
     redis: Option<(u64, u64)>,
+    has_index: bool,
 }
 
 /// How quotas stand.
@@ -230,6 +231,7 @@ impl Scrape {
                 write_failures: quotas.book.write_failures.load(Ordering::Relaxed),
             }),
             shared_zones: crate::redis::zones::is_wanted(&shared.config),
+            has_index: shared.lineage.index().is_some(),
             redis: shared.redis.as_ref().map(|redis| {
                 let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
                 (count(&redis.messages_sent), count(&redis.messages_heard))

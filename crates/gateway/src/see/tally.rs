@@ -70,6 +70,7 @@ pub(crate) struct Tally {
     /// By zone, then by [`LimitOutcome`].
     pub(crate) zones: Vec<[u64; LimitOutcome::ALL.len()]>,
     pub(crate) redis: RedisTally,
+    pub(crate) index: IndexTally,
     pub(crate) shared_zones: SharedTally,
 }
 
@@ -85,6 +86,15 @@ pub(crate) struct SharedTally {
     /// Threads that judge by the share now.
     pub(crate) open: u64,
     pub(crate) latency: Spread,
+}
+
+/// What the index was asked, by what it had.
+#[derive(Debug, Default)]
+pub(crate) struct IndexTally {
+    pub(crate) hits: u64,
+    pub(crate) parts: u64,
+    pub(crate) misses: u64,
+    pub(crate) failed: u64,
 }
 
 /// What happened with Redis.
@@ -236,6 +246,16 @@ impl Tally {
             *sum += count.get();
         }
         self.redis.add(&thread.redis);
+        let (index, counts) = (&mut self.index, &thread.index);
+        let sums: [(&mut u64, &Count); 4] = [
+            (&mut index.hits, &counts.hits),
+            (&mut index.parts, &counts.parts),
+            (&mut index.misses, &counts.misses),
+            (&mut index.failed, &counts.failed),
+        ];
+        for (sum, count) in sums {
+            *sum += count.get();
+        }
         self.shared_zones.add(&thread.shared_zones);
     }
 }

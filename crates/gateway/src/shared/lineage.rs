@@ -2,13 +2,14 @@
 //! and how the last reload ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Shared;
+use crate::index::Index;
 
 /// What outlives every reload.
 pub(crate) struct Lineage {
@@ -18,6 +19,8 @@ pub(crate) struct Lineage {
     alive: Mutex<Vec<Weak<Shared>>>,
     chains: AtomicU64,
     reloads: Mutex<Reloads>,
+    /// Who reads the index, where there is one.
+    index: OnceLock<Arc<dyn Index>>,
 }
 
 /// What came of the reloads so far.
@@ -65,7 +68,19 @@ impl Lineage {
             alive: Mutex::default(),
             chains: AtomicU64::new(0),
             reloads: Mutex::new(reloads),
+            index: OnceLock::new(),
         })
+    }
+
+    /// Who reads the index.
+    pub(crate) fn index(&self) -> Option<&Arc<dyn Index>> {
+        self.index.get()
+    }
+
+    /// Hands over who reads the index, before anything is served.
+    pub(crate) fn with_index(&self, index: Arc<dyn Index>) {
+        // Only the first counts: it is told before the threads start.
+        let _told = self.index.set(index);
     }
 
     /// A configuration comes into use.

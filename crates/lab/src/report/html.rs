@@ -11,6 +11,7 @@ mod health;
 mod hosts;
 mod origin;
 mod over_time;
+pub(super) mod study;
 mod verdict;
 
 #[cfg(test)]

@@ -649,6 +649,25 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.fills_refused),
     },
     Metric {
+        name: "weir_index_lookups",
+        kind: Counter,
+        unit: "",
+        labels: &["outcome"],
+        help: "Calls that the index was asked for: those that neither memory nor Redis could answer, and \
+               ranges of logs. `part`: it had some of the blocks of a range; `failed`: it could not be \
+               read, had too much to do, or did not answer in time.",
+        samples: |scrape, series| {
+            if !scrape.has_index {
+                return Ok(());
+            }
+            let index = &scrape.tally.index;
+            series.count(&["hit"], index.hits)?;
+            series.count(&["part"], index.parts)?;
+            series.count(&["miss"], index.misses)?;
+            series.count(&["failed"], index.failed)
+        },
+    },
+    Metric {
         name: "weir_redis_lookups",
         kind: Counter,
         unit: "",

@@ -79,6 +79,22 @@ pub(crate) fn fresh() -> Arc<Shared> {
     Shared::new(config, Vec::new())
 }
 
+/// An index that has nothing.
+struct NoIndex;
+
+impl crate::index::Index for NoIndex {
+    fn chain(&self) -> &str {
+        "none"
+    }
+
+    fn serves(&self, _method: &str) -> bool {
+        false
+    }
+
+    fn ask(&self, _: crate::index::Question, _: tokio::sync::oneshot::Sender<crate::index::Found>) {
+    }
+}
+
 /// The same with heads, an ejected and a foreign node, and something in every counter of both
 /// threads.
 pub(crate) fn populated() -> Arc<Shared> {
@@ -97,6 +113,7 @@ pub(crate) fn populated() -> Arc<Shared> {
         let now = shared.now();
         shared.nodes[1].health.lock().poll_failed(now, 0);
     }
+    shared.lineage.with_index(Arc::new(NoIndex));
     shared.lineage.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
     shared.nodes[1].ejections.store(1, Ordering::Relaxed);
     shared.nodes[1].readmissions.store(5, Ordering::Relaxed);

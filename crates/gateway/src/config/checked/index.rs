@@ -1,0 +1,51 @@
+//! The part of the check that is about `[index]`.
+
+use std::path::Path;
+
+use super::super::fault::Report;
+use super::super::field::INDEX;
+use super::super::file::Written;
+use super::super::{Chain, Index};
+use super::refuse;
+
+/// The file with a chain's past; `None` where it is not asked for, or not well.
+pub(super) fn check(
+    written: &Written,
+    folder: &Path,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Option<Index> {
+    let index = written.once(&INDEX);
+    index.span.as_ref()?;
+    let Some(db) = index.chosen("db") else {
+        if !index.has_unread(&["db"]) {
+            refuse(report, &index, "db", "there is no file", "index.db = \"FILE\"");
+        }
+        return None;
+    };
+    let names = || chains.iter().map(|chain| &*chain.name).collect::<Vec<_>>().join(", ");
+    let chain = match index.chosen("chain").map(|name| name.text()) {
+        Some(name) => {
+            let found = chains.iter().position(|chain| *chain.name == *name);
+            if found.is_none() {
+                let message = format!("there is no chain {name}");
+                refuse(report, &index, "chain", &message, &names());
+            }
+            found?
+        }
+        None if chains.len() == 1 => 0,
+        None => {
+            refuse(report, &index, "chain", "there are several chains", &names());
+            return None;
+        }
+    };
+    Some(Index {
+        db: folder.join(db.text()),
+        chain,
+        follow: index.value("follow").switch(),
+        verify: index.value("verify").choice(),
+        readers: index.value("readers").count() as usize,
+        page_cache: index.value("page_cache").size(),
+        logs_max: index.value("logs_max").count(),
+    })
+}

@@ -1,0 +1,97 @@
+//! The tier of the cache that holds a chain's past: a file that somebody else keeps and reads.
+//!
+//! What it says is judged here by nothing but its own word, so a question carries the view of the
+//! chain: blocks above the final one count only if they are on the chain as we believe. Asked last,
+//! after memory and Redis, and before nodes; for a range of logs first, since one question answers
+//! what memory would have to put together from many parts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::front::answer::Payload;
+use crate::path::{Ask, Fetched};
+use crate::rules::heads::ChainView;
+use crate::worker::Worker;
+
+/// A call for the index.
+pub struct Question {
+    /// The method.
+    pub method: Box<str>,
+    /// The raw array of its parameters, with numbers in place of tags where that is exact.
+    pub params: Box<[u8]>,
+    view: Arc<ChainView>,
+}
+
+impl Question {
+    /// The last block that no reorg may drop; none if that is not known.
+    pub fn finalized(&self) -> Option<u64> {
+        self.view.finalized
+    }
+
+    /// Whether a block is on the chain as the gateway believes, as far back as it remembers.
+    pub fn is_canonical(&self, number: u64, hash: &[u8; 32]) -> bool {
+        self.view.canonical(number) == Some(*hash)
+    }
+}
+
+/// What the index has for a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// The raw result.
+    Whole(Bytes),
+    /// The array of the logs of blocks `from` to `to`, which are a part of those asked for.
+    Part {
+        /// The first block.
+        from: u64,
+        /// The last block.
+        to: u64,
+        /// The raw array.
+        logs: Bytes,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+/// Who reads the index. It answers from threads of its own: a serving thread never waits for a disk.
+pub trait Index: Send + Sync {
+    /// Name of the chain that it is of.
+    fn chain(&self) -> &str;
+    /// Whether it may have answers to a method.
+    fn serves(&self, method: &str) -> bool;
+    /// Asks it. A sender that is dropped says that there is nothing.
+    fn ask(&self, question: Question, answer: oneshot::Sender<Found>);
+}
+
+/// What the index has for a call; none where there is no index, or it has nothing.
+pub(crate) async fn recall(worker: &Worker, ask: &Ask<'_>, params: &[u8]) -> Option<Found> {
+    let index = worker.shared.lineage.index()?;
+    let chain = &worker.shared.chains[ask.chain];
+    if *index.chain() != *chain.name || !index.serves(&ask.name) {
+        return None;
+    }
+    let question = Question {
+        method: Box::from(&*ask.name),
+        params: Box::from(params),
+        view: chain.view.load_full(),
+    };
+    let (sender, receiver) = oneshot::channel();
+    index.ask(question, sender);
+    let found = tokio::time::timeout_at(ask.deadline, receiver).await;
+    worker.tick();
+    let counts = &worker.counters.index;
+    let count = match &found {
+        Ok(Ok(Found::Whole(_))) => &counts.hits,
+        Ok(Ok(Found::Part { .. })) => &counts.parts,
+        Ok(Ok(Found::Nothing)) => &counts.misses,
+        Ok(Err(_)) | Err(_) => &counts.failed,
+    };
+    count.add(1);
+    found.ok()?.ok().filter(|found| *found != Found::Nothing)
+}
+
+/// A result of the index as an answer.
+pub(crate) fn fetched(result: Bytes) -> Fetched {
+    Fetched { payload: Payload::Result(result), node: None, settled: false, from_tier: true }
+}

@@ -1,0 +1,75 @@
+//! Calls by HTTP/1.1 over a connection that is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs;
+use ureq::tls::{RootCerts, TlsConfig};
+
+use super::{ANSWER_BYTES_MAX, AskError, CONNECT_TIMEOUT, NodeUrl, TIMEOUT, shorten};
+
+/// A client of one node.
+pub(super) struct Http {
+    agent: ureq::Agent,
+    url: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Http {
+    /// Connects with its first exchange.
+    pub(super) fn new(node: &NodeUrl) -> Http {
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::WebPki)
+            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+            .build();
+        let agent = ureq::Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(TIMEOUT))
+            .build()
+            .new_agent();
+        let scheme = if node.tls() { "https" } else { "http" };
+        Http { agent, url: node.with_scheme(scheme), headers: node.headers().to_vec() }
+    }
+
+    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
+        // What a library says of an error may hold the URL with its key.
+        let failed = |error: ureq::Error| {
+            AskError::Transport(match error {
+                ureq::Error::BadUri(_) | ureq::Error::Http(_) => "not a url".to_owned(),
+                ureq::Error::Timeout(which) => format!("timeout ({which})"),
+                other => other.to_string(),
+            })
+        };
+        let mut request = self.agent.post(&self.url).content_type("application/json");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let mut response = request.send(message).map_err(failed)?;
+        let status = response.status().as_u16();
+        let retry_after = response
+            .headers()
+            .get("retry-after")
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()
+            .map_err(failed)?;
+        if status != 200 {
+            return Err(AskError::Status {
+                status,
+                retry_after,
+                text: shorten(&String::from_utf8_lossy(&body)),
+            });
+        }
+        Ok(body)
+    }
+}

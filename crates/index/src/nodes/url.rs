@@ -1,0 +1,170 @@
+//! Where a node is. What may be a secret is never shown: providers put keys into paths, queries and
+//! host names.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ureq::http::Uri;
+
+/// How calls get to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// HTTP/1.1.
+    Http,
+    /// A WebSocket.
+    WebSocket,
+    /// A local socket.
+    Ipc,
+}
+
+/// The address of a node. Printing it shows scheme, host and port.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeUrl {
+    transport: Transport,
+    tls: bool,
+    host: String,
+    port: u16,
+    target: String,
+    /// Sent with each request, or with the opening of a WebSocket.
+    headers: Vec<(String, String)>,
+}
+
+/// Host labels from this length on are masked if they hold a digit: some providers make the key a
+/// label of the host name.
+const MASKED_LABEL_BYTES_MIN: usize = 16;
+
+impl FromStr for NodeUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<NodeUrl, &'static str> {
+        if let Some(path) = text.strip_prefix("ipc:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(
+                    "after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc",
+                );
+            }
+            return Ok(NodeUrl {
+                transport: Transport::Ipc,
+                tls: false,
+                host: String::new(),
+                port: 0,
+                target: path.to_owned(),
+                headers: Vec::new(),
+            });
+        }
+        let uri: Uri = text.parse().map_err(|_| "not a url")?;
+        let (transport, tls) = match uri.scheme_str() {
+            Some("http") => (Transport::Http, false),
+            Some("https") => (Transport::Http, true),
+            Some("ws") => (Transport::WebSocket, false),
+            Some("wss") => (Transport::WebSocket, true),
+            _ => return Err("a url begins with http://, https://, ws://, wss:// or ipc:"),
+        };
+        let authority = uri.authority().ok_or("the url has no host")?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() {
+            return Err("the url has no host");
+        }
+        let user = authority.as_str().rsplit_once('@').map(|(user, _)| user);
+        Ok(NodeUrl {
+            transport,
+            tls,
+            host,
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
+            headers: user.map(basic).into_iter().collect(),
+        })
+    }
+}
+
+/// The header for a user and password (RFC 7617).
+fn basic(user: &str) -> (String, String) {
+    ("authorization".to_owned(), format!("Basic {}", STANDARD.encode(user)))
+}
+
+impl NodeUrl {
+    /// An address that was taken apart elsewhere; `target` is path and query, or the path of a
+    /// socket.
+    pub fn of_parts(
+        transport: Transport,
+        tls: bool,
+        host: &str,
+        port: u16,
+        target: &str,
+    ) -> NodeUrl {
+        let (host, target) = (host.to_owned(), target.to_owned());
+        NodeUrl { transport, tls, host, port, target, headers: Vec::new() }
+    }
+
+    /// The same with a header that is sent along.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> NodeUrl {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// How calls get there.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub(super) fn tls(&self) -> bool {
+        self.tls
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    pub(super) fn socket_path(&self) -> &Path {
+        Path::new(&self.target)
+    }
+
+    /// The whole URL with another scheme, for a library; not to be shown.
+    pub(super) fn with_scheme(&self, scheme: &str) -> String {
+        let host = self.bracketed();
+        format!("{scheme}://{host}:{}{}", self.port, self.target)
+    }
+
+    fn bracketed(&self) -> String {
+        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
+    }
+}
+
+impl fmt::Display for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match (self.transport, self.tls) {
+            (Transport::Ipc, _) => return write!(f, "ipc:{}", self.target),
+            (Transport::Http, false) => "http",
+            (Transport::Http, true) => "https",
+            (Transport::WebSocket, false) => "ws",
+            (Transport::WebSocket, true) => "wss",
+        };
+        let secret = |label: &str| {
+            label.len() >= MASKED_LABEL_BYTES_MIN && label.bytes().any(|byte| byte.is_ascii_digit())
+        };
+        let host = self.bracketed();
+        let labels: Vec<&str> =
+            host.split('.').map(|label| if secret(label) { "***" } else { label }).collect();
+        let path = if self.target == "/" { "" } else { "/***" };
+        write!(f, "{scheme}://{}:{}{path}", labels.join("."), self.port)
+    }
+}
+
+impl fmt::Debug for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,185 @@
+//! What a node said of a block, cut into pieces that are put together again byte for byte.
+//!
+//! A piece says many times what its block and its transaction are: the hash of the block stands in
+//! every log. Such texts are left out: a control character, which cannot stand in JSON otherwise
+//! (RFC 8259 section 7), takes their place. No member is known by name and nothing is parsed, so
+//! whatever a node writes comes back as it was.
+
+use wire::quantity;
+
+#[cfg(test)]
+mod tests;
+
+/// Stands for the hash of the block.
+const BLOCK_HASH: u8 = 1;
+/// Stands for the number of the block.
+const NUMBER: u8 = 2;
+/// Stands for the time of the block.
+const TIME: u8 = 3;
+/// Stands for the hash of the transaction.
+const HASH: u8 = 4;
+/// Stands for the index of the transaction.
+const INDEX: u8 = 5;
+/// Stands for the array of the block's transactions.
+const TRANSACTIONS: u8 = 6;
+
+/// `0x` and the digits of a hash.
+pub type HashText = [u8; 66];
+
+/// What all pieces of a block have in common, as JSON writes it.
+#[derive(Debug, Clone)]
+pub struct OfBlock {
+    hash: HashText,
+    number: Vec<u8>,
+    time: Vec<u8>,
+}
+
+impl OfBlock {
+    /// Of the block with this hash, number and time in seconds.
+    pub fn new(hash: &[u8; 32], number: u64, time: u64) -> OfBlock {
+        OfBlock { hash: hash_text(hash), number: quantity_text(number), time: quantity_text(time) }
+    }
+}
+
+/// What all pieces of a transaction have in common, as JSON writes it.
+#[derive(Debug, Clone)]
+pub struct OfTransaction {
+    hash: HashText,
+    index: Vec<u8>,
+}
+
+impl OfTransaction {
+    /// Of the transaction with this hash at this place in its block.
+    pub fn new(hash: &[u8; 32], index: u64) -> OfTransaction {
+        OfTransaction { hash: hash_text(hash), index: quantity_text(index) }
+    }
+}
+
+/// A hash as JSON-RPC writes it.
+pub fn hash_text(hash: &[u8; 32]) -> HashText {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'0'; 66];
+    text[1] = b'x';
+    for (pair, byte) in text[2..].chunks_exact_mut(2).zip(hash) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 0xf)];
+    }
+    text
+}
+
+fn quantity_text(number: u64) -> Vec<u8> {
+    let mut text = Vec::with_capacity(18);
+    quantity::write(&mut text, number);
+    text
+}
+
+/// Appends `raw`, which is valid JSON, without the texts that its block and transaction give.
+pub fn shorten(out: &mut Vec<u8>, raw: &[u8], block: &OfBlock, of: Option<&OfTransaction>) {
+    let mark = |text: &[u8]| -> Option<u8> {
+        match text.len() {
+            66 if *text == block.hash => Some(BLOCK_HASH),
+            66 if of.is_some_and(|of| *text == of.hash) => Some(HASH),
+            3..=18 if *text == *block.number => Some(NUMBER),
+            3..=18 if *text == *block.time => Some(TIME),
+            3..=18 if of.is_some_and(|of| *text == *of.index) => Some(INDEX),
+            _ => None,
+        }
+    };
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(open) = memchr::memchr(b'"', &raw[at..]) {
+        let start = at + open + 1;
+        let Some(end) = string_end(raw, start) else { break };
+        if let Some(mark) = mark(&raw[start..end]) {
+            out.extend_from_slice(&raw[copied..start]);
+            out.push(mark);
+            copied = end;
+        }
+        at = end + 1;
+    }
+    out.extend_from_slice(&raw[copied..]);
+}
+
+/// Where the string that begins at `start` has its closing quote.
+fn string_end(raw: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', raw.get(at..)?)?;
+        if raw[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+/// Appends what [`shorten`] was given.
+pub fn restore(out: &mut Vec<u8>, short: &[u8], block: &OfBlock, of: Option<&OfTransaction>) {
+    restore_with(out, short, block, of, |_| {});
+}
+
+/// The same for a block, whose transactions `write` appends.
+pub fn restore_block(
+    out: &mut Vec<u8>,
+    short: &[u8],
+    block: &OfBlock,
+    write: impl FnMut(&mut Vec<u8>),
+) {
+    restore_with(out, short, block, None, write);
+}
+
+fn restore_with(
+    out: &mut Vec<u8>,
+    short: &[u8],
+    block: &OfBlock,
+    of: Option<&OfTransaction>,
+    mut write: impl FnMut(&mut Vec<u8>),
+) {
+    let mut rest = short;
+    while let Some(at) = rest.iter().position(|byte| *byte <= TRANSACTIONS) {
+        out.extend_from_slice(&rest[..at]);
+        match (rest[at], of) {
+            (BLOCK_HASH, _) => out.extend_from_slice(&block.hash),
+            (NUMBER, _) => out.extend_from_slice(&block.number),
+            (TIME, _) => out.extend_from_slice(&block.time),
+            (HASH, Some(of)) => out.extend_from_slice(&of.hash),
+            (INDEX, Some(of)) => out.extend_from_slice(&of.index),
+            (TRANSACTIONS, _) => write(out),
+            // Cannot be: nothing that was shortened without it has such a mark.
+            _ => {}
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// A block without its transactions: what stands before their array, a mark, what stands after it.
+pub fn cut_transactions(raw: &[u8], transactions: std::ops::Range<usize>) -> Vec<u8> {
+    let mut cut = Vec::with_capacity(raw.len() - transactions.len() + 1);
+    cut.extend_from_slice(&raw[..transactions.start]);
+    cut.push(TRANSACTIONS);
+    cut.extend_from_slice(&raw[transactions.end..]);
+    cut
+}
+
+/// The same JSON without whitespace outside of strings; none where it has none, as nodes write it.
+pub fn compacted(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut copied = 0;
+    let mut at = 0;
+    while at < raw.len() {
+        match raw[at] {
+            b'"' => at = string_end(raw, at + 1).unwrap_or(raw.len()),
+            b' ' | b'\n' | b'\r' | b'\t' => {
+                out.extend_from_slice(&raw[copied..at]);
+                copied = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return None;
+    }
+    out.extend_from_slice(&raw[copied..]);
+    Some(out)
+}

@@ -1,0 +1,5 @@
+//! Decisions, without clocks, sockets or files.
+
+pub mod ancestor;
+pub mod pace;
+pub mod range;

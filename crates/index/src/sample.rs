@@ -1,0 +1,52 @@
+//! Files for tests: linked blocks with true hashes, written as a sync writes them.
+
+use std::path::Path;
+
+use crate::cut::{self, Said};
+use crate::pack::Packer;
+use crate::reader::Reader;
+use crate::store::{Chain, Facts, Settings, Store};
+use crate::verify::tests::made::Made;
+
+/// The first block of a file: with [`BLOCKS`] after it, a multiple of 256 is in the middle.
+pub(crate) const FIRST: u64 = 509;
+/// Blocks of a file.
+pub(crate) const BLOCKS: u64 = 6;
+/// The last block of a file.
+pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
+
+/// Writes a file that holds `what`, so many blocks in each transaction.
+pub(crate) fn write(path: &Path, what: &str, at_once: usize) {
+    let what: crate::store::What = what.parse().unwrap();
+    let mut store = Store::open(path, Settings::default()).unwrap();
+    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
+    let facts = Facts { chain, what, verified: "full".to_owned(), unlike: Vec::new() };
+    store.found(&facts, &[]).unwrap();
+    let mut packer = Packer::new(&[]).unwrap();
+    let mut rows = Vec::new();
+    for made in Made::chain(FIRST, BLOCKS) {
+        let mut block = made.block.clone();
+        if !what.blocks {
+            for transaction in block["transactions"].as_array_mut().unwrap() {
+                *transaction = transaction["hash"].take();
+            }
+        }
+        let text = |value| serde_json::to_vec(value).unwrap();
+        let (block, receipts) = (text(&block), text(&made.receipts));
+        let logs = text(&made.logs());
+        let said = Said {
+            block: &block,
+            receipts: what.receipts.then_some(receipts.as_slice()),
+            logs: (what.logs && !what.receipts).then_some(logs.as_slice()),
+        };
+        rows.push(cut::cut(&mut packer, said, what).unwrap());
+    }
+    for some in rows.chunks(at_once) {
+        store.append(some, LAST).unwrap();
+    }
+}
+
+/// Opens such a file.
+pub(crate) fn reader(path: &Path) -> Reader {
+    Reader::open(path, Settings::default()).unwrap().unwrap()
+}

@@ -1,0 +1,146 @@
+//! Which transactions may have logs that a filter selects.
+//!
+//! A filter is a conjunction: some address, and some topic at each of its positions. The lists of
+//! the rarest of these parts are walked; where another part is not much more frequent, its lists
+//! are crossed with them; the rest is told by the logs themselves. So the cost grows with what the
+//! rarest part has, and neither with the range nor with how often the others occur.
+
+use wire::logs::Selection;
+
+use crate::places::{INDEX_MAX, Key, address_key, place, topic_key};
+use crate::reader::ReadError;
+use crate::store::{Store, Wanted};
+
+/// How much may be answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Logs.
+    pub logs: u64,
+    /// Bytes of their text.
+    pub bytes: u64,
+}
+
+/// Lists of one key that are read at a time; a list has the transactions of some hundred blocks.
+const LISTS: usize = 128;
+/// Lists are crossed if the other part has at most so many times as many places: to step over a
+/// place in a list takes nanoseconds, to look at a receipt microseconds.
+const DENSER: f64 = 64.0;
+
+/// One part of the conjunction: transactions with any of these keys.
+struct Part {
+    keys: Vec<Key>,
+}
+
+/// What was read of a part's lists.
+struct Walked {
+    places: Vec<i64>,
+    /// All places up to this one were read.
+    to: i64,
+}
+
+impl Part {
+    fn walk(&self, store: &Store, from: i64, to: i64) -> Result<Walked, ReadError> {
+        let mut walked = Walked { places: Vec::new(), to };
+        for key in &self.keys {
+            let (places, rest) = store.places(*key, from, walked.to, LISTS)?;
+            walked.places.extend(places);
+            if let Some(rest) = rest {
+                walked.to = walked.to.min(rest - 1);
+            }
+        }
+        if self.keys.len() > 1 {
+            walked.places.sort_unstable();
+            walked.places.dedup();
+        }
+        let end = walked.places.partition_point(|place| *place <= walked.to);
+        walked.places.truncate(end);
+        Ok(walked)
+    }
+}
+
+/// Shows `each` place, hash and what is kept of the receipt of every transaction in blocks `from`
+/// to `to` that may have selected logs, in order.
+pub(crate) fn search(
+    store: &Store,
+    selection: &Selection,
+    (from, to): (u64, u64),
+    mut each: impl FnMut(i64, [u8; 32], Option<&[u8]>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let (mut at, end) = (place(from, 0), place(to, INDEX_MAX));
+    let parts = parts_of(selection);
+    if parts.is_empty() {
+        return store.items(at, end, Wanted::Receipt, |place, hash, packed| {
+            each(place, hash, packed)?;
+            Ok(true)
+        });
+    }
+    while at <= end {
+        let mut walked = Vec::with_capacity(parts.len());
+        for part in &parts {
+            walked.push((part, part.walk(store, at, end)?));
+        }
+        // Who came farthest is the rarest; of equals, who has the fewest.
+        walked.sort_by_key(|(_, walked)| (std::cmp::Reverse(walked.to), walked.places.len()));
+        let mut rest = walked.into_iter();
+        let Some((_, rarest)) = rest.next() else { break };
+        let mut places = rarest.places;
+        for (part, other) in rest {
+            cross(store, &mut places, at, rarest.to, part, other)?;
+        }
+        for place in places {
+            store.items(place, place, Wanted::Receipt, |place, hash, packed| {
+                each(place, hash, packed)?;
+                Ok::<_, ReadError>(true)
+            })?;
+        }
+        let Some(next) = rarest.to.checked_add(1) else { break };
+        at = next;
+    }
+    Ok(())
+}
+
+/// Takes out of `places`, which lie from `from` to `to`, those that `part` has not, if that is
+/// cheaper than to look at them.
+fn cross(
+    store: &Store,
+    places: &mut Vec<i64>,
+    from: i64,
+    to: i64,
+    part: &Part,
+    walked: Walked,
+) -> Result<(), ReadError> {
+    let share = (walked.to - from + 1) as f64 / (to - from + 1) as f64;
+    let expected = walked.places.len() as f64 / share.max(f64::MIN_POSITIVE);
+    if expected > DENSER * places.len() as f64 {
+        return Ok(());
+    }
+    let mut kept = Vec::with_capacity(places.len());
+    let mut walked = walked;
+    let mut candidates = places.iter().copied().peekable();
+    loop {
+        let mut others = walked.places.iter().copied().peekable();
+        while let Some(candidate) = candidates.next_if(|candidate| *candidate <= walked.to) {
+            while others.next_if(|other| *other < candidate).is_some() {}
+            if others.peek() == Some(&candidate) {
+                kept.push(candidate);
+            }
+        }
+        // Lists between here and the next candidate tell nothing.
+        let Some(next) = candidates.peek() else { break };
+        walked = part.walk(store, *next, to)?;
+    }
+    *places = kept;
+    Ok(())
+}
+
+fn parts_of(selection: &Selection) -> Vec<Part> {
+    let addresses = selection.addresses().iter().map(address_key).collect();
+    let topics = selection.topics().iter().enumerate().map(|(position, topics)| {
+        topics.iter().map(|topic| topic_key(position, topic)).collect::<Vec<_>>()
+    });
+    std::iter::once(addresses)
+        .chain(topics)
+        .filter(|keys: &Vec<Key>| !keys.is_empty())
+        .map(|keys| Part { keys })
+        .collect()
+}

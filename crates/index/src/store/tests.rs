@@ -1,0 +1,179 @@
+//! Files that are not what they should be, and steps back.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::places::{INDEX_MAX, place};
+
+fn facts() -> Facts {
+    Facts {
+        chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [1; 32] },
+        what: "blocks,receipts,logs".parse().unwrap(),
+        verified: "full".to_owned(),
+        unlike: vec!["logs".to_owned()],
+    }
+}
+
+/// A block of three transactions with one key each and one in common.
+fn block(number: u64) -> NewBlock {
+    let hash = |kind: u8, index: u64| {
+        let mut hash = [kind; 32];
+        hash[..8].copy_from_slice(&(number << 8 | index).to_be_bytes());
+        hash
+    };
+    let item = |index| NewItem {
+        index,
+        hash: hash(2, index),
+        receipt: Some(vec![3; 40]),
+        body: Some(vec![4; 40]),
+        keys: vec![7, index as i64],
+    };
+    NewBlock {
+        number,
+        hash: hash(1, 0),
+        parent: [0; 32],
+        time: number,
+        count: 3,
+        body: vec![5; 40],
+        items: (0..3).map(item).collect(),
+        logs: 3,
+        said: 100,
+    }
+}
+
+fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
+    numbers.map(block).collect()
+}
+
+fn all_places(store: &Store, key: i64) -> Vec<i64> {
+    store.places(key, 0, i64::MAX, usize::MAX).unwrap().0
+}
+
+#[test]
+fn a_file_tells_what_it_holds() {
+    let mut store = Store::in_memory().unwrap();
+    assert_eq!((store.facts().unwrap(), store.held().unwrap()), (None, None));
+    store.found(&facts(), &[]).unwrap();
+    assert_eq!(store.facts().unwrap(), Some(facts()));
+    store.append(&blocks(10..=20), 15).unwrap();
+    store.append(&blocks(21..=22), 99).unwrap();
+    let held = store.held().unwrap().unwrap();
+    assert_eq!((held.first, held.last, held.finalized), (10, 22, 22));
+    assert_eq!(held.last_hash, block(22).hash);
+    assert_eq!(store.number_of(&block(12).hash).unwrap(), Some(12));
+    assert_eq!(store.place_of(&block(12).items[2].hash).unwrap(), Some(place(12, 2)));
+    assert_eq!(store.number_of(&[9; 32]).unwrap(), None);
+    assert_eq!(all_places(&store, 7).len(), 13 * 3);
+    let (some, rest) = store.places(7, place(12, 1), place(21, INDEX_MAX), 1).unwrap();
+    assert_eq!(some.len(), 9 * 3 - 1 + 3);
+    assert_eq!((some[0], rest), (place(12, 1), None));
+}
+
+#[test]
+fn a_step_back_leaves_what_was_before_the_step() {
+    let mut store = Store::in_memory().unwrap();
+    store.found(&facts(), &[]).unwrap();
+    store.append(&blocks(0..=9), 0).unwrap();
+    store.append(&blocks(10..=12), 0).unwrap();
+    let keys = BTreeSet::from([7, 0, 1, 2]);
+    store.rewind(7, &keys).unwrap();
+    assert_eq!(store.held().unwrap().unwrap().last, 7);
+    assert_eq!(all_places(&store, 7).len(), 8 * 3);
+    assert_eq!(all_places(&store, 1), (0..8).map(|number| place(number, 1)).collect::<Vec<_>>());
+    assert_eq!(store.number_of(&block(8).hash).unwrap(), None);
+    assert_eq!(store.place_of(&block(8).items[0].hash).unwrap(), None);
+    assert_eq!(store.totals().unwrap(), (8, 24));
+    // And forward again, as if nothing had been.
+    store.append(&blocks(8..=12), 0).unwrap();
+    assert_eq!(all_places(&store, 7).len(), 13 * 3);
+}
+
+#[test]
+fn a_batch_that_cannot_be_written_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("full.db");
+    let mut store = Store::open(&path, Settings::default()).unwrap();
+    store.found(&facts(), &[]).unwrap();
+    store.append(&blocks(0..=2), 0).unwrap();
+    // The disk is full from here on, as far as SQLite can tell.
+    let pages: i64 =
+        store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    store.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+    let error = store.append(&blocks(3..=2000), 0).unwrap_err();
+    assert!(matches!(error, StoreError::Full(_)), "{error}");
+    assert_eq!(store.held().unwrap().unwrap().last, 2);
+    store.connection.pragma_update_and_check(None, "max_page_count", 1 << 20, |_| Ok(())).unwrap();
+    store.append(&blocks(3..=2000), 0).unwrap();
+    assert_eq!(store.held().unwrap().unwrap().last, 2000);
+    assert_eq!(store.flaws().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn one_writes_and_others_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chain.db");
+    let missing = Store::open_to_read(&path, Settings::default()).err().unwrap();
+    assert!(matches!(missing, StoreError::Missing(_)), "{missing}");
+    let mut store = Store::open(&path, Settings::default()).unwrap();
+    store.found(&facts(), &[]).unwrap();
+    store.append(&blocks(0..=2), 0).unwrap();
+    let second = Store::open(&path, Settings::default()).err().unwrap();
+    assert!(matches!(second, StoreError::Taken(_)), "{second}");
+    let mut reader = Store::open_to_read(&path, Settings::default()).unwrap();
+    assert_eq!(reader.held().unwrap().unwrap().last, 2);
+    let error = reader.append(&blocks(3..=3), 0).unwrap_err();
+    assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
+    store.append(&blocks(3..=3), 0).unwrap();
+    assert_eq!(reader.held().unwrap().unwrap().last, 3);
+    drop(store);
+    Store::open(&path, Settings::default()).unwrap();
+}
+
+#[test]
+fn other_files_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str| {
+        let path = folder.path().join(name);
+        let before = std::fs::read(&path).unwrap();
+        let to_write = Store::open(&path, Settings::default()).err().unwrap();
+        let to_read = Store::open_to_read(&path, Settings::default()).err().unwrap();
+        assert_eq!(to_write.to_string(), to_read.to_string());
+        assert!(std::fs::read(&path).unwrap() == before, "{name} was written to");
+        to_write
+    };
+    std::fs::write(folder.path().join("text"), "no database at all, but a text".repeat(100))
+        .unwrap();
+    assert!(matches!(open("text"), StoreError::Foreign { .. }));
+    let other = Connection::open(folder.path().join("other")).unwrap();
+    other.execute_batch("CREATE TABLE birds (name TEXT)").unwrap();
+    drop(other);
+    assert!(matches!(open("other"), StoreError::Foreign { .. }));
+    let path = folder.path().join("newer");
+    drop(Store::open(&path, Settings::default()).unwrap());
+    let newer = Connection::open(&path).unwrap();
+    newer.pragma_update(None, "user_version", schema::KNOWN + 1).unwrap();
+    newer.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
+    drop(newer);
+    let error = open("newer");
+    assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.db");
+    let mut store = Store::open(&path, Settings::default()).unwrap();
+    store.found(&facts(), &[]).unwrap();
+    store.append(&blocks(0..=3000), 0).unwrap();
+    drop(store);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let told: Result<(), _> = Store::open_to_read(&path, Settings::default()).and_then(|store| {
+        store.held()?;
+        let flaws = store.flaws()?;
+        assert!(!flaws.is_empty());
+        Err(StoreError::Damaged(flaws.join("; ")))
+    });
+    let error = told.err().unwrap();
+    assert!(matches!(error, StoreError::Damaged(_)), "{error}");
+}

@@ -1,0 +1,335 @@
+//! What a file is about: of a new one, found out before the first block; of an old one, compared
+//! with what the nodes are about.
+
+use std::sync::atomic::AtomicBool;
+
+use wire::json::walk;
+use wire::logs::Selection;
+use wire::{block, quantity};
+
+use super::fetch::{RECEIPTS_AT_ONCE, receipt_calls};
+use super::nodes::Nodes;
+use super::{Note, Options, SyncError, Watch, fits};
+use crate::cut::{self, Said};
+use crate::nodes::{Call, Replies};
+use crate::pack::{Dictionary, Kind, Packer, train};
+use crate::places::place;
+use crate::reader::{Form, ReadError, Reader};
+use crate::rules::range::End;
+use crate::search::Bounds;
+use crate::store::{Chain, Facts, Store, What};
+use crate::verify::Level;
+
+/// Blocks that dictionaries are trained on, spread over what is synced.
+const SAMPLE_BLOCKS: u64 = 48;
+/// Bytes of samples of a kind: some dozen times the dictionary, and no more than are trained on in a
+/// second.
+const SAMPLE_BYTES: usize = 2 << 20;
+
+/// What the file is about; it is written to a new one.
+pub(super) fn facts(
+    store: &mut Store,
+    options: &Options,
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Facts, SyncError> {
+    let known = store.facts()?;
+    let Some(chain) = chain(nodes, known.as_ref().map(|known| &known.chain), watch, stop)? else {
+        return known.map_or_else(
+            || Err(SyncError::Nodes("stopped before the chain was known".to_owned())),
+            Ok,
+        );
+    };
+    if let Some(known) = known {
+        fits(&known, options).map_err(SyncError::OtherChain)?;
+        return Ok(known);
+    }
+    let (samples, richest) = samples(options, nodes, watch, stop)?;
+    let dictionaries: Vec<Dictionary> = Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            let of_kind = samples.iter().filter(|(of, _)| *of == kind);
+            train(kind, &of_kind.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
+        })
+        .collect();
+    let mut facts = Facts {
+        chain,
+        what: options.what,
+        verified: match options.verify {
+            Level::Off => "off: nothing of what nodes said was verified".to_owned(),
+            level => level.to_string(),
+        },
+        unlike: Vec::new(),
+    };
+    if let Some(richest) = richest {
+        facts.unlike = unlike(&facts, &dictionaries, &richest, nodes, watch, stop)?;
+    }
+    store.found(&facts, &dictionaries)?;
+    watch.note(&Note::Founded { chain: facts.chain.id.clone(), unlike: facts.unlike.clone() });
+    Ok(facts)
+}
+
+/// The chain of the nodes. Those of another one are left; if the file is of another one, that is an
+/// error.
+fn chain(
+    nodes: &Nodes,
+    known: Option<&Chain>,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Option<Chain>, SyncError> {
+    let calls =
+        [Call::new("eth_chainId", "[]"), Call::new("eth_getBlockByNumber", r#"["0x0",false]"#)];
+    let mut chain = known.cloned();
+    let mut others = Vec::new();
+    let mut agreed = false;
+    let mut last = String::new();
+    for at in 0..nodes.len() {
+        let Some(replies) = nodes.ask_one(at, &calls, watch, stop) else { continue };
+        let found = match read_chain(&replies) {
+            Ok(found) => found,
+            Err(why) => {
+                nodes.failed(at, &why, None, watch);
+                last = format!("{}: {why}", nodes.name(at));
+                continue;
+            }
+        };
+        match &chain {
+            Some(chain) if *chain != found => {
+                let why = format!(
+                    "it is on another chain (id {}, first block {})",
+                    found.id,
+                    show(&found.genesis)
+                );
+                nodes.leave(at, &why, watch);
+                others.push(found);
+            }
+            _ => {
+                agreed = true;
+                chain = Some(found);
+            }
+        }
+    }
+    match (known, others.first(), agreed) {
+        (Some(known), Some(other), false) => Err(SyncError::OtherChain(format!(
+            "the file is of chain {} (first block {}), the node of chain {} (first block {})",
+            known.id,
+            show(&known.genesis),
+            other.id,
+            show(&other.genesis),
+        ))),
+        (None, _, false) if !stop.load(std::sync::atomic::Ordering::Relaxed) => {
+            Err(SyncError::Nodes(if last.is_empty() {
+                format!("no node answered: {}", nodes.failures())
+            } else {
+                last
+            }))
+        }
+        _ => Ok(chain),
+    }
+}
+
+fn show(hash: &[u8; 32]) -> String {
+    let text = crate::pieces::hash_text(hash);
+    String::from_utf8_lossy(&text[..10]).into_owned() + "..."
+}
+
+fn read_chain(replies: &Replies) -> Result<Chain, String> {
+    let id = replies.result(0).map_err(|refusal| format!("eth_chainId: {refusal}"))?;
+    let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
+    let first = replies.result(1).map_err(|refusal| format!("block 0: {refusal}"))?;
+    let genesis = walk::member(first, "hash")
+        .and_then(block::hash_of_value)
+        .ok_or("it does not have block 0, by which a chain is known")?;
+    Ok(Chain { family: "ethereum".to_owned(), id: id.to_string(), genesis })
+}
+
+/// A block as it came, to compare what is put together with.
+struct Sample {
+    number: u64,
+    block: Vec<u8>,
+    receipts: Option<Vec<u8>>,
+    logs: Option<Vec<u8>>,
+}
+
+impl Sample {
+    fn said(&self) -> Said<'_> {
+        Said { block: &self.block, receipts: self.receipts.as_deref(), logs: self.logs.as_deref() }
+    }
+}
+
+/// Puts an answer together.
+type Put<'a> = dyn FnMut(&mut Reader, &mut Vec<u8>) -> Result<(), ReadError> + 'a;
+type Samples = Vec<(Kind, Vec<u8>)>;
+
+/// Pieces of blocks spread over what is to be synced, and the block with the most of them.
+fn samples(
+    options: &Options,
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<(Samples, Option<Sample>), SyncError> {
+    let Some(tip) = nodes.tip(watch, stop)? else { return Ok(Default::default()) };
+    let first = options.start.unwrap_or(0).min(tip.head);
+    let last = match options.end {
+        End::At(number) => number.min(tip.head),
+        End::Finalized => tip.finalized,
+        End::Follow => tip.head,
+    };
+    // Half of them from what is synced now, half from the whole: a file may be gone on with later.
+    let spread = |last: u64| {
+        let span = last.max(first) - first;
+        (0..SAMPLE_BLOCKS / 2).map(move |at| first + span * at / (SAMPLE_BLOCKS / 2 - 1))
+    };
+    let mut numbers: Vec<u64> = spread(last).chain(spread(tip.head)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut bytes = [0; 3];
+    let mut samples = Vec::new();
+    let mut richest: Option<(usize, Sample)> = None;
+    for number in numbers {
+        let Some(sample) = sample(options.what, number, nodes, watch, stop)? else { continue };
+        let pieces = cut::samples(sample.said(), options.what).unwrap_or_default();
+        let count = pieces.len();
+        for (kind, piece) in pieces {
+            bytes[kind as usize] += piece.len();
+            if bytes[kind as usize] < SAMPLE_BYTES {
+                samples.push((kind, piece));
+            }
+        }
+        if richest.as_ref().is_none_or(|(most, _)| count > *most) {
+            richest = Some((count, sample));
+        }
+    }
+    Ok((samples, richest.map(|(_, sample)| sample)))
+}
+
+fn sample(
+    what: What,
+    number: u64,
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Option<Sample>, SyncError> {
+    let whole = what.blocks || what.receipts;
+    let mut calls = vec![Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",{whole}]"#))];
+    if what.receipts {
+        calls.push(Call::new("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)));
+    } else if what.logs {
+        let range = format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#);
+        calls.push(Call::new("eth_getLogs", range));
+    }
+    let Some((_, replies)) = nodes.ask(&calls, watch, stop)? else { return Ok(None) };
+    let array = |at: usize| {
+        let raw = replies.result(at).ok().filter(|raw| raw.first() == Some(&b'['));
+        raw.map(<[u8]>::to_vec)
+    };
+    let block = replies.result(0).ok().filter(|raw| raw.first() == Some(&b'{'));
+    let Some(block) = block else { return Ok(None) };
+    let mut receipts = what.receipts.then(|| array(1)).flatten();
+    if what.receipts && receipts.is_none() {
+        receipts = one_by_one(block, nodes, watch, stop)?;
+    }
+    if what.receipts && receipts.is_none() {
+        return Ok(None);
+    }
+    let logs = (what.logs && !what.receipts).then(|| array(1)).flatten();
+    Ok(Some(Sample { number, block: block.to_vec(), receipts, logs }))
+}
+
+/// The receipts of a block from a node that gives them one by one only.
+fn one_by_one(
+    block: &[u8],
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Option<Vec<u8>>, SyncError> {
+    let mut all = b"[".to_vec();
+    for some in receipt_calls(block).chunks(RECEIPTS_AT_ONCE) {
+        let Some((_, replies)) = nodes.ask(some, watch, stop)? else { return Ok(None) };
+        for at in 0..some.len() {
+            let Ok(raw) = replies.result(at) else { return Ok(None) };
+            if all.len() > 1 {
+                all.push(b',');
+            }
+            all.extend_from_slice(raw);
+        }
+    }
+    all.push(b']');
+    Ok(Some(all))
+}
+
+/// Which answers the node does not make of the same pieces: found by putting them together from a
+/// file in memory and comparing them with the node's own.
+fn unlike(
+    facts: &Facts,
+    dictionaries: &[Dictionary],
+    sample: &Sample,
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Vec<String>, SyncError> {
+    let mut unlike = Vec::new();
+    let mut store = Store::in_memory()?;
+    store.found(facts, dictionaries)?;
+    let rows = cut::cut(&mut Packer::new(dictionaries)?, sample.said(), facts.what)
+        .map_err(|error| SyncError::Nodes(format!("block {}: {error}", sample.number)))?;
+    let Some(first) = rows
+        .items
+        .iter()
+        .position(|item| !item.keys.is_empty())
+        .or_else(|| (!rows.items.is_empty()).then_some(0))
+    else {
+        return Ok(unlike);
+    };
+    let hash =
+        String::from_utf8_lossy(&crate::pieces::hash_text(&rows.items[first].hash)).into_owned();
+    let number = sample.number;
+    store.append(std::slice::from_ref(&rows), 0)?;
+    let Some(mut reader) = Reader::over(store)? else { return Ok(unlike) };
+    let at = place(number, rows.items[first].index);
+    let what = facts.what;
+    let mut compare = |name: &str, call: Call, read: &mut Put<'_>| -> Result<(), SyncError> {
+        let Some((_, replies)) = nodes.ask(&[call], watch, stop)? else { return Ok(()) };
+        let mut ours = Vec::new();
+        read(&mut reader, &mut ours)?;
+        let theirs = replies
+            .result(0)
+            .ok()
+            .map(|raw| crate::pieces::compacted(raw).unwrap_or_else(|| raw.to_vec()));
+        if theirs.as_deref() != Some(ours.as_slice()) {
+            unlike.push(name.to_owned());
+        }
+        Ok(())
+    };
+    if what.blocks {
+        let call = Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#));
+        compare("hashes", call, &mut |reader, out| {
+            reader.block(out, number, Form::Hash).map(|_| ())
+        })?;
+        let call = Call::new("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
+        compare("transaction", call, &mut |reader, out| {
+            reader.item(out, at, Form::Whole).map(|_| ())
+        })?;
+    }
+    if what.receipts {
+        let call = Call::new("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
+        compare("receipt", call, &mut |reader, out| {
+            reader.item(out, at, Form::Receipt).map(|_| ())
+        })?;
+    }
+    if what.receipts && what.logs {
+        let call = Call::new(
+            "eth_getLogs",
+            format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#),
+        );
+        compare("logs", call, &mut |reader, out| {
+            out.push(b'[');
+            let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+            reader.logs(out, &Selection::default(), (number, number), bounds)?;
+            out.push(b']');
+            Ok(())
+        })?;
+    }
+    Ok(unlike)
+}

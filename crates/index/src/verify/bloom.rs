@@ -1,0 +1,42 @@
+//! Blooms of logs, with the bits of what comes again remembered.
+
+use std::collections::HashMap;
+
+use alloy_primitives::{Address, B256, Bloom, keccak256};
+use foldhash::fast::RandomState;
+
+/// The three bits that a value sets in a bloom of 2048.
+type Bits = [u16; 3];
+
+/// The bits of the addresses and topics of one block. Most come several times, and the Keccak-256
+/// behind them is the dearest part of checking a bloom. Holds at most one entry for each topic and
+/// address in the answer.
+#[derive(Debug, Default)]
+pub(super) struct Bloomer {
+    addresses: HashMap<Address, Bits, RandomState>,
+    topics: HashMap<B256, Bits, RandomState>,
+}
+
+impl Bloomer {
+    /// Adds a log's address and topics to a bloom.
+    pub(super) fn add(&mut self, bloom: &mut Bloom, address: &Address, topics: &[B256]) {
+        set(bloom, self.addresses.entry(*address).or_insert_with(|| bits(address.as_slice())));
+        for topic in topics {
+            set(bloom, self.topics.entry(*topic).or_insert_with(|| bits(topic.as_slice())));
+        }
+    }
+}
+
+fn set(bloom: &mut Bloom, bits: &Bits) {
+    for bit in bits {
+        let byte = bloom.len() - 1 - usize::from(bit / 8);
+        bloom[byte] |= 1 << (bit % 8);
+    }
+}
+
+/// The low 11 bits of each of the first three pairs of bytes of the Keccak-256 (Yellow Paper,
+/// section 4.3.1, M3:2048).
+fn bits(value: &[u8]) -> Bits {
+    let hash = keccak256(value);
+    [0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) & 0x7ff)
+}

@@ -1,0 +1,224 @@
+//! The block's own members: the header and its hash, and what else an object of a block holds.
+
+use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::{B256, U256};
+use alloy_rlp::{Encodable, Header as RlpHeader};
+use alloy_trie::root::ordered_trie_root;
+
+use super::cursor::Cursor;
+use super::fault::Fault;
+use super::fields::{Fields, Layout, names};
+
+names! {
+    /// The members of a block that are read (execution-apis `src/schemas/block.yaml`).
+    BLOCK, OfBlock:
+    HASH = "hash",
+    PARENT = "parentHash",
+    UNCLES_HASH = "sha3Uncles",
+    MINER = "miner",
+    AUTHOR = "author",
+    STATE_ROOT = "stateRoot",
+    TRANSACTIONS_ROOT = "transactionsRoot",
+    RECEIPTS_ROOT = "receiptsRoot",
+    BLOOM = "logsBloom",
+    DIFFICULTY = "difficulty",
+    NUMBER = "number",
+    GAS_LIMIT = "gasLimit",
+    GAS_USED = "gasUsed",
+    TIMESTAMP = "timestamp",
+    EXTRA = "extraData",
+    MIX_HASH = "mixHash",
+    NONCE = "nonce",
+    BASE_FEE = "baseFeePerGas",
+    WITHDRAWALS_ROOT = "withdrawalsRoot",
+    BLOB_GAS_USED = "blobGasUsed",
+    BLOB_GAS_EXCESS = "excessBlobGas",
+    BEACON_ROOT = "parentBeaconBlockRoot",
+    REQUESTS_HASH = "requestsHash",
+    ACCESS_LIST_HASH = "blockAccessListHash",
+    SLOT = "slotNumber",
+    TOTAL_DIFFICULTY = "totalDifficulty",
+    SIZE = "size",
+    TRANSACTIONS = "transactions",
+    UNCLES = "uncles",
+    WITHDRAWALS = "withdrawals",
+}
+
+/// The members of a header that came with forks, in the order of their encoding.
+const LATER: [usize; 8] = [
+    BASE_FEE,
+    WITHDRAWALS_ROOT,
+    BLOB_GAS_USED,
+    BLOB_GAS_EXCESS,
+    BEACON_ROOT,
+    REQUESTS_HASH,
+    ACCESS_LIST_HASH,
+    SLOT,
+];
+
+const HASHED: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, \
+    transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, \
+    extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, \
+    excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are \
+    there";
+
+/// The members of a block.
+pub(super) type BlockFields<'a> = Fields<'a, { BLOCK.len() }>;
+
+/// Finds the members of a block.
+pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Fault> {
+    Cursor::new(raw).object(&mut Layout::new(&BLOCK))
+}
+
+/// The header, if its hash is the block's.
+///
+/// # Errors
+///
+/// `hash`, if it is not that of the header; which of the header's members is wrong cannot be
+/// known. A member of the wrong form. A member that came with an earlier fork than another that is
+/// there: the encoding is a list without names, so that a value moved from one such member to the
+/// next would not change the hash.
+pub(super) fn verified(fields: &BlockFields<'_>) -> Result<Header, Fault> {
+    let header = header(fields)?;
+    let last = LATER.iter().rposition(|place| fields.raw(*place).is_some());
+    for place in &LATER[..last.unwrap_or(0)] {
+        fields.need_raw(*place, "a value, as there is one of a later fork")?;
+    }
+    // Nothing binds it, but readers must be able to read it.
+    fields.maybe::<U256>(TOTAL_DIFFICULTY)?;
+    fields.need_same(HASH, &header.hash_slow(), HASHED)?;
+    // Some nodes say the miner under its older name as well.
+    fields.maybe_same(AUTHOR, &header.beneficiary, "miner")?;
+    Ok(header)
+}
+
+fn header(fields: &BlockFields<'_>) -> Result<Header, Fault> {
+    Ok(Header {
+        parent_hash: fields.need(PARENT)?,
+        ommers_hash: fields.need(UNCLES_HASH)?,
+        beneficiary: fields.need(MINER)?,
+        state_root: fields.need(STATE_ROOT)?,
+        transactions_root: fields.need(TRANSACTIONS_ROOT)?,
+        receipts_root: fields.need(RECEIPTS_ROOT)?,
+        logs_bloom: fields.need(BLOOM)?,
+        difficulty: fields.need(DIFFICULTY)?,
+        number: fields.need(NUMBER)?,
+        gas_limit: fields.need(GAS_LIMIT)?,
+        gas_used: fields.need(GAS_USED)?,
+        timestamp: fields.need(TIMESTAMP)?,
+        extra_data: fields.need(EXTRA)?,
+        mix_hash: fields.need(MIX_HASH)?,
+        nonce: fields.need(NONCE)?,
+        base_fee_per_gas: fields.maybe(BASE_FEE)?,
+        withdrawals_root: fields.maybe(WITHDRAWALS_ROOT)?,
+        blob_gas_used: fields.maybe(BLOB_GAS_USED)?,
+        excess_blob_gas: fields.maybe(BLOB_GAS_EXCESS)?,
+        parent_beacon_block_root: fields.maybe(BEACON_ROOT)?,
+        requests_hash: fields.maybe(REQUESTS_HASH)?,
+        block_access_list_hash: fields.maybe(ACCESS_LIST_HASH)?,
+        slot_number: fields.maybe(SLOT)?,
+    })
+}
+
+/// Checks withdrawals, uncles and size, given the length of all transactions in RLP without the
+/// list's own head.
+pub(super) fn check_body(
+    fields: &BlockFields<'_>,
+    header: &Header,
+    transaction_bytes: usize,
+) -> Result<(), Fault> {
+    let withdrawals = withdrawals(fields)?;
+    match (&withdrawals, header.withdrawals_root) {
+        (Some(withdrawals), Some(_)) => {
+            let root = ordered_trie_root(withdrawals);
+            fields.need_same(WITHDRAWALS_ROOT, &root, "the Merkle root of withdrawals")?;
+        }
+        (None, Some(_)) => {
+            fields.need_raw(WITHDRAWALS, "an array, as there is a withdrawalsRoot")?;
+        }
+        (Some(some), None) if !some.is_empty() => {
+            fields.need_none(WITHDRAWALS, "none, as there is no withdrawalsRoot")?;
+        }
+        _ => {}
+    }
+    let uncles = uncles(fields)?;
+    if (uncles == 0) != (header.ommers_hash == EMPTY_OMMER_ROOT_HASH) {
+        let computed = if uncles == 0 { "some" } else { "none" };
+        return Err(fields.contradiction(UNCLES, computed, "sha3Uncles"));
+    }
+    if uncles == 0 {
+        let withdrawals = header.withdrawals_root.and(withdrawals).map_or(0, |some| some.length());
+        let bytes = header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawals;
+        let bytes = list_bytes(bytes) as u64;
+        fields.maybe_same(SIZE, &bytes, "the length of the block in RLP")?;
+    } else {
+        fields.maybe::<u64>(SIZE)?;
+    }
+    Ok(())
+}
+
+/// The hashes of the block's transactions, where it has these instead of whole transactions; none
+/// otherwise. Nothing binds them here: the root is of the encodings, not of the hashes.
+pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Fault> {
+    let Some(raw) = fields.raw(TRANSACTIONS) else { return Ok(Vec::new()) };
+    let is_hash = |first: &[u8]| first.first() == Some(&b'"');
+    if !wire::json::walk::elements(raw).next().is_some_and(is_hash) {
+        return Ok(Vec::new());
+    }
+    list(raw).map_err(|fault| fields.fault(TRANSACTIONS, fault))
+}
+
+/// The length in RLP of a list whose elements have this length together.
+fn list_bytes(payload_length: usize) -> usize {
+    RlpHeader { list: true, payload_length }.length_with_payload()
+}
+
+/// How many uncles the block names; zero also where there is no such member.
+fn uncles(fields: &BlockFields<'_>) -> Result<usize, Fault> {
+    let Some(raw) = fields.raw(UNCLES) else { return Ok(0) };
+    let hashes: Vec<B256> = list(raw).map_err(|fault| fields.fault(UNCLES, fault))?;
+    Ok(hashes.len())
+}
+
+/// The elements of a raw array of plain values.
+pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Fault> {
+    let mut values = Vec::new();
+    Cursor::new(raw).elements(|_, cursor| {
+        let raw = cursor.value()?;
+        values.push(T::read(raw).ok_or_else(|| Fault::form(raw, T::ALLOWED))?);
+        Ok(())
+    })?;
+    Ok(values)
+}
+
+names! {
+    /// The members of a withdrawal (EIP-4895).
+    WITHDRAWAL, OfWithdrawal:
+    INDEX = "index",
+    VALIDATOR = "validatorIndex",
+    ADDRESS = "address",
+    AMOUNT = "amount",
+}
+
+fn withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Fault> {
+    let Some(raw) = fields.raw(WITHDRAWALS) else { return Ok(None) };
+    let mut layout = Layout::new(&WITHDRAWAL);
+    let mut withdrawals = Vec::new();
+    Cursor::new(raw)
+        .elements(|_, cursor| {
+            withdrawals.push(withdrawal(&cursor.object(&mut layout)?)?);
+            Ok(())
+        })
+        .map_err(|fault| fields.fault(WITHDRAWALS, fault))?;
+    Ok(Some(withdrawals))
+}
+
+fn withdrawal(fields: &Fields<'_, { WITHDRAWAL.len() }>) -> Result<Withdrawal, Fault> {
+    Ok(Withdrawal {
+        index: fields.need(INDEX)?,
+        validator_index: fields.need(VALIDATOR)?,
+        address: fields.need(ADDRESS)?,
+        amount: fields.need(AMOUNT)?,
+    })
+}

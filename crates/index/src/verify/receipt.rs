@@ -1,0 +1,323 @@
+//! Receipts: encoded anew for the header's root, their blooms from their logs, and what follows
+//! from the block and its transactions. One pass over the JSON.
+
+use alloy_consensus::Header;
+use alloy_eips::eip4844::DATA_GAS_PER_BLOB;
+use alloy_primitives::{B256, Bloom};
+use alloy_rlp::{Encodable, Header as RlpHeader};
+
+use super::bloom::Bloomer;
+use super::cursor::Cursor;
+use super::fault::Fault;
+use super::fields::{Fields, Layout, names};
+use super::log::{LOG, Log, LogPlace};
+use super::transaction::{Body, Encodings};
+use super::{Block, Tx};
+
+names! {
+    /// The members of a receipt that are read (execution-apis `src/schemas/receipt.yaml`).
+    RECEIPT, OfReceipt:
+    KIND = "type",
+    STATUS = "status",
+    ROOT = "root",
+    GAS_CUMULATIVE = "cumulativeGasUsed",
+    GAS_USED = "gasUsed",
+    BLOOM = "logsBloom",
+    LOGS = "logs",
+    TX_HASH = "transactionHash",
+    TX_INDEX = "transactionIndex",
+    BLOCK_HASH = "blockHash",
+    BLOCK_NUMBER = "blockNumber",
+    BLOCK_TIMESTAMP = "blockTimestamp",
+    FROM = "from",
+    TO = "to",
+    CONTRACT = "contractAddress",
+    GAS_PRICE = "effectiveGasPrice",
+    BLOB_GAS_USED = "blobGasUsed",
+    BLOB_GAS_PRICE = "blobGasPrice",
+}
+
+type ReceiptFields<'a> = Fields<'a, { RECEIPT.len() }>;
+
+/// Checks that the receipts are an array of as many objects as the block has transactions, each
+/// with the hash of its own.
+pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Fault> {
+    let mut layout = Layout::new(&RECEIPT);
+    let count = Cursor::new(raw)
+        .elements(|index, cursor| {
+            let fields = cursor.object(&mut layout)?;
+            let transaction = transaction(block, index)?;
+            fields.need_raw(LOGS, "an array of logs")?;
+            fields.need_same(TX_HASH, &transaction.hash, "the transaction at this index")
+        })
+        .map_err(|fault| fault.of("receipts"))?;
+    check_count(block, count)
+}
+
+/// Checks all of the receipts.
+pub(super) fn check_all(block: &Block, header: &Header, raw: &[u8]) -> Result<(), Fault> {
+    let mut walk = Walk::new(block, raw.len());
+    let count = Cursor::new(raw)
+        .elements(|index, cursor| walk.receipt(index, cursor))
+        .map_err(|fault| fault.of("receipts"))?;
+    check_count(block, count)?;
+    check_bloom(header, &walk.bloom)?;
+    let root = walk.encodings.root();
+    if root != header.receipts_root {
+        let (said, computed) = (header.receipts_root.to_string(), root.to_string());
+        let from = "the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)";
+        return Err(Fault::mismatch(&said, &computed, from).of("receiptsRoot"));
+    }
+    Ok(())
+}
+
+/// Checks that the header's bloom is that of all logs.
+pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Fault> {
+    if header.logs_bloom == *computed {
+        return Ok(());
+    }
+    let extra = |one: &Bloom, other: &Bloom| {
+        one.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
+    };
+    let said = format!("{} bits that no log sets", extra(&header.logs_bloom, computed));
+    let computed = format!("{} bits that it lacks", extra(computed, &header.logs_bloom));
+    Err(Fault::mismatch(&said, &computed, "the bloom of all logs").of("logsBloom"))
+}
+
+fn check_count(block: &Block, count: usize) -> Result<(), Fault> {
+    let transactions = block.transactions.len();
+    if count == transactions {
+        return Ok(());
+    }
+    let from = "the number of transactions";
+    Err(Fault::mismatch(&count.to_string(), &transactions.to_string(), from).of("receipts"))
+}
+
+fn transaction(block: &Block, index: usize) -> Result<&Tx, Fault> {
+    let count = block.transactions.len();
+    block.transactions.get(index).ok_or_else(|| {
+        let from = "the number of transactions";
+        Fault::mismatch("a receipt", &format!("only {count}"), from)
+    })
+}
+
+/// What runs along from receipt to receipt.
+struct Walk<'b> {
+    block: &'b Block,
+    encodings: Encodings,
+    /// The encodings of one receipt's logs; kept for its memory.
+    logs: Vec<u8>,
+    bloomer: Bloomer,
+    /// Of all logs so far.
+    bloom: Bloom,
+    log_count: u64,
+    gas_cumulative: u64,
+    /// What the first receipt with blobs said.
+    blob_gas_price: Option<u128>,
+    layout: Layout<{ RECEIPT.len() }>,
+    log_layout: Layout<{ LOG.len() }>,
+}
+
+impl<'b> Walk<'b> {
+    fn new(block: &'b Block, raw_bytes: usize) -> Self {
+        let mut encodings = Encodings::default();
+        encodings.bytes.reserve(raw_bytes / 2);
+        Self {
+            block,
+            encodings,
+            logs: Vec::new(),
+            bloomer: Bloomer::default(),
+            bloom: Bloom::ZERO,
+            log_count: 0,
+            gas_cumulative: 0,
+            blob_gas_price: None,
+            layout: Layout::new(&RECEIPT),
+            log_layout: Layout::new(&LOG),
+        }
+    }
+
+    fn receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+        let tx = transaction(self.block, index)?;
+        let mut bloom = Bloom::ZERO;
+        let mut fields = self.layout.fields();
+        self.logs.clear();
+        cursor.open_object()?;
+        while let Some(place) = cursor.member(&mut fields, &mut self.layout)? {
+            if place == LOGS {
+                self.read_logs(index, &tx.hash, cursor, &mut bloom)
+                    .map_err(|fault| fields.fault(LOGS, fault))?;
+            } else {
+                fields.keep(place, cursor.value()?);
+            }
+        }
+        fields.need_raw(LOGS, "an array of logs")?;
+        self.check_place(&fields, index as u64, tx)?;
+        let gas_cumulative = self.check_gas(&fields)?;
+        fields.need_same(BLOOM, &bloom, "the receipt's logs")?;
+        if let Some(body) = &tx.body {
+            self.check_body(&fields, body)?;
+        }
+        let kind = kind(&fields, tx.body.as_ref())?;
+        self.encode(kind, &outcome(&fields)?, gas_cumulative, &bloom);
+        self.bloom |= bloom;
+        Ok(())
+    }
+
+    fn read_logs(
+        &mut self,
+        index: usize,
+        hash: &B256,
+        cursor: &mut Cursor<'_>,
+        bloom: &mut Bloom,
+    ) -> Result<(), Fault> {
+        cursor.elements(|_, cursor| {
+            let log = Log::read(cursor, &mut self.log_layout)?;
+            log.check_place(&LogPlace {
+                block: self.block,
+                transaction: hash,
+                transaction_index: index as u64,
+                log_index: self.log_count,
+            })?;
+            self.bloomer.add(bloom, &log.address, log.topics());
+            self.log_count += 1;
+            log.encode(&mut self.logs)
+        })?;
+        Ok(())
+    }
+
+    fn check_place(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Fault> {
+        fields.need_same(TX_HASH, &tx.hash, "the transaction at this index")?;
+        fields.need_same(TX_INDEX, &index, "the place in the block")?;
+        fields.need_same(BLOCK_HASH, &self.block.hash, "the block")?;
+        fields.need_same(BLOCK_NUMBER, &self.block.number, "the block")?;
+        fields.maybe_same(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
+    }
+
+    /// The gas up to and including this receipt.
+    fn check_gas(&mut self, fields: &ReceiptFields<'_>) -> Result<u64, Fault> {
+        let cumulative: u64 = fields.need(GAS_CUMULATIVE)?;
+        let Some(used) = cumulative.checked_sub(self.gas_cumulative) else {
+            let least = format!("at least {:#x}", self.gas_cumulative);
+            return Err(fields.contradiction(GAS_CUMULATIVE, &least, "the receipt before"));
+        };
+        fields.need_same(GAS_USED, &used, "cumulativeGasUsed and that of the receipt before")?;
+        self.gas_cumulative = cumulative;
+        Ok(cumulative)
+    }
+
+    /// Compares with what the transaction says.
+    fn check_body(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Fault> {
+        fields.maybe_same(KIND, &u64::from(body.kind), "the transaction")?;
+        fields.need_same(FROM, &body.from, "the transaction")?;
+        match &body.to {
+            Some(to) => {
+                fields.need_same(TO, to, "the transaction")?;
+                fields.need_none(CONTRACT, "null, as the transaction has a receiver")?;
+            }
+            None => {
+                fields.need_none(TO, "null, as the transaction creates a contract")?;
+                let contract = body.from.create(body.nonce);
+                fields.need_same(CONTRACT, &contract, "the sender and its nonce")?;
+            }
+        }
+        fields.maybe_same(GAS_PRICE, &body.price, "the transaction and the base fee")?;
+        self.check_blobs(fields, body)
+    }
+
+    /// The price of blob gas follows from the header by a parameter that changes with forks, so
+    /// that only its bounds are known here.
+    fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Fault> {
+        const NONE: &str = "none, as the transaction has no blobs";
+        if body.kind != 3 {
+            if fields.maybe::<u64>(BLOB_GAS_USED)? != Some(0) {
+                fields.need_none(BLOB_GAS_USED, NONE)?;
+            }
+            return fields.need_none(BLOB_GAS_PRICE, NONE);
+        }
+        let used = body.blobs.saturating_mul(DATA_GAS_PER_BLOB);
+        fields.maybe_same(BLOB_GAS_USED, &used, "the transaction's blobs")?;
+        let Some(price) = fields.maybe::<u128>(BLOB_GAS_PRICE)? else { return Ok(()) };
+        if price > body.blob_fee_max {
+            let most = format!("at most {:#x}", body.blob_fee_max);
+            return Err(fields.contradiction(BLOB_GAS_PRICE, &most, "maxFeePerBlobGas"));
+        }
+        let first = *self.blob_gas_price.get_or_insert(price);
+        fields.need_same(BLOB_GAS_PRICE, &first, "the first receipt with blobs")
+    }
+
+    /// Appends the receipt's encoding (EIP-2718; Yellow Paper, section 4.3.1).
+    fn encode(&mut self, kind: u8, outcome: &Outcome, gas_cumulative: u64, bloom: &Bloom) {
+        let out = &mut self.encodings.bytes;
+        if kind != 0 {
+            out.push(kind);
+        }
+        let logs = RlpHeader { list: true, payload_length: self.logs.len() };
+        let payload_length = outcome.length()
+            + gas_cumulative.length()
+            + bloom.length()
+            + logs.length_with_payload();
+        RlpHeader { list: true, payload_length }.encode(out);
+        outcome.encode(out);
+        gas_cumulative.encode(out);
+        bloom.encode(out);
+        logs.encode(out);
+        out.extend_from_slice(&self.logs);
+        self.encodings.end();
+    }
+}
+
+/// The transaction's type; without the transaction, what the receipt says, which the root binds.
+fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Fault> {
+    match (body, fields.maybe::<u64>(KIND)?) {
+        (Some(body), _) => Ok(body.kind),
+        (None, None) => Ok(0),
+        (None, Some(kind @ 0..=4)) => Ok(kind as u8), // at most 4
+        (None, Some(_)) => {
+            let said = fields.raw(KIND).unwrap_or_default();
+            Err(fields.fault(KIND, Fault::unknown_type(said)))
+        }
+    }
+}
+
+/// What a receipt says of the execution.
+enum Outcome {
+    /// Whether it succeeded (EIP-658, from Byzantium on).
+    Status(bool),
+    /// The state's root after it, before Byzantium.
+    Root(B256),
+}
+
+impl Outcome {
+    fn length(&self) -> usize {
+        match self {
+            Self::Status(success) => success.length(),
+            Self::Root(root) => root.length(),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Status(success) => success.encode(out),
+            Self::Root(root) => root.encode(out),
+        }
+    }
+}
+
+/// Exactly one of `status` and `root`; an empty `root` counts as none.
+fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Fault> {
+    let empty = fields.raw(ROOT) == Some(b"\"0x\"");
+    let root = if empty { None } else { fields.maybe::<B256>(ROOT)? };
+    if let Some(root) = root {
+        fields.need_none(STATUS, "none, as there is a root")?;
+        return Ok(Outcome::Root(root));
+    }
+    fields.need_raw(STATUS, "0x0 or 0x1, or a root instead")?;
+    match fields.need::<u64>(STATUS)? {
+        0 => Ok(Outcome::Status(false)),
+        1 => Ok(Outcome::Status(true)),
+        _ => {
+            let said = fields.raw(STATUS).unwrap_or_default();
+            Err(fields.fault(STATUS, Fault::form(said, "0x0 or 0x1")))
+        }
+    }
+}

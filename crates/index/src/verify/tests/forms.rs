@@ -1,0 +1,298 @@
+//! What a fault says, and lies about the form of an answer that no change of one value makes:
+//! names that stand twice or nearly so, values moved to other names, types that are not known.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::made::Made;
+use super::{raw, response};
+use crate::verify::{Block, Fault, Level, block, header, logs, receipts};
+
+/// What several lies were answered with, one line each.
+#[derive(Default)]
+struct Faults(String);
+
+impl Faults {
+    fn push<T: std::fmt::Debug>(&mut self, checked: Result<T, Fault>) {
+        self.0.push_str(&checked.unwrap_err().to_string());
+        self.0.push('\n');
+    }
+
+    fn check(&self, expected: Expect) {
+        expected.assert_eq(&self.0);
+    }
+}
+
+/// The made block with one member of its answer changed by its pointer.
+fn changed(pointer: &str, to: Value) -> Vec<u8> {
+    let mut said = Made::new().block;
+    *said.pointer_mut(pointer).unwrap() = to;
+    raw(&said)
+}
+
+fn full(raw: &[u8]) -> Result<Block, Fault> {
+    block(raw, Level::Full)
+}
+
+fn made() -> (Block, Made) {
+    let made = Made::new();
+    (full(&raw(&made.block)).unwrap(), made)
+}
+
+/// The receipts with one member changed by its pointer.
+fn changed_receipts(pointer: &str, to: Value) -> Result<(), Fault> {
+    let (block, mut made) = made();
+    *made.receipts.pointer_mut(pointer).unwrap() = to;
+    receipts(&block, &raw(&made.receipts), Level::Full)
+}
+
+#[test]
+fn faults_tell_what_was_said_and_what_is_right() {
+    let mut faults = Faults::default();
+    faults.push(full(&changed("/number", json!("0x1"))));
+    faults.push(full(&changed("/transactions/3/value", json!("0x1"))));
+    faults.push(full(&changed("/transactions/3/transactionIndex", json!("0x4"))));
+    faults.push(full(&changed("/transactions/4/gasPrice", json!("0x4"))));
+    faults.push(full(&changed("/withdrawals/1/amount", json!("0x4"))));
+    faults.push(full(&changed("/size", json!("0x4"))));
+    faults.push(full(&changed("/uncles", json!([format!("0x{}", "1".repeat(64))]))));
+    faults.push(full(&changed("/withdrawals", json!(null))));
+    faults.push(changed_receipts("/3/gasUsed", json!("0x1")));
+    faults.push(changed_receipts("/3/logs/2/data", json!("0x")));
+    faults.push(changed_receipts("/3/logs/1/topics", json!([])));
+    faults.push(changed_receipts("/6/blobGasPrice", json!("0x8")));
+    faults.push(changed_receipts("/7/blobGasPrice", json!("0x8")));
+    faults.push(changed_receipts("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
+    faults.push(changed_receipts("/4/cumulativeGasUsed", json!("0x1")));
+    faults.check(expect![[r#"
+        hash: said 0x6ab1a108bcfc2e33b0f059362391aa7b2646cff7a40709a96cb4364016111065, right is 0xe221c29b0fdbed945f4bf36307defb84bc9892effbecd60433148faf9762046a by the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are there
+        transactions[3].hash: said 0xad446f7107ac95fe05c77a1bdba29d42790c4202f0fcd6bb0d94e327fe2ddd77, right is 0x78aa05d4b2a61b1a38c8a072cfff5f51f7c8c8434e9928533970086782fdcd08 by the Keccak-256 of the transaction's encoding
+        transactions[3].transactionIndex: said 0x4, right is 0x3 by the place in the block
+        transactions[4].gasPrice: said 0x4, right is 0x3b9aca08 by the base fee with maxFeePerGas and its tip
+        withdrawalsRoot: said 0x82559bb23db1cfa583b113f5cc624debb60dd2dcd07db45797bf63567bad8f4c, right is 0x139edbdd4e6ec4623959ab1bf0005dc303d4985067a66ea83f4350ad8515c1ad by the Merkle root of withdrawals
+        size: said 0x4, right is 0xfcc by the length of the block in RLP
+        uncles: said ["0x1111111111111111111111111111111111111111111111111111111111111111"], right is none by sha3Uncles
+        withdrawals: missing, needed is an array, as there is a withdrawalsRoot
+        receipts[3].gasUsed: said 0x1, right is 0x5208 by cumulativeGasUsed and that of the receipt before
+        receiptsRoot: said 0xee6af14f86427d74bd923ebb907403cdc9d226d54015d04aa81b607a46d145e4, right is 0x75150e21095427b2f4fac3de211225a065bb3327d336787707bf60b0fbd056bc by the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)
+        receipts[3].logsBloom: said 0x000020000000000000100040000000000000000000180000000000000000000000000000000000…, right is 0x000000000000000000000040000000000000000000180000000000000000000000000000000000… by the receipt's logs
+        receipts[6].blobGasPrice: said 0x8, right is at most 0x7 by maxFeePerBlobGas
+        receipts[7].blobGasPrice: said 0x8, right is 0x7 by the first receipt with blobs
+        receipts[5].contractAddress: said 0x1111111111111111111111111111111111111111, right is 0xada08b89ed4fc3a545f4bf9013bfe90b355e8e09 by the sender and its nonce
+        receipts[4].cumulativeGasUsed: said 0x1, right is at least 0x14820 by the receipt before
+    "#]]);
+}
+
+#[test]
+fn faults_tell_what_form_is_allowed() {
+    let mut faults = Faults::default();
+    faults.push(full(&changed("/transactions/3/value", json!("0x01"))));
+    faults.push(full(&changed("/transactions/3/value", json!("12"))));
+    faults.push(full(&changed("/transactions/3/nonce", json!("0x10000000000000000"))));
+    faults.push(full(&changed("/transactions/3/nonce", json!("0x"))));
+    faults.push(full(&changed("/transactions/3/nonce", json!("0xg"))));
+    faults.push(full(&changed("/transactions/3/input", json!("0x0"))));
+    faults.push(full(&changed("/transactions/3/input", json!("0x0x00"))));
+    faults.push(full(&changed("/transactions/3/input", json!("0xzz"))));
+    faults.push(full(&changed("/transactions/3/v", json!("0x2"))));
+    faults.push(full(&changed("/transactions/1/v", json!("0x22"))));
+    faults.push(full(&changed("/transactions/6/to", json!(null))));
+    faults.push(full(&changed("/transactions/2", json!("0x12"))));
+    faults.push(full(&changed("/transactions", json!(null))));
+    faults.push(full(&changed("/extraData", json!("x".repeat(1_000)))));
+    faults.push(full(b""));
+    faults.push(full(b"null"));
+    faults.push(full(b"{\"hash\":"));
+    let topic = json!(format!("0x{}", "1".repeat(64)));
+    faults.push(changed_receipts("/3/logs/2/topics", json!([topic, topic, topic, topic, topic])));
+    faults.push(changed_receipts("/3/logs/2/removed", json!(true)));
+    faults.push(changed_receipts("/3/status", json!("0x2")));
+    faults.check(expect![[r#"
+        transactions[3].value: found "0x01", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
+        transactions[3].value: found "12", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0x10000000000000000", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0x", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0xg", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].input: found "0x0", allowed is 0x and an even number of hexadecimal digits
+        transactions[3].input: found "0x0x00", allowed is 0x and an even number of hexadecimal digits
+        transactions[3].input: found "0xzz", allowed is 0x and an even number of hexadecimal digits
+        transactions[3].v: said 0x2, right is 0x0 by yParity
+        transactions[1].v: found "0x22", allowed is 0x1b, 0x1c, or from 0x23 on
+        transactions[6].to: missing, needed is 0x and 40 hexadecimal digits
+        transactions[2]: found "0x12", allowed is an object
+        transactions: missing, needed is an array of transactions
+        extraData: found "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…, allowed is 0x and an even number of hexadecimal digits
+        the answer: found nothing, allowed is JSON that does not end here
+        the answer: missing, needed is an object
+        the answer: found nothing, allowed is JSON that does not end here
+        receipts[3].logs[2].topics[4]: found "0x1111111111111111111111111111111111111111111111111111111111111111", allowed is at most four topics
+        receipts[3].logs[2].removed: found true, allowed is false
+        receipts[3].status: found "0x2", allowed is 0x0 or 0x1
+    "#]]);
+}
+
+/// Members that belong to another type of transaction say nothing that could be verified.
+#[test]
+fn members_of_other_types_are_refused() {
+    let mut faults = Faults::default();
+    let with = |at: usize, name: &str, value: Value| {
+        let mut said = Made::new().block;
+        said["transactions"][at][name] = value;
+        full(&raw(&said))
+    };
+    faults.push(with(0, "maxFeePerGas", json!("0x1")));
+    faults.push(with(3, "blobVersionedHashes", json!(["0x1"])));
+    faults.push(with(0, "yParity", json!("0x1")));
+    faults.push(with(0, "chainId", json!("0x1")));
+    faults.push(with(0, "data", json!("0x1")));
+    with(0, "data", json!("0x010203")).unwrap();
+    with(0, "maxFeePerGas", json!(null)).unwrap();
+    with(0, "accessList", json!([])).unwrap();
+    faults.check(expect![[r#"
+        transactions[0].maxFeePerGas: found "0x1", allowed is none in a transaction of this type
+        transactions[3].blobVersionedHashes: found ["0x1"], allowed is none in a transaction of this type
+        transactions[0].yParity: said 0x1, right is 0x0 by v
+        transactions[0].chainId: said 0x1, right is 0x0 by v
+        transactions[0].data: said 0x1, right is "0x010203" by input
+    "#]]);
+}
+
+#[test]
+fn names_that_readers_disagree_about_are_refused() {
+    let mut faults = Faults::default();
+    let text = String::from_utf8(raw(&Made::new().block)).unwrap();
+    let with = |members: &str| {
+        let text = format!("{{{members},{}", &text[1..]);
+        full(text.as_bytes())
+    };
+    faults.push(with(r#""hash":"0x1""#));
+    faults.push(with(r#""h\u0061sh":"0x1""#));
+    faults.push(with(r#""Hash":"0x1""#));
+    faults.push(with(r#""author":"0x1111111111111111111111111111111111111111""#));
+    faults.push(with("\"ha\u{17f}h\":\"0x1\""));
+    with(r#""milliTimestamp":"0x1","l2":{"hash":["}",{"a\"":"\\"}]}"#).unwrap();
+    faults.check(expect![[r#"
+        hash: stands twice in one object
+        hash: stands twice in one object
+        Hash: found Hash, allowed is a name that readers do not take for another
+        author: said 0x1111111111111111111111111111111111111111, right is 0x2222222222222222222222222222222222222222 by miner
+        haſh: found haſh, allowed is a name that readers do not take for another
+    "#]]);
+}
+
+/// The header is a list without names, so a value moved to another name may keep the hash.
+#[test]
+fn values_moved_to_another_fork_are_refused() {
+    let mut faults = Faults::default();
+    let mut said = response("eth_getBlockByNumber/get-safe.io");
+    let members = said.as_object_mut().unwrap();
+    let moved = members.remove("requestsHash").unwrap();
+    members.insert("blockAccessListHash".to_owned(), moved);
+    faults.push(header(&raw(&said), Level::Headers));
+    faults.check(expect![[r#"
+        requestsHash: missing, needed is a value, as there is one of a later fork
+    "#]]);
+}
+
+/// "Cannot be verified" is told from "lies".
+#[test]
+fn unknown_types_are_not_called_lies() {
+    let fault = full(&changed("/transactions/2/type", json!("0x7e"))).unwrap_err();
+    assert!(fault.is_unverifiable());
+    expect![[r#"transactions[2].type: cannot be verified: type "0x7e", known are 0x0 to 0x4"#]]
+        .assert_eq(&fault.to_string());
+    let fault = full(&changed("/transactions/2/nonce", json!("0x7e"))).unwrap_err();
+    assert!(!fault.is_unverifiable());
+}
+
+#[test]
+fn receipts_of_another_number_are_refused() {
+    let mut faults = Faults::default();
+    let (block, made) = made();
+    let all = made.receipts.as_array().unwrap();
+    let mut more = all.clone();
+    more.push(all[8].clone());
+    let mut swapped = all.clone();
+    swapped.swap(0, 1);
+    let (less, more, swapped): (Value, Value, Value) =
+        (all[..8].into(), more.into(), swapped.into());
+    faults.push(receipts(&block, &raw(&less), Level::Off));
+    faults.push(receipts(&block, &raw(&less), Level::Full));
+    faults.push(receipts(&block, &raw(&more), Level::Off));
+    faults.push(receipts(&block, &raw(&more), Level::Full));
+    faults.push(receipts(&block, &raw(&swapped), Level::Off));
+    faults.push(receipts(&block, &raw(&swapped), Level::Full));
+    faults.push(receipts(&block, b"{}", Level::Full));
+    faults.check(expect![[r#"
+        receipts: said 8, right is 9 by the number of transactions
+        receipts: said 8, right is 9 by the number of transactions
+        receipts[9]: said a receipt, right is only 9 by the number of transactions
+        receipts[9]: said a receipt, right is only 9 by the number of transactions
+        receipts[0].transactionHash: said 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, right is 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
+        receipts[0].logs[0].transactionHash: said 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, right is 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
+        receipts: found {}, allowed is an array
+    "#]]);
+}
+
+/// A header whose bloom lacks a bit hides logs from whoever looks for them by blooms.
+#[test]
+fn a_header_with_another_bloom_is_refused() {
+    let mut faults = Faults::default();
+    let (mut block, made) = made();
+    for bit in [0, 255] {
+        let bloom = &mut block.header.as_mut().unwrap().logs_bloom;
+        let before = *bloom;
+        bloom[bit] ^= 1;
+        faults.push(receipts(&block, &raw(&made.receipts), Level::Full));
+        faults.push(logs(&block, &raw(&made.logs()), Level::Headers));
+        block.header.as_mut().unwrap().logs_bloom = before;
+    }
+    receipts(&block, &raw(&made.receipts), Level::Full).unwrap();
+    faults.check(expect![[r#"
+        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+    "#]]);
+}
+
+#[test]
+fn logs_that_are_not_all_of_the_block_are_refused() {
+    let mut faults = Faults::default();
+    let (block, made) = made();
+    let all = made.logs().as_array().unwrap().clone();
+    // The last has no topics, and its address emits others: no bloom shows that it is missing.
+    let less: Value = all[..all.len() - 1].into();
+    logs(&block, &raw(&less), Level::Headers).unwrap();
+    let less: Value = all[..all.len() - 2].into();
+    faults.push(logs(&block, &raw(&less), Level::Headers));
+    faults.push(logs(&block, &raw(&all[1..].into()), Level::Headers));
+    faults.push(logs(&block, b"[]", Level::Headers));
+    logs(&block, b"[]", Level::Off).unwrap();
+    let mut swapped = all.clone();
+    swapped.swap(0, 5);
+    faults.push(logs(&block, &raw(&swapped.into()), Level::Headers));
+    let mut far = made.logs();
+    far[3]["transactionIndex"] = json!("0xffffffffffffffff");
+    faults.push(logs(&block, &raw(&far), Level::Headers));
+    faults.check(expect![[r#"
+        logsBloom: said 10 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logs[0].logIndex: said 0x1, right is 0x0 by counting the block's logs
+        logsBloom: said 222 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logs[0].logIndex: said 0x5, right is 0x0 by counting the block's logs
+        logs[3].transactionIndex: said 0xffffffffffffffff, right is less than 0x9 by the number of transactions
+    "#]]);
+}
+
+/// Receipts cannot be verified against a header that was not.
+#[test]
+fn a_block_read_without_verifying_verifies_nothing() {
+    let mut faults = Faults::default();
+    let made = Made::new();
+    let block = block(&raw(&made.block), Level::Off).unwrap();
+    receipts(&block, &raw(&made.receipts), Level::Off).unwrap();
+    faults.push(receipts(&block, &raw(&made.receipts), Level::Full));
+    faults.check(expect![[r#"
+        receiptsRoot: missing, needed is a block whose header was verified before
+    "#]]);
+}

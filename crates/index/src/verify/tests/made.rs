@@ -1,0 +1,411 @@
+//! JSON as a node would write it, of blocks that are given as types of `alloy_consensus`: a real
+//! chain's, and a made block with a transaction of every kind and their receipts. The roots and
+//! hashes come from `alloy_consensus`, not from the code under test.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use alloy_consensus::proofs::{
+    calculate_receipt_root, calculate_transaction_root, calculate_withdrawals_root,
+};
+use alloy_consensus::{
+    BlockBody, EthereumTxEnvelope, EthereumTypedTransaction, Header, Receipt, ReceiptEnvelope,
+    ReceiptWithBloom, SignableTransaction, Transaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702,
+    TxLegacy, Typed2718,
+};
+use alloy_eips::eip2930::{AccessList, AccessListItem};
+use alloy_eips::eip4895::{Withdrawal, Withdrawals};
+use alloy_eips::eip7702::{Authorization, SignedAuthorization};
+use alloy_primitives::{Address, B256, Bloom, Bytes, Log, LogData, Signature, TxKind, U256};
+use alloy_rlp::{Decodable, Encodable};
+use serde_json::{Value, json};
+
+use super::folder;
+
+type Tx = EthereumTxEnvelope<TxEip4844>;
+type Block = alloy_consensus::Block<Tx>;
+
+fn hex<T: std::fmt::LowerHex>(value: T) -> Value {
+    Value::from(format!("{value:#x}"))
+}
+
+fn set<T: std::fmt::LowerHex>(members: &mut Value, name: &str, value: Option<T>) {
+    if let Some(value) = value {
+        members[name] = hex(value);
+    }
+}
+
+/// The blocks of `testdata/execution-apis`, 1 to 54.
+pub(super) fn chain() -> Vec<Value> {
+    let bytes = fs::read(folder("execution-apis/chain.rlp")).unwrap();
+    let (mut rest, mut blocks) = (bytes.as_slice(), Vec::new());
+    while !rest.is_empty() {
+        blocks.push(said(&Block::decode(&mut rest).unwrap()));
+    }
+    blocks
+}
+
+/// What a node says of a block.
+fn said(block: &Block) -> Value {
+    let header = &block.header;
+    let mut said = json!({
+        "hash": hex(header.hash_slow()),
+        "parentHash": hex(header.parent_hash),
+        "sha3Uncles": hex(header.ommers_hash),
+        "miner": hex(header.beneficiary),
+        "stateRoot": hex(header.state_root),
+        "transactionsRoot": hex(header.transactions_root),
+        "receiptsRoot": hex(header.receipts_root),
+        "logsBloom": hex(header.logs_bloom),
+        "difficulty": hex(header.difficulty),
+        "number": hex(header.number),
+        "gasLimit": hex(header.gas_limit),
+        "gasUsed": hex(header.gas_used),
+        "timestamp": hex(header.timestamp),
+        "extraData": hex(&header.extra_data),
+        "mixHash": hex(header.mix_hash),
+        "nonce": hex(header.nonce),
+        "size": hex(block.length()),
+        "uncles": block.body.ommers.iter().map(|one| hex(one.hash_slow())).collect::<Value>(),
+    });
+    set(&mut said, "baseFeePerGas", header.base_fee_per_gas);
+    set(&mut said, "withdrawalsRoot", header.withdrawals_root);
+    set(&mut said, "blobGasUsed", header.blob_gas_used);
+    set(&mut said, "excessBlobGas", header.excess_blob_gas);
+    set(&mut said, "parentBeaconBlockRoot", header.parent_beacon_block_root);
+    set(&mut said, "requestsHash", header.requests_hash);
+    set(&mut said, "blockAccessListHash", header.block_access_list_hash);
+    set(&mut said, "slotNumber", header.slot_number);
+    if let Some(withdrawals) = &block.body.withdrawals {
+        let one = |one: &Withdrawal| {
+            json!({
+                "index": hex(one.index),
+                "validatorIndex": hex(one.validator_index),
+                "address": hex(one.address),
+                "amount": hex(one.amount),
+            })
+        };
+        said["withdrawals"] = withdrawals.iter().map(one).collect();
+    }
+    let transactions = block.body.transactions.iter().enumerate();
+    said["transactions"] = transactions.map(|(at, tx)| said_transaction(tx, at, header)).collect();
+    said
+}
+
+fn sender(tx: &Tx) -> Address {
+    tx.signature().recover_address_from_prehash(&tx.signature_hash()).unwrap()
+}
+
+fn said_transaction(tx: &Tx, index: usize, header: &Header) -> Value {
+    let signature = tx.signature();
+    let parity = u64::from(signature.v());
+    let v = match tx {
+        Tx::Legacy(tx) => tx.tx().chain_id.map_or(27, |chain| 35 + 2 * chain) + parity,
+        _ => parity,
+    };
+    let mut said = json!({
+        "hash": hex(tx.tx_hash()),
+        "type": hex(tx.ty()),
+        "nonce": hex(tx.nonce()),
+        "gasPrice": hex(tx.effective_gas_price(header.base_fee_per_gas)),
+        "gas": hex(tx.gas_limit()),
+        "to": tx.to().map(hex),
+        "value": hex(tx.value()),
+        "input": hex(tx.input()),
+        "v": hex(v),
+        "r": hex(signature.r()),
+        "s": hex(signature.s()),
+        "from": hex(sender(tx)),
+        "blockHash": hex(header.hash_slow()),
+        "blockNumber": hex(header.number),
+        "blockTimestamp": hex(header.timestamp),
+        "transactionIndex": hex(index),
+    });
+    set(&mut said, "chainId", tx.chain_id());
+    if tx.ty() == 0 {
+        return said;
+    }
+    said["yParity"] = hex(parity);
+    let item = |item: &AccessListItem| {
+        let keys: Value = item.storage_keys.iter().map(hex).collect();
+        json!({ "address": hex(item.address), "storageKeys": keys })
+    };
+    said["accessList"] = tx.access_list().unwrap().iter().map(item).collect();
+    if tx.ty() > 1 {
+        said["maxFeePerGas"] = hex(tx.max_fee_per_gas());
+    }
+    set(&mut said, "maxPriorityFeePerGas", tx.max_priority_fee_per_gas());
+    set(&mut said, "maxFeePerBlobGas", tx.max_fee_per_blob_gas());
+    if let Some(hashes) = tx.blob_versioned_hashes() {
+        said["blobVersionedHashes"] = hashes.iter().map(hex).collect();
+    }
+    if let Some(list) = tx.authorization_list() {
+        let one = |one: &SignedAuthorization| {
+            json!({
+                "chainId": hex(one.chain_id),
+                "address": hex(one.address),
+                "nonce": hex(one.nonce),
+                "yParity": hex(one.y_parity()),
+                "authority": hex(Address::ZERO),
+                "r": hex(one.r()),
+                "s": hex(one.s()),
+            })
+        };
+        said["authorizationList"] = list.iter().map(one).collect();
+    }
+    said
+}
+
+/// A block and its receipts as a node says them.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) block: Value,
+    pub(crate) receipts: Value,
+}
+
+impl Made {
+    /// A block with a transaction of every kind.
+    pub(super) fn new() -> Self {
+        static MADE: OnceLock<Made> = OnceLock::new();
+        MADE.get_or_init(|| Self::of(transactions())).clone()
+    }
+
+    /// All logs of the block.
+    pub(crate) fn logs(&self) -> Value {
+        let receipts = self.receipts.as_array().unwrap();
+        receipts.iter().flat_map(|receipt| receipt["logs"].as_array().unwrap().clone()).collect()
+    }
+
+    /// Linked blocks from this number on, each with a transaction of every kind.
+    pub(crate) fn chain(first: u64, count: u64) -> Vec<Self> {
+        let mut parent = B256::repeat_byte(0x11);
+        let mut next = |number| {
+            let made = Self::at(number, parent, transactions());
+            parent = made.block["hash"].as_str().unwrap().parse().unwrap();
+            made
+        };
+        (first..first + count).map(&mut next).collect()
+    }
+
+    fn of(transactions: Vec<Tx>) -> Self {
+        Self::at(30_000_000, B256::repeat_byte(0x11), transactions)
+    }
+
+    fn at(number: u64, parent: B256, transactions: Vec<Tx>) -> Self {
+        let receipts: Vec<ReceiptEnvelope> =
+            transactions.iter().enumerate().map(|(at, tx)| receipt(tx.ty(), at)).collect();
+        let withdrawals: Vec<Withdrawal> = (0..3)
+            .map(|at| Withdrawal {
+                index: at,
+                validator_index: 1_000 + at,
+                address: Address::repeat_byte(0xaa),
+                amount: at * 1_000_000,
+            })
+            .collect();
+        let header = Header {
+            parent_hash: parent,
+            beneficiary: Address::repeat_byte(0x22),
+            state_root: B256::repeat_byte(0x33),
+            transactions_root: calculate_transaction_root(&transactions),
+            receipts_root: calculate_receipt_root(&receipts),
+            logs_bloom: receipts.iter().fold(Bloom::ZERO, |sum, one| sum | *one.logs_bloom()),
+            number,
+            gas_limit: 60_000_000,
+            gas_used: receipts.last().unwrap().cumulative_gas_used(),
+            timestamp: 1_800_000_000,
+            extra_data: Bytes::from_static(b"made"),
+            mix_hash: B256::repeat_byte(0x44),
+            base_fee_per_gas: Some(1_000_000_007),
+            withdrawals_root: Some(calculate_withdrawals_root(&withdrawals)),
+            blob_gas_used: Some(3 * 131_072),
+            excess_blob_gas: Some(0),
+            parent_beacon_block_root: Some(B256::repeat_byte(0x55)),
+            requests_hash: Some(B256::repeat_byte(0x66)),
+            block_access_list_hash: Some(B256::repeat_byte(0x77)),
+            slot_number: Some(12_345_678),
+            ..Header::default()
+        };
+        let body = BlockBody {
+            transactions,
+            ommers: Vec::new(),
+            withdrawals: Some(Withdrawals::new(withdrawals)),
+        };
+        let block = Block { header, body };
+        let receipts = said_receipts(&block, &receipts);
+        Self { block: said(&block), receipts }
+    }
+}
+
+fn said_receipts(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
+    let header = &block.header;
+    let (mut gas_before, mut log_count) = (0, 0);
+    let mut one = |(index, (receipt, tx)): (usize, (&ReceiptEnvelope, &Tx))| {
+        let from = sender(tx);
+        let place = json!({
+            "blockHash": hex(header.hash_slow()),
+            "blockNumber": hex(header.number),
+            "blockTimestamp": hex(header.timestamp),
+            "transactionHash": hex(tx.tx_hash()),
+            "transactionIndex": hex(index),
+        });
+        let mut log = |log: &Log| {
+            let mut said = place.clone();
+            said["address"] = hex(log.address);
+            said["topics"] = log.topics().iter().map(hex).collect();
+            said["data"] = hex(&log.data.data);
+            said["logIndex"] = hex(log_count);
+            said["removed"] = json!(false);
+            log_count += 1;
+            said
+        };
+        let logs: Value = receipt.logs().iter().map(&mut log).collect();
+        let gas = receipt.cumulative_gas_used();
+        let mut said = place.clone();
+        said["type"] = hex(tx.ty());
+        said["status"] = hex(u64::from(receipt.status()));
+        said["cumulativeGasUsed"] = hex(gas);
+        said["gasUsed"] = hex(gas - std::mem::replace(&mut gas_before, gas));
+        said["logsBloom"] = hex(receipt.logs_bloom());
+        said["logs"] = logs;
+        said["from"] = hex(from);
+        said["to"] = json!(tx.to().map(hex));
+        said["contractAddress"] = json!(tx.is_create().then(|| hex(from.create(tx.nonce()))));
+        said["effectiveGasPrice"] = hex(tx.effective_gas_price(header.base_fee_per_gas));
+        if let Some(hashes) = tx.blob_versioned_hashes() {
+            said["blobGasUsed"] = hex(hashes.len() * 131_072);
+            said["blobGasPrice"] = hex(7);
+        }
+        said
+    };
+    receipts.iter().zip(&block.body.transactions).enumerate().map(&mut one).collect()
+}
+
+/// A receipt with as many logs as its index, with up to four topics and data of any length, of
+/// which one and 55 bytes are edges of the encoding.
+fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
+    let data_bytes = [0, 1, 1, 32, 55, 56, 300];
+    let log = |at: usize| {
+        let topic = |of: usize| B256::from(U256::from(index << 16 | at << 8 | of));
+        let topics = (1..(index + at) % 5 + 1).map(topic).collect();
+        let fill = if at == 1 { 0x7f } else { 0x80 };
+        let data = vec![fill; data_bytes[at % data_bytes.len()]];
+        let data = LogData::new_unchecked(topics, data.into());
+        Log { address: Address::repeat_byte(index as u8), data }
+    };
+    let receipt = Receipt {
+        status: (index != 2).into(),
+        cumulative_gas_used: 21_000 * (index as u64 + 1),
+        logs: (0..index).map(log).collect(),
+    };
+    let receipt = ReceiptWithBloom::from(receipt);
+    match kind {
+        0 => ReceiptEnvelope::Legacy(receipt),
+        1 => ReceiptEnvelope::Eip2930(receipt),
+        2 => ReceiptEnvelope::Eip1559(receipt),
+        3 => ReceiptEnvelope::Eip4844(receipt),
+        _ => ReceiptEnvelope::Eip7702(receipt),
+    }
+}
+
+/// Signed by nobody: with a signature from which some sender is recovered.
+fn signed(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
+    let hash = tx.signature_hash();
+    let seed = U256::from_be_bytes(hash.0) >> 8;
+    (0u64..)
+        .map(|at| Signature::new(seed + U256::from(at), U256::from(77 + at), at % 2 == 1))
+        .find(|signature| signature.recover_address_from_prehash(&hash).is_ok())
+        .map(|signature| Tx::new_unhashed(tx, signature))
+        .unwrap()
+}
+
+fn access_list() -> AccessList {
+    let storage_keys = vec![B256::repeat_byte(1), B256::repeat_byte(2)];
+    AccessList(vec![
+        AccessListItem { address: Address::repeat_byte(0x0a), storage_keys },
+        AccessListItem { address: Address::repeat_byte(0x0b), storage_keys: Vec::new() },
+    ])
+}
+
+fn transactions() -> Vec<Tx> {
+    let to = Address::repeat_byte(0xbb);
+    let legacy = |chain_id, to| TxLegacy {
+        chain_id,
+        nonce: 3,
+        gas_price: 3_000_000_000,
+        gas_limit: 100_000,
+        to,
+        value: U256::from(1u128 << 90),
+        input: Bytes::from_static(&[1, 2, 3]),
+    };
+    let dynamic = |to, tip| TxEip1559 {
+        chain_id: 1,
+        nonce: 0,
+        gas_limit: 100_000,
+        max_fee_per_gas: 4_000_000_000,
+        max_priority_fee_per_gas: tip,
+        to,
+        value: U256::ZERO,
+        access_list: AccessList::default(),
+        input: Bytes::from(vec![9; 1_000]),
+    };
+    let blobs = |count: u8, fee| TxEip4844 {
+        chain_id: 1,
+        nonce: 8,
+        gas_limit: 21_000,
+        max_fee_per_gas: 2_000_000_000,
+        max_priority_fee_per_gas: 1,
+        to,
+        value: U256::from(1),
+        access_list: access_list(),
+        blob_versioned_hashes: (0..count).map(B256::repeat_byte).collect(),
+        max_fee_per_blob_gas: fee,
+        input: Bytes::new(),
+    };
+    vec![
+        signed(legacy(None, TxKind::Call(to)).into()),
+        signed(legacy(Some(1), TxKind::Create).into()),
+        signed(legacy(Some(3_503_995_874_084_926), TxKind::Create).into()),
+        signed(
+            TxEip2930 {
+                chain_id: 1,
+                nonce: 1 << 40,
+                gas_price: 2_000_000_000,
+                gas_limit: 100_000,
+                to: TxKind::Call(to),
+                value: U256::ZERO,
+                access_list: access_list(),
+                input: Bytes::new(),
+            }
+            .into(),
+        ),
+        signed(dynamic(TxKind::Call(to), 1).into()),
+        signed(dynamic(TxKind::Create, 3_999_999_999).into()),
+        signed(blobs(1, 7).into()),
+        signed(blobs(2, 1_000).into()),
+        signed(
+            TxEip7702 {
+                chain_id: 1,
+                nonce: 5,
+                gas_limit: 100_000,
+                max_fee_per_gas: 2_000_000_000,
+                max_priority_fee_per_gas: 1,
+                to,
+                value: U256::ZERO,
+                access_list: access_list(),
+                authorization_list: authorizations(),
+                input: Bytes::new(),
+            }
+            .into(),
+        ),
+    ]
+}
+
+/// The second is valid nowhere, but may stand in a block.
+fn authorizations() -> Vec<SignedAuthorization> {
+    let one = |nonce, parity| {
+        let address = Address::repeat_byte(0xcc);
+        let inner = Authorization { chain_id: U256::from(1), address, nonce };
+        SignedAuthorization::new_unchecked(inner, parity, U256::from(5), U256::from(6))
+    };
+    vec![one(1, 1), one(2, 250)]
+}

@@ -1,0 +1,396 @@
+//! Every member of real and made answers, changed in turn, must be refused, and the fault must name
+//! it or what binds it. What nothing binds is listed, and each entry of the lists must be met.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::made::{self, Made};
+use super::{bare_block, folder, json, raw, response, result};
+use crate::verify::{Block, Fault, Level, block, header, logs, receipts};
+
+/// How a member is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    /// To another value of the same form, nearly: a digit more may also make the form wrong.
+    Value,
+    Null,
+    Removed,
+    /// To a number, which no member is.
+    Form,
+    /// The last element of an array taken away.
+    Shorter,
+}
+
+use Change::{Form, Null, Removed, Shorter};
+
+/// A place in an answer, and the same with `*` for each index.
+#[derive(Debug, Clone)]
+struct Spot {
+    pointer: String,
+    path: String,
+    pattern: String,
+    /// The type of the transaction that it belongs to, if any.
+    kind: String,
+}
+
+/// What may be changed unnoticed: patterns, types of transactions (all if empty), changes.
+type Unbound = &'static [(&'static str, &'static str, &'static [Change])];
+
+/// Members that may be missing, so that nothing is said.
+const ABSENT: &[Change] = &[Null, Removed];
+
+const UNBOUND_IN_BLOCKS: Unbound = &[
+    // It sums up all blocks before.
+    ("totalDifficulty", "", &[Change::Value, Null, Removed]),
+    // Only the signature binds it: `Level::Senders`.
+    ("transactions[*].from", "", &[Change::Value]),
+    // No member of the standard; some nodes recover it.
+    ("transactions[*].authorizationList[*].authority", "", &[Change::Value, Null, Removed, Form]),
+    ("size", "", ABSENT),
+    ("uncles", "", ABSENT),
+    ("transactions[*].blockTimestamp", "", ABSENT),
+    ("transactions[*].type", "0x0", ABSENT),
+    ("transactions[*].chainId", "0x0", ABSENT),
+    ("transactions[*].gasPrice", "0x2 0x3 0x4", ABSENT),
+    // One of the two is enough.
+    ("transactions[*].v", "0x1 0x2 0x3 0x4", ABSENT),
+    ("transactions[*].yParity", "0x1 0x2 0x3 0x4", ABSENT),
+];
+
+/// A block names its uncles by their hashes, but `sha3Uncles` is that of their headers.
+const UNBOUND_BESIDE_UNCLES: Unbound = &[
+    ("uncles[*]", "", &[Change::Value]),
+    ("size", "", &[Change::Value, Null, Removed]),
+    ("transactions[*].from", "", &[Change::Value]),
+    ("transactions[*].blockTimestamp", "", ABSENT),
+    ("transactions[*].type", "0x0", ABSENT),
+    ("transactions[*].chainId", "0x0", ABSENT),
+    ("transactions[*].v", "0x1", ABSENT),
+    ("transactions[*].yParity", "0x1", ABSENT),
+];
+
+const UNBOUND_IN_RECEIPTS: Unbound = &[
+    ("receipts[*].type", "", ABSENT),
+    ("receipts[*].blockTimestamp", "", ABSENT),
+    ("receipts[*].effectiveGasPrice", "", ABSENT),
+    ("receipts[*].blobGasUsed", "", ABSENT),
+    ("receipts[*].blobGasPrice", "", ABSENT),
+    ("receipts[*].logs[*].blockTimestamp", "", ABSENT),
+    ("receipts[*].logs[*].removed", "", ABSENT),
+];
+
+/// What else nothing binds where the transactions themselves are not known.
+const UNBOUND_IN_BARE_RECEIPTS: Unbound = &[
+    ("receipts[*].from", "", &[Change::Value, Null, Removed, Form]),
+    ("receipts[*].to", "", &[Change::Value, Null, Removed, Form]),
+    ("receipts[*].contractAddress", "", &[Change::Value, Form]),
+    ("receipts[*].effectiveGasPrice", "", &[Change::Value, Null, Removed, Form]),
+    ("receipts[*].type", "0x0", ABSENT),
+    ("receipts[*].logs[*].removed", "", ABSENT),
+];
+
+const UNBOUND_IN_LOGS: Unbound = &[
+    // The receipts' root binds them, but only together with the receipts.
+    ("logs[*].data", "", &[Change::Value]),
+    ("logs[*].blockTimestamp", "", ABSENT),
+    ("logs[*].removed", "", ABSENT),
+];
+
+/// Whether a fault of this field tells of a change there.
+fn covers(field: &str, spot: &Spot) -> bool {
+    let path = spot.path.as_str();
+    let of_element = |list: &str| {
+        path.strip_prefix(list)
+            .and_then(|rest| rest.find(']').map(|end| &path[..list.len() + end + 1]))
+    };
+    if field == path {
+        return true;
+    }
+    if let Some(transaction) = of_element("transactions[") {
+        // Its hash names it, whatever it is that was changed.
+        return field.starts_with(&format!("{transaction}."));
+    }
+    if let Some(receipt) = of_element("receipts[") {
+        let pattern = spot.pattern.strip_prefix("receipts[*].").unwrap_or_default();
+        let bound = match pattern {
+            "cumulativeGasUsed" => "gasUsed",
+            // One of the two is there.
+            "root" => "status",
+            "logs[*].address" | "logs[*].topics" | "logs[*].topics[*]" | "logs" => "logsBloom",
+            _ => "",
+        };
+        // Two logs may have the same topics; what else a log holds, no bloom shows.
+        let in_root = ["status", "root", "type", "logs[*].topics", "logs[*].data", "logs"];
+        return field == format!("{receipt}.{bound}")
+            || (in_root.contains(&pattern) && field == "receiptsRoot")
+            // All receipts with blobs have the same.
+            || (pattern == "blobGasPrice" && field.ends_with(".blobGasPrice"))
+            // The logs of the next receipt with logs seem to come too early.
+            || (pattern == "logs" && field.ends_with(".logIndex"));
+    }
+    match spot.pattern.as_str() {
+        "transactions" => field == "transactionsRoot",
+        "receipts" => field == "receipts",
+        "logs" => field == "logsBloom",
+        "logs[*].transactionIndex" => field == path.replace("Index", "Hash"),
+        "logs[*].address" | "logs[*].topics" | "logs[*].topics[*]" => field == "logsBloom",
+        "withdrawals" => field == "withdrawalsRoot",
+        pattern if pattern.starts_with("withdrawals[") => field == "withdrawalsRoot",
+        pattern => !pattern.contains('[') && field == "hash",
+    }
+}
+
+/// Every place below a value.
+fn spots(value: &Value, at: &Spot, found: &mut Vec<Spot>) {
+    match value {
+        Value::Object(members) => {
+            let kind = members.get("type").and_then(Value::as_str).unwrap_or(&at.kind);
+            for (name, member) in members {
+                let point = if at.path.is_empty() { "" } else { "." };
+                let below = Spot {
+                    pointer: format!("{}/{name}", at.pointer),
+                    path: format!("{}{point}{name}", at.path),
+                    pattern: format!("{}{point}{name}", at.pattern),
+                    kind: kind.to_owned(),
+                };
+                spots(member, &below, found);
+                found.push(below);
+            }
+        }
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                let below = Spot {
+                    pointer: format!("{}/{index}", at.pointer),
+                    path: format!("{}[{index}]", at.path),
+                    pattern: format!("{}[*]", at.pattern),
+                    kind: at.kind.clone(),
+                };
+                spots(element, &below, found);
+                found.push(below);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A few places of each pattern and type: the first, the last and those between in equal steps.
+fn sampled(value: &Value, root: &str, each: usize) -> Vec<Spot> {
+    let at = Spot {
+        pointer: String::new(),
+        path: root.to_owned(),
+        pattern: root.to_owned(),
+        kind: String::new(),
+    };
+    let mut found = Vec::new();
+    spots(value, &at, &mut found);
+    let mut groups: BTreeMap<(String, String), Vec<Spot>> = BTreeMap::new();
+    for spot in found {
+        groups.entry((spot.pattern.clone(), spot.kind.clone())).or_default().push(spot);
+    }
+    let sample = |spots: Vec<Spot>| {
+        let last = spots.len() - 1;
+        let steps = each.saturating_sub(1).max(1);
+        let picks: BTreeSet<usize> = (0..each).map(|step| last * step / steps).collect();
+        picks.into_iter().map(move |pick| spots[pick].clone())
+    };
+    groups.into_values().flat_map(sample).collect()
+}
+
+/// The changes of one value, each with what stands there afterwards; none if nothing does.
+fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
+    let mut changes = vec![(Form, Some(json!(7)))];
+    if !value.is_null() {
+        changes.push((Null, Some(Value::Null)));
+    }
+    if !in_array {
+        changes.push((Removed, None));
+    }
+    let value_to = |text: String| (Change::Value, Some(Value::from(text)));
+    match value {
+        Value::String(text) if text == "0x" => changes.push(value_to("0x00".to_owned())),
+        Value::String(text) => {
+            let digit = |at: usize| text[at..=at].chars().next().unwrap().to_digit(16).unwrap();
+            let last = text.len() - 1;
+            changes.push(value_to(format!("{}{:x}", &text[..last], digit(last) ^ 1)));
+            changes.push(value_to(format!("0x{:x}{}", digit(2) % 15 + 1, &text[3..])));
+            changes.push(value_to(format!("{text}0")));
+        }
+        Value::Bool(value) => changes.push((Change::Value, Some(json!(!value)))),
+        Value::Null => changes.push(value_to(format!("0x{}", "1".repeat(40)))),
+        Value::Array(elements) if !elements.is_empty() => {
+            let shorter = Value::from(elements[..elements.len() - 1].to_vec());
+            changes.push((Shorter, Some(shorter)));
+        }
+        _ => {}
+    }
+    // A block of one transaction cannot do with another first digit, say.
+    changes.retain(|(_, changed)| changed.as_ref() != Some(value));
+    changes
+}
+
+/// The members that nothing binds, and which of them were met.
+struct Watch {
+    unbound: Unbound,
+    met: BTreeSet<(usize, Change)>,
+    refused: usize,
+}
+
+impl Watch {
+    fn new(unbound: Unbound) -> Self {
+        Self { unbound, met: BTreeSet::new(), refused: 0 }
+    }
+
+    fn entry(&self, spot: &Spot, change: Change) -> Option<usize> {
+        self.unbound.iter().position(|(pattern, kinds, changes)| {
+            let kind = kinds.is_empty() || kinds.split(' ').any(|kind| kind == spot.kind);
+            *pattern == spot.pattern && kind && changes.contains(&change)
+        })
+    }
+
+    /// Changes each sampled member of `said` in turn.
+    fn run(
+        &mut self,
+        said: &Value,
+        root: &str,
+        each: usize,
+        check: impl Fn(&[u8]) -> Result<(), Fault>,
+    ) {
+        check(&raw(said)).unwrap();
+        let spots = sampled(said, root, each);
+        assert!(spots.len() > 10, "nothing to change");
+        for spot in spots {
+            let value = said.pointer(&spot.pointer).unwrap();
+            let (parent, name) = spot.pointer.rsplit_once('/').unwrap();
+            let in_array = said.pointer(parent).unwrap().is_array();
+            for (change, changed) in changes(value, in_array) {
+                let mut lie = said.clone();
+                match changed {
+                    Some(changed) => *lie.pointer_mut(&spot.pointer).unwrap() = changed,
+                    None => {
+                        let object = lie.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+                        object.remove(name);
+                    }
+                }
+                let checked = check(&raw(&lie));
+                let what = || format!("{change:?} of {} ({}): {checked:?}", spot.path, spot.kind);
+                if let Some(entry) = self.entry(&spot, change) {
+                    // A digit more may also break the form, which is noticed.
+                    let form = checked
+                        .as_ref()
+                        .is_err_and(|fault| change == Change::Value && fault.field == spot.path);
+                    assert!(checked.is_ok() || form, "{}", what());
+                    if checked.is_ok() {
+                        self.met.insert((entry, change));
+                    }
+                } else if value.is_null() && change == Removed {
+                    assert!(checked.is_ok(), "{}", what());
+                } else {
+                    let field = checked.as_ref().err().map(|fault| fault.field.as_str());
+                    assert!(field.is_some_and(|field| covers(field, &spot)), "{}", what());
+                    self.refused += 1;
+                }
+            }
+        }
+    }
+
+    /// That each entry of the list was met, so that it does not outlive its reason.
+    fn end(&self, refused_min: usize) {
+        for (entry, (pattern, _, changes)) in self.unbound.iter().enumerate() {
+            for change in *changes {
+                assert!(
+                    self.met.contains(&(entry, *change)),
+                    "{pattern}: {change:?} was never met"
+                );
+            }
+        }
+        assert!(self.refused >= refused_min, "only {} refused", self.refused);
+    }
+}
+
+fn full(raw: &[u8]) -> Result<(), Fault> {
+    block(raw, Level::Full).map(|_| ())
+}
+
+#[test]
+fn changed_blocks_are_refused() {
+    let mut watch = Watch::new(UNBOUND_IN_BLOCKS);
+    watch.run(&Made::new().block, "", 3, full);
+    // One block of each fork that changed blocks or transactions.
+    let chain = made::chain();
+    for number in [1, 24, 27, 30, 37, 39, 42, 45, 53] {
+        watch.run(&chain[number - 1], "", 2, full);
+    }
+    watch.run(&response("eth_getBlockByNumber/get-safe.io"), "", 2, full);
+    for file in ["op-service-goerli/blocks/post-shanghai-success_data", "nimbus-blocks/Frontier"] {
+        watch.run(&result(json(&folder(&format!("mainnet/{file}.json")))), "", 2, full);
+    }
+    watch.run(&result(json(&folder("mainnet/nimbus-blocks/Cancun.json"))), "", 1, full);
+    watch.end(5_000);
+
+    let mut watch = Watch::new(UNBOUND_BESIDE_UNCLES);
+    for number in [3, 29] {
+        watch.run(&chain[number - 1], "", 2, full);
+    }
+    watch.end(500);
+}
+
+#[test]
+fn changed_headers_are_refused() {
+    const UNBOUND: Unbound = &[("totalDifficulty", "", &[Change::Value, Null, Removed])];
+    let mut watch = Watch::new(UNBOUND);
+    let file = "mainnet/op-service-goerli/headers/post-shanghai-success_data.json";
+    let mut said = json(&folder(file));
+    let members = said.as_object_mut().unwrap();
+    members.retain(|name, value| !value.is_array() && name != "size");
+    watch.run(&said, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
+    watch.end(100);
+}
+
+#[test]
+fn changed_senders_are_refused() {
+    let said = Made::new().block;
+    let mut tried = 0;
+    for spot in
+        sampled(&said, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
+    {
+        let mut lie = said.clone();
+        *lie.pointer_mut(&spot.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
+        full(&raw(&lie)).unwrap();
+        assert_eq!(block(&raw(&lie), Level::Senders).unwrap_err().field, spot.path);
+        tried += 1;
+    }
+    assert_eq!(tried, 9);
+}
+
+#[test]
+fn changed_receipts_are_refused() {
+    let mut watch = Watch::new(UNBOUND_IN_RECEIPTS);
+    let check = |block: Block| move |raw: &[u8]| receipts(&block, raw, Level::Full);
+    let made = Made::new();
+    let of_made = block(&raw(&made.block), Level::Full).unwrap();
+    watch.run(&made.receipts, "receipts", 3, check(of_made));
+    for (of_block, of_receipts) in [
+        ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
+        ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
+    ] {
+        let block = block(&raw(&response(of_block)), Level::Full).unwrap();
+        let said = response(&format!("eth_getBlockReceipts/{of_receipts}"));
+        watch.run(&said, "receipts", 2, check(block));
+    }
+    watch.end(600);
+
+    let mut watch = Watch::new(UNBOUND_IN_BARE_RECEIPTS);
+    let block = bare_block(&json(&folder("mainnet/helios/block.json")));
+    watch.run(&json(&folder("mainnet/helios/receipts.json")), "receipts", 1, check(block));
+    watch.end(100);
+}
+
+#[test]
+fn changed_logs_are_refused() {
+    let mut watch = Watch::new(UNBOUND_IN_LOGS);
+    let made = Made::new();
+    let block = block(&raw(&made.block), Level::Full).unwrap();
+    watch.run(&made.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
+    watch.end(150);
+}

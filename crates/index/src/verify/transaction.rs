@@ -1,0 +1,456 @@
+//! Transactions: rebuilt from their members, encoded and hashed, so that the hash and the block's
+//! root bind every member; and what follows from them and from the block.
+
+use alloy_consensus::transaction::RlpEcdsaEncodableTx;
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
+use alloy_eips::eip1559::calc_effective_gas_price;
+use alloy_eips::eip2930::{AccessList, AccessListItem};
+use alloy_eips::eip7702::{Authorization, SignedAuthorization};
+use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
+use alloy_rlp::Header as RlpHeader;
+use alloy_trie::root::ordered_trie_root_encoded;
+
+use super::cursor::Cursor;
+use super::fault::Fault;
+use super::fields::{Fields, Layout, Padded, names};
+use super::header::{self, TRANSACTIONS, TRANSACTIONS_ROOT};
+use super::{Block, Level, Tx};
+
+names! {
+    /// The members of a transaction that are read (execution-apis
+    /// `src/schemas/transaction.yaml`).
+    TRANSACTION, OfTransaction:
+    HASH = "hash",
+    KIND = "type",
+    CHAIN = "chainId",
+    NONCE = "nonce",
+    GAS_PRICE = "gasPrice",
+    FEE_MAX = "maxFeePerGas",
+    TIP_MAX = "maxPriorityFeePerGas",
+    GAS = "gas",
+    TO = "to",
+    VALUE = "value",
+    INPUT = "input",
+    DATA = "data",
+    ACCESS_LIST = "accessList",
+    BLOB_FEE_MAX = "maxFeePerBlobGas",
+    BLOB_HASHES = "blobVersionedHashes",
+    AUTHORIZATIONS = "authorizationList",
+    V = "v",
+    Y_PARITY = "yParity",
+    R = "r",
+    S = "s",
+    FROM = "from",
+    BLOCK_HASH = "blockHash",
+    BLOCK_NUMBER = "blockNumber",
+    BLOCK_TIMESTAMP = "blockTimestamp",
+    INDEX = "transactionIndex",
+}
+
+/// The members that not every type of transaction has, and the first and last type that has them
+/// (EIP-2930, EIP-1559, EIP-4844, EIP-7702).
+const BY_KIND: [(usize, std::ops::RangeInclusive<u8>); 6] = [
+    (ACCESS_LIST, 1..=4),
+    (FEE_MAX, 2..=4),
+    (TIP_MAX, 2..=4),
+    (BLOB_FEE_MAX, 3..=3),
+    (BLOB_HASHES, 3..=3),
+    (AUTHORIZATIONS, 4..=4),
+];
+
+type TxFields<'a> = Fields<'a, { TRANSACTION.len() }>;
+
+/// What checks of receipts need of a rebuilt transaction.
+#[derive(Debug, Clone)]
+pub(super) struct Body {
+    pub(super) kind: u8,
+    pub(super) from: Address,
+    pub(super) to: Option<Address>,
+    pub(super) nonce: u64,
+    /// What one gas cost, in wei.
+    pub(super) price: u128,
+    pub(super) blobs: u64,
+    /// The most that it would have paid for one gas of blobs, in wei.
+    pub(super) blob_fee_max: u128,
+}
+
+/// Reads the block's transactions as far as the level asks, and compares them with the block.
+/// Returns the transactions, and their length in RLP together.
+pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<Tx>, usize), Fault> {
+    let mut layout = Layout::new(&TRANSACTION);
+    let mut transactions = Vec::new();
+    let mut encodings = Encodings::default();
+    if level >= Level::Full {
+        encodings.bytes.reserve(raw.len() / 2);
+    }
+    Cursor::new(raw)
+        .elements(|index, cursor| {
+            let fields = cursor.object(&mut layout)?;
+            let hash = fields.need(HASH)?;
+            let body = match level {
+                Level::Off | Level::Headers => None,
+                Level::Full | Level::Senders => {
+                    let check_sender = level == Level::Senders;
+                    Some(check(&fields, block, index as u64, check_sender, &mut encodings)?)
+                }
+            };
+            transactions.push(Tx { hash, body });
+            Ok(())
+        })
+        .map_err(|fault| fault.of(header::BLOCK[TRANSACTIONS]))?;
+    if let (true, Some(header)) = (level >= Level::Full, &block.header) {
+        let root = encodings.root();
+        if root != header.transactions_root {
+            let (said, computed) = (header.transactions_root, root);
+            let fault = Fault::mismatch(
+                &said.to_string(),
+                &computed.to_string(),
+                "the Merkle root of transactions",
+            );
+            return Err(fault.of(header::BLOCK[TRANSACTIONS_ROOT]));
+        }
+    }
+    Ok((transactions, encodings.listed))
+}
+
+/// The transactions' encodings one after another (EIP-2718).
+#[derive(Debug, Default)]
+pub(super) struct Encodings {
+    pub(super) bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Their length in RLP together: those with a type are strings there, the others are lists
+    /// themselves.
+    listed: usize,
+}
+
+impl Encodings {
+    /// Ends the one that has been appended to `bytes`, and returns it.
+    pub(super) fn end(&mut self) -> &[u8] {
+        let start = self.ends.last().copied().unwrap_or(0);
+        self.ends.push(self.bytes.len());
+        &self.bytes[start..]
+    }
+
+    /// The root of the trie from each one's index to it.
+    pub(super) fn root(&self) -> B256 {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let items: Vec<&[u8]> =
+            starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end]).collect();
+        ordered_trie_root_encoded(&items)
+    }
+}
+
+/// Rebuilds one transaction and appends its encoding.
+fn check(
+    fields: &TxFields<'_>,
+    block: &Block,
+    index: u64,
+    check_sender: bool,
+    encodings: &mut Encodings,
+) -> Result<Body, Fault> {
+    let base_fee = block.header.as_ref().and_then(|header| header.base_fee_per_gas);
+    let rebuilt = Rebuilt::of(fields, base_fee)?;
+    let Rebuilt { typed, signature, body } = &rebuilt;
+    typed.encode(signature, &mut encodings.bytes);
+    let encoding = encodings.end();
+    let (hash, bytes) = (keccak256(encoding), encoding.len());
+    encodings.listed += match body.kind {
+        0 => bytes,
+        _ => RlpHeader { list: false, payload_length: bytes }.length_with_payload(),
+    };
+    fields.need_same(HASH, &hash, "the Keccak-256 of the transaction's encoding")?;
+    fields.need_same(BLOCK_HASH, &block.hash, "the block")?;
+    fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
+    fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
+    fields.need_same(INDEX, &index, "the place in the block")?;
+    fields.maybe_same(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
+    // Some nodes say the input under its older name as well.
+    if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))
+        && data != input
+    {
+        return Err(fields.contradiction(DATA, &String::from_utf8_lossy(input), "input"));
+    }
+    if check_sender {
+        let from = signature.recover_address_from_prehash(&typed.signature_hash());
+        match from {
+            Ok(from) if from == body.from => {}
+            Ok(from) => return Err(fields.mismatch(FROM, &from, "the signature")),
+            Err(_) => return Err(fields.contradiction(FROM, "no sender", "the signature")),
+        }
+    }
+    Ok(rebuilt.body)
+}
+
+/// A transaction of one of the types that can be rebuilt.
+enum Typed {
+    Legacy(TxLegacy),
+    Eip2930(TxEip2930),
+    Eip1559(TxEip1559),
+    Eip4844(TxEip4844),
+    Eip7702(TxEip7702),
+}
+
+impl Typed {
+    fn encode(&self, signature: &Signature, out: &mut Vec<u8>) {
+        match self {
+            Self::Legacy(tx) => tx.eip2718_encode(signature, out),
+            Self::Eip2930(tx) => tx.eip2718_encode(signature, out),
+            Self::Eip1559(tx) => tx.eip2718_encode(signature, out),
+            Self::Eip4844(tx) => tx.eip2718_encode(signature, out),
+            Self::Eip7702(tx) => tx.eip2718_encode(signature, out),
+        }
+    }
+
+    /// What the sender signed.
+    fn signature_hash(&self) -> B256 {
+        match self {
+            Self::Legacy(tx) => tx.signature_hash(),
+            Self::Eip2930(tx) => tx.signature_hash(),
+            Self::Eip1559(tx) => tx.signature_hash(),
+            Self::Eip4844(tx) => tx.signature_hash(),
+            Self::Eip7702(tx) => tx.signature_hash(),
+        }
+    }
+}
+
+struct Rebuilt {
+    typed: Typed,
+    signature: Signature,
+    body: Body,
+}
+
+impl Rebuilt {
+    fn of(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Fault> {
+        let kind = kind(fields)?;
+        for (place, kinds) in BY_KIND {
+            if !kinds.contains(&kind) && fields.raw(place) != Some(b"[]") {
+                fields.need_none(place, "none in a transaction of this type")?;
+            }
+        }
+        let mut body = Body {
+            kind,
+            from: fields.need(FROM)?,
+            to: fields.maybe(TO)?,
+            nonce: fields.need(NONCE)?,
+            price: 0,
+            blobs: 0,
+            blob_fee_max: 0,
+        };
+        let (typed, odd) = match kind {
+            0 => legacy(fields, &mut body)?,
+            1 => (eip2930(fields, &mut body)?, parity(fields)?),
+            2 => (eip1559(fields, &mut body, base_fee)?, parity(fields)?),
+            3 => (eip4844(fields, &mut body, base_fee)?, parity(fields)?),
+            _ => (eip7702(fields, &mut body, base_fee)?, parity(fields)?),
+        };
+        let (Padded(r), Padded(s)) = (fields.need(R)?, fields.need(S)?);
+        Ok(Self { typed, signature: Signature::new(r, s, odd), body })
+    }
+}
+
+/// The type; 0 where there is none, as before Berlin.
+fn kind(fields: &TxFields<'_>) -> Result<u8, Fault> {
+    match fields.maybe::<u64>(KIND)? {
+        None => Ok(0),
+        Some(kind @ 0..=4) => Ok(kind as u8), // at most 4
+        Some(_) => {
+            let said = fields.raw(KIND).unwrap_or_default();
+            Err(fields.fault(KIND, Fault::unknown_type(said)))
+        }
+    }
+}
+
+/// The parity of the signature of a transaction with a type: `yParity`, and `v` of the same value;
+/// either may be missing.
+fn parity(fields: &TxFields<'_>) -> Result<bool, Fault> {
+    let place = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
+    let odd = match fields.need::<u64>(place)? {
+        0 => false,
+        1 => true,
+        _ => {
+            let said = fields.raw(place).unwrap_or_default();
+            return Err(fields.fault(place, Fault::form(said, "0x0 or 0x1")));
+        }
+    };
+    fields.maybe_same(V, &u64::from(odd), "yParity")?;
+    Ok(odd)
+}
+
+/// With the chain in `v` (EIP-155), or before that without.
+fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Fault> {
+    body.price = fields.need(GAS_PRICE)?;
+    let (chain_id, odd) = match fields.need::<u128>(V)? {
+        v @ (27 | 28) => (None, v == 28),
+        v if v >= 35 && (v - 35) / 2 <= u128::from(u64::MAX) => {
+            (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1) // fits by the line before
+        }
+        _ => {
+            let said = fields.raw(V).unwrap_or_default();
+            return Err(fields.fault(V, Fault::form(said, "0x1b, 0x1c, or from 0x23 on")));
+        }
+    };
+    fields.maybe_same(CHAIN, &chain_id.unwrap_or(0), "v")?;
+    fields.maybe_same(Y_PARITY, &u64::from(odd), "v")?;
+    let tx = TxLegacy {
+        chain_id,
+        nonce: body.nonce,
+        gas_price: body.price,
+        gas_limit: fields.need(GAS)?,
+        to: body.to.map_or(TxKind::Create, TxKind::Call),
+        value: fields.need(VALUE)?,
+        input: fields.need(INPUT)?,
+    };
+    Ok((Typed::Legacy(tx), odd))
+}
+
+fn eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<Typed, Fault> {
+    body.price = fields.need(GAS_PRICE)?;
+    Ok(Typed::Eip2930(TxEip2930 {
+        chain_id: fields.need(CHAIN)?,
+        nonce: body.nonce,
+        gas_price: body.price,
+        gas_limit: fields.need(GAS)?,
+        to: body.to.map_or(TxKind::Create, TxKind::Call),
+        value: fields.need(VALUE)?,
+        access_list: access_list(fields)?,
+        input: fields.need(INPUT)?,
+    }))
+}
+
+fn eip1559(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+    let fees = Fees::of(fields, body, base_fee)?;
+    Ok(Typed::Eip1559(TxEip1559 {
+        chain_id: fields.need(CHAIN)?,
+        nonce: body.nonce,
+        gas_limit: fields.need(GAS)?,
+        max_fee_per_gas: fees.max,
+        max_priority_fee_per_gas: fees.tip_max,
+        to: body.to.map_or(TxKind::Create, TxKind::Call),
+        value: fields.need(VALUE)?,
+        access_list: access_list(fields)?,
+        input: fields.need(INPUT)?,
+    }))
+}
+
+fn eip4844(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+    let fees = Fees::of(fields, body, base_fee)?;
+    let raw = fields.need_raw(BLOB_HASHES, "an array of hashes")?;
+    let blob_versioned_hashes: Vec<B256> =
+        header::list(raw).map_err(|fault| fields.fault(BLOB_HASHES, fault))?;
+    body.blobs = blob_versioned_hashes.len() as u64;
+    body.blob_fee_max = fields.need(BLOB_FEE_MAX)?;
+    Ok(Typed::Eip4844(TxEip4844 {
+        chain_id: fields.need(CHAIN)?,
+        nonce: body.nonce,
+        gas_limit: fields.need(GAS)?,
+        max_fee_per_gas: fees.max,
+        max_priority_fee_per_gas: fees.tip_max,
+        to: fields.need(TO)?,
+        value: fields.need(VALUE)?,
+        access_list: access_list(fields)?,
+        blob_versioned_hashes,
+        max_fee_per_blob_gas: body.blob_fee_max,
+        input: fields.need(INPUT)?,
+    }))
+}
+
+fn eip7702(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+    let fees = Fees::of(fields, body, base_fee)?;
+    Ok(Typed::Eip7702(TxEip7702 {
+        chain_id: fields.need(CHAIN)?,
+        nonce: body.nonce,
+        gas_limit: fields.need(GAS)?,
+        max_fee_per_gas: fees.max,
+        max_priority_fee_per_gas: fees.tip_max,
+        to: fields.need(TO)?,
+        value: fields.need(VALUE)?,
+        access_list: access_list(fields)?,
+        authorization_list: authorizations(fields)?,
+        input: fields.need::<Bytes>(INPUT)?,
+    }))
+}
+
+struct Fees {
+    max: u128,
+    tip_max: u128,
+}
+
+impl Fees {
+    /// The offered fees, and in `body` the price that they lead to.
+    fn of(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Fault> {
+        let fees = Self { max: fields.need(FEE_MAX)?, tip_max: fields.need(TIP_MAX)? };
+        body.price = calc_effective_gas_price(fees.max, fees.tip_max, base_fee);
+        Ok(fees)
+    }
+}
+
+names! {
+    /// The members of an element of an access list (EIP-2930).
+    ACCESS, OfAccess:
+    ADDRESS = "address",
+    STORAGE_KEYS = "storageKeys",
+}
+
+fn access_list(fields: &TxFields<'_>) -> Result<AccessList, Fault> {
+    let raw = fields.need_raw(ACCESS_LIST, "an array of addresses with storageKeys")?;
+    let mut layout = Layout::new(&ACCESS);
+    let mut items = Vec::new();
+    Cursor::new(raw)
+        .elements(|_, cursor| {
+            let item = cursor.object(&mut layout)?;
+            let keys = item.need_raw(STORAGE_KEYS, "an array of hashes")?;
+            items.push(AccessListItem {
+                address: item.need(ADDRESS)?,
+                storage_keys: header::list(keys)
+                    .map_err(|fault| item.fault(STORAGE_KEYS, fault))?,
+            });
+            Ok(())
+        })
+        .map_err(|fault| fields.fault(ACCESS_LIST, fault))?;
+    Ok(AccessList(items))
+}
+
+names! {
+    /// The members of an authorization (EIP-7702).
+    AUTHORIZATION, OfAuthorization:
+    AUTH_CHAIN = "chainId",
+    AUTH_ADDRESS = "address",
+    AUTH_NONCE = "nonce",
+    AUTH_Y_PARITY = "yParity",
+    AUTH_V = "v",
+    AUTH_R = "r",
+    AUTH_S = "s",
+}
+
+fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Fault> {
+    let raw = fields.need_raw(AUTHORIZATIONS, "an array of authorizations")?;
+    let mut layout = Layout::new(&AUTHORIZATION);
+    let mut authorizations = Vec::new();
+    Cursor::new(raw)
+        .elements(|_, cursor| {
+            authorizations.push(authorization(&cursor.object(&mut layout)?)?);
+            Ok(())
+        })
+        .map_err(|fault| fields.fault(AUTHORIZATIONS, fault))?;
+    Ok(authorizations)
+}
+
+/// An authorization need not be valid to stand in a block: any parity of 8 bits may.
+fn authorization(
+    fields: &Fields<'_, { AUTHORIZATION.len() }>,
+) -> Result<SignedAuthorization, Fault> {
+    let inner = Authorization {
+        chain_id: fields.need::<U256>(AUTH_CHAIN)?,
+        address: fields.need(AUTH_ADDRESS)?,
+        nonce: fields.need(AUTH_NONCE)?,
+    };
+    let place = if fields.raw(AUTH_Y_PARITY).is_some() { AUTH_Y_PARITY } else { AUTH_V };
+    let said: u64 = fields.need(place)?;
+    let Ok(parity) = u8::try_from(said) else {
+        let said = fields.raw(place).unwrap_or_default();
+        return Err(fields.fault(place, Fault::form(said, "0x0 to 0xff")));
+    };
+    fields.maybe_same(AUTH_V, &said, "yParity")?;
+    let (Padded(r), Padded(s)) = (fields.need(AUTH_R)?, fields.need(AUTH_S)?);
+    Ok(SignedAuthorization::new_unchecked(inner, parity, r, s))
+}

@@ -1,0 +1,147 @@
+//! Arms over their repeats: is one sooner there than the other, by how much, and is that more than
+//! repeats of one arm differ by?
+//!
+//! A time to a height is compared by ratio, less is better, with the rules of `rules/compare.rs`;
+//! here are only the pairs that are too few for those.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::{Basis, Metric, Word};
+use crate::rules::compare::{Design, Found, Values, compare, words};
+use crate::rules::statistics::welch::{self, Estimate};
+use crate::rules::statistics::{median, sorted};
+
+/// What a time is to the rules of comparison: a ratio of which less is better.
+const TIME: Metric = Metric::ServiceMean;
+/// Pairs that `rules/compare.rs` judges as such; fewer are judged here, by their mean and Student's
+/// t, which takes a normal distribution of the logarithms for granted.
+const PAIRS_ENOUGH: usize = 6;
+
+/// Times of two arms to one height.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Median seconds of the first arm.
+    pub a: f64,
+    /// Median seconds of the other.
+    pub b: f64,
+    /// Runs of the first arm that reached it.
+    pub a_count: usize,
+    /// Runs of the other.
+    pub b_count: usize,
+    /// Seconds between the fastest and the slowest run of the first arm; none for a single run.
+    pub a_spread: Option<f64>,
+    /// The same of the other.
+    pub b_spread: Option<f64>,
+    /// Seconds, other minus first, of each pair of runs; empty if runs are no pairs.
+    pub pairs: Vec<f64>,
+    /// Relative change from the first to the other.
+    pub change: f64,
+    /// 95 % interval of the change.
+    pub interval: Option<(f64, f64)>,
+    /// Chance of such a difference between equal arms.
+    pub p: Option<f64>,
+    /// A smaller change does not matter, or is smaller than what samples can show.
+    pub floor: f64,
+    /// What it rests on.
+    pub basis: Basis,
+    /// In a word; better means that the other arm is sooner there.
+    pub verdict: Word,
+}
+
+/// Times to one height, of the runs that reached it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Of the first arm, by run; none where a run did not reach it.
+    pub a: Vec<Option<f64>>,
+    /// Of the other.
+    pub b: Vec<Option<f64>>,
+    /// Whether the first run of the one belongs to the first of the other, and so on.
+    pub paired: bool,
+    /// Seconds between samples, the longer of both arms: a time is not known more closely.
+    pub period: f64,
+}
+
+/// Judges times to several heights. The first height is the one that was to be judged; it stands
+/// alone, while the others are corrected for each other. None where an arm never reached a height.
+pub fn judge(all: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
+    let found: Vec<Option<Found>> = all.iter().map(|times| one(times, random)).collect();
+    let (first, others) = found.split_at(found.len().min(1));
+    let mut told = Vec::new();
+    for part in [first, others] {
+        let known: Vec<Found> = part.iter().flatten().cloned().collect();
+        let mut words = words(&known).into_iter();
+        told.extend(part.iter().map(|found| found.as_ref().and_then(|_| words.next())));
+    }
+    let whole = all.iter().zip(found).zip(told);
+    whole.map(|((times, found), told)| Some(row(times, &found?, told?))).collect()
+}
+
+fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Found> {
+    let known = |runs: &[Option<f64>]| Values {
+        runs: runs.iter().flatten().copied().filter(|time| *time > 0.0).collect(),
+        seconds: Vec::new(),
+    };
+    let (mut a, mut b) = (known(&times.a), known(&times.b));
+    let pairs = pairs(times);
+    let paired = times.paired && pairs.len() >= 2;
+    if paired {
+        a.runs = pairs.iter().map(|pair| pair.0).collect();
+        b.runs = pairs.iter().map(|pair| pair.1).collect();
+    }
+    let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
+    // A single run of an arm shows nothing of what its runs differ by, however many the other has.
+    if a.runs.len().min(b.runs.len()) < 2 {
+        a.runs.truncate(1);
+        b.runs.truncate(1);
+    }
+    let design = Design { paired, spread: Some(times.period / shortest) };
+    let mut found = compare(TIME, &a, &b, design, random)?;
+    if paired && pairs.len() < PAIRS_ENOUGH {
+        few_pairs(&pairs, &mut found);
+    }
+    Some(found)
+}
+
+fn few_pairs(pairs: &[(f64, f64)], found: &mut Found) {
+    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+    let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
+    let Some(estimate) = Estimate::of(&ratios) else { return };
+    let told = welch::difference(zero, estimate);
+    found.change = told.difference.exp_m1();
+    found.interval = Some(crate::rules::statistics::Interval {
+        low: told.interval.low.exp_m1(),
+        high: told.interval.high.exp_m1(),
+    });
+    (found.p, found.p_alone, found.basis) = (Some(told.p), None, Basis::PairedRuns);
+}
+
+/// Times of runs that belong together and both reached it.
+fn pairs(times: &Times) -> Vec<(f64, f64)> {
+    let both = times.a.iter().zip(&times.b).filter_map(|(a, b)| (*a).zip(*b));
+    both.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
+}
+
+fn row(times: &Times, found: &Found, (verdict, p): (Word, Option<f64>)) -> Judged {
+    let known = |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
+    let (a, b) = (known(&times.a), known(&times.b));
+    let spread = |runs: &[f64]| match runs {
+        [least, .., most] => Some(most - least),
+        _ => None,
+    };
+    let pairs = if times.paired { pairs(times) } else { Vec::new() };
+    Judged {
+        a: median(&a).unwrap_or(found.a),
+        b: median(&b).unwrap_or(found.b),
+        a_count: a.len(),
+        b_count: b.len(),
+        a_spread: spread(&a),
+        b_spread: spread(&b),
+        pairs: pairs.iter().map(|(a, b)| b - a).collect(),
+        change: found.change,
+        interval: found.interval.map(|interval| (interval.low, interval.high)),
+        p,
+        floor: found.floor,
+        basis: found.basis,
+        verdict,
+    }
+}

@@ -1,0 +1,165 @@
+//! Goal: each rule says what its text says, on courses small enough to check by eye; the numbers of a
+//! real run are in `study/tests.rs`. Method: courses of one sample a minute.
+
+use super::bins::{bins, faster, rate_crosses, round_step, usual_width};
+use super::lead::{crosses, largest, over_height, over_time};
+use super::pauses::{stalled_until, stalls, tip};
+use super::*;
+
+fn course_of(heights: &[u64]) -> Course {
+    let sample = |(place, height): (usize, &u64)| Sample {
+        at: 1e9 + place as f64 * 60.0,
+        height: *height,
+        ..Sample::default()
+    };
+    let samples = heights.iter().enumerate().map(sample).collect();
+    Course { label: "x".into(), origin: 1e9, samples, ..Course::default() }
+}
+
+#[test]
+fn heights_and_instants_lie_on_straight_lines() {
+    let course = course_of(&[0, 100, 100, 300]);
+    assert_eq!(course.period(), 60.0);
+    assert_eq!(course.height_at(1e9 + 30.0), Some(50.0));
+    assert_eq!(course.height_at(1e9 + 180.0), Some(300.0));
+    assert_eq!(course.height_at(1e9 - 1.0), None);
+    assert_eq!(course.height_at(1e9 + 181.0), None);
+    assert_eq!(course.instant(50.0), Some(1e9 + 30.0));
+    assert_eq!(course.instant(100.0), Some(1e9 + 60.0), "the first time that it is there");
+    assert_eq!(course.instant(200.0), Some(1e9 + 150.0));
+    assert_eq!(course.instant(301.0), None);
+    assert_eq!(course.reached(101).map(|sample| sample.at), Some(1e9 + 180.0));
+    let later = course_of(&[10, 20]);
+    assert_eq!(later.instant(5.0), None, "it was there before its first sample");
+    assert_eq!(Course::default().height_at(0.0), None);
+}
+
+#[test]
+fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
+    let flat = course_of(&[100; 12]);
+    let check = |heights: &[u64]| -> Vec<(f64, bool)> {
+        let own = course_of(heights);
+        let leads = over_time(&own, &flat, Align::Clock);
+        crosses(&own, &leads).iter().map(|one| (one.elapsed, one.to_first)).collect()
+    };
+    // Behind for two samples only: no other leader.
+    assert_eq!(check(&[101, 101, 101, 99, 99, 101, 101, 101, 101, 101, 101, 101]), []);
+    // Behind for three, then ahead.
+    assert_eq!(check(&[100, 99, 99, 99, 101, 101, 102, 102, 103, 104, 105, 106]), [(240.0, true)]);
+    let touching = [100, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101];
+    assert_eq!(check(&touching), [], "the first leader is no change");
+    let own = course_of(&[90, 95, 101, 101, 101, 101]);
+    // As a curve the other falls against it once.
+    let other = course_of(&[80, 90, 100, 102, 103, 104]);
+    let found = crosses(&own, &over_time(&own, &other, Align::Clock));
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].elapsed, found[0].height, found[0].to_first), (180.0, 101, false));
+}
+
+#[test]
+fn leads_by_the_clock_and_since_the_start() {
+    let a = course_of(&[0, 100, 200, 300]);
+    let mut b = course_of(&[0, 200, 400]);
+    for sample in &mut b.samples {
+        sample.at += 3_600.0;
+    }
+    b.origin += 3_600.0;
+    assert_eq!(over_time(&a, &b, Align::Clock), [], "they did not run at one time");
+    let leads = over_time(&a, &b, Align::Start);
+    assert_eq!(leads.iter().map(|one| one.blocks).collect::<Vec<_>>(), [0.0, -100.0, -200.0]);
+    let (first, second) = largest(&leads);
+    assert_eq!((first, second.map(|one| one.elapsed)), (None, Some(120.0)));
+    let times = over_height(&a, &b, Align::Start, &[100.0, 200.0, 1_000.0]);
+    assert_eq!(times.iter().map(|one| one.seconds).collect::<Vec<_>>(), [30.0, 60.0]);
+}
+
+#[test]
+fn bins_count_their_own_samples() {
+    let mut course = course_of(&[0, 400, 900, 1_100, 1_100, 1_900, 3_500]);
+    for (place, sample) in course.samples.iter_mut().enumerate() {
+        let hit = 10 * place as u64;
+        sample.accesses = Some(Accesses { hit, miss: 10, spill: 0 });
+    }
+    let found = bins(&course, 1_000);
+    assert_eq!(found.len(), 4);
+    assert_eq!((found[0].blocks, found[0].seconds, found[0].rate), (900, 120.0, Some(7.5)));
+    assert_eq!(found[0].hit_ratio, Some(0.5));
+    // What is done while nothing moves (sample 4) is not work for a block.
+    assert_eq!(found[1].pages_per_block, Some(60.0 / 800.0));
+    assert_eq!((found[2].samples, found[2].rate, found[2].hit_ratio), (0, None, None));
+    assert_eq!((found[3].samples, found[3].rate), (1, None));
+}
+
+#[test]
+fn rates_cross_where_the_faster_one_changes() {
+    let a = [Some(10.0), Some(5.0), Some(5.0), None, Some(6.0), Some(5.0)];
+    let b = [Some(5.0), Some(5.02), Some(6.0), Some(6.0), Some(5.0), Some(6.0)];
+    let who = faster(&a, &b);
+    assert_eq!(who, [Some(true), None, Some(false), None, Some(true), Some(false)]);
+    let found: Vec<(u64, bool)> =
+        rate_crosses(&who, 100).iter().map(|one| (one.height, one.to_first)).collect();
+    assert_eq!(found, [(200, false), (400, true), (500, false)]);
+}
+
+#[test]
+fn widths_are_round() {
+    assert_eq!([0, 1, 3, 7, 67_468, 100_001].map(round_step), [1, 1, 5, 10, 100_000, 200_000]);
+    assert_eq!(
+        [1, 1_349_351, 20_000_000].map(|height| usual_width(height, 1_000)),
+        [1, 100_000, 1_000_000]
+    );
+    assert_eq!([0, 11, 40].map(|samples| usual_width(1_000, samples)), [1_000, 500, 100]);
+    assert_eq!(round_step(u64::MAX), u64::MAX);
+}
+
+#[test]
+fn a_stall_is_four_periods_and_the_start_is_none() {
+    // Three periods are none, four are; neither is the start, however long.
+    let heights =
+        [0, 0, 0, 0, 0, 0, 10, 20, 20, 20, 20, 30, 40, 40, 40, 40, 40, 50, 60, 60, 60, 60, 60];
+    let course = course_of(&heights);
+    let found = stalls(&course, None);
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].height, found[0].from, found[0].seconds), (40, 720.0, 240.0));
+    assert_eq!((found[1].height, found[1].open), (60, true));
+    assert_eq!(stalled_until(&found, 840.0), 120.0);
+    assert_eq!(stalled_until(&found, 1e6), 480.0);
+    // The same at one sample a second: the rule goes with the period.
+    let mut quick = course_of(&heights);
+    for (place, sample) in quick.samples.iter_mut().enumerate() {
+        sample.at = 1e9 + place as f64;
+    }
+    assert_eq!(stalls(&quick, None)[0].seconds, 4.0);
+}
+
+#[test]
+fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
+    let climb = |tail: Vec<u64>| -> Option<(u64, f64)> {
+        let heights: Vec<u64> = (0..20).map(|place| place * 1_000).chain(tail).collect();
+        tip(&course_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
+    };
+    assert_eq!(climb((0..40).map(|place| 20_000 + place * 2).collect()), Some((20_000, 1_200.0)));
+    assert_eq!(climb((0..40).map(|place| 20_000 + place * 3).collect()), None, "too quick");
+    assert_eq!(climb((0..29).map(|place| 20_000 + place).collect()), None, "too few samples");
+    assert_eq!(climb(vec![20_000; 40]), None, "a halt");
+    // A slow stretch before the end is not the tip.
+    let slow =
+        (0..40).map(|place| 20_000 + place).chain((1..10).map(|place| 30_000 + place * 1_000));
+    assert_eq!(climb(slow.collect()), None);
+    assert_eq!(tip(&Course::default(), 60.0), None);
+}
+
+#[test]
+fn a_cache_is_full_when_it_grows_no_more() {
+    let of = |used: &[u64]| {
+        let mut course = course_of(&(0..used.len() as u64).collect::<Vec<_>>());
+        for (sample, used) in course.samples.iter_mut().zip(used) {
+            sample.used = Some(*used);
+        }
+        course.cache_full().map(|full| (full.elapsed, full.height))
+    };
+    assert_eq!(of(&[10, 500, 999, 1_000, 1_000, 998]), Some((120.0, 2)));
+    assert_eq!(of(&[10, 20, 30, 40, 50]), None, "it grows still");
+    assert_eq!(of(&[10, 100, 20, 30, 100, 20, 10, 100, 10]), None, "it is emptied again and again");
+    assert_eq!(course_of(&[1, 2]).cache_full(), None);
+}

@@ -1,0 +1,410 @@
+//! From courses to a result: every rule applied, in one place.
+
+use super::{
+    Against, ArmRow, PairRow, RunRow, SCHEMA, Source, StudyFault, StudyResult, TimeRow, TimeTo,
+};
+use crate::rules::calendar::rfc3339;
+use crate::rules::statistics::median;
+use crate::rules::sync::bins::{self, Bin, bins};
+use crate::rules::sync::judge::{Times, judge};
+use crate::rules::sync::lead;
+use crate::rules::sync::pauses::{self, STALLS_MAX};
+use crate::rules::sync::{Accesses, Align, ArmCourses, Course, conclude};
+
+/// Heights that are chosen by themselves.
+const HEIGHTS_WANTED: u64 = 8;
+/// Heights that may be asked for.
+const HEIGHTS_MAX: usize = 100;
+/// Points that are kept of a curve: more than a chart has pixels.
+const POINTS_MAX: usize = 1_500;
+/// Points of a lead at equal height for each bin.
+const FINE: u64 = 10;
+/// Steps between samples longer than this many periods are gaps.
+const GAP_PERIODS: f64 = 3.5;
+/// Periods of two courses that differ by more than this factor are told.
+const PERIODS_APART: f64 = 1.5;
+
+/// How to analyse.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The study's name.
+    pub name: String,
+    /// What it is to answer.
+    pub question: Option<String>,
+    /// Where its courses are from.
+    pub source: Source,
+    /// How its runs were arranged.
+    pub design: Option<String>,
+    /// Heights to which times are compared; empty: chosen.
+    pub heights: Vec<u64>,
+    /// Blocks in a bin; none: chosen.
+    pub bin: Option<u64>,
+    /// How instants are compared; none: by the clock if all began within one sample period.
+    pub align: Option<Align>,
+    /// Seconds in which a block is made.
+    pub block_time: f64,
+    /// Whether times are counted without stalls.
+    pub subtract_stalls: bool,
+    /// Whether the first run of one arm belongs to the first of another, and so on.
+    pub paired: bool,
+    /// Whether the study was ended before its plan.
+    pub partial: bool,
+}
+
+impl Options {
+    /// For courses of a kind, with everything else chosen.
+    pub fn new(name: &str, source: Source) -> Options {
+        Options {
+            name: name.to_owned(),
+            question: None,
+            source,
+            design: None,
+            heights: Vec::new(),
+            bin: None,
+            align: None,
+            block_time: 60.0,
+            subtract_stalls: false,
+            paired: false,
+            partial: false,
+        }
+    }
+}
+
+/// Analyses arms; `left_out` are runs that cannot be used, by arm. `random` feeds resampling.
+///
+/// # Errors
+/// If there are fewer than two arms, an arm has no run, or what was asked for cannot be.
+pub fn analyse(
+    arms: &[ArmCourses],
+    left_out: &[Vec<String>],
+    options: &Options,
+    random: &mut dyn FnMut() -> u64,
+) -> Result<StudyResult, StudyFault> {
+    check(arms, options)?;
+    let frame = Frame::of(arms, options);
+    let rows: Vec<ArmRow> = arms
+        .iter()
+        .enumerate()
+        .map(|(place, arm)| frame.arm(arm, left_out.get(place).cloned().unwrap_or_default()))
+        .collect();
+    let mut result = StudyResult {
+        schema: SCHEMA.to_owned(),
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        name: options.name.clone(),
+        question: options.question.clone(),
+        source: options.source,
+        design: options.design.clone(),
+        align: frame.align,
+        bin: frame.bin,
+        block_time: options.block_time,
+        stalls_subtracted: options.subtract_stalls,
+        partial: options.partial,
+        heights: frame.heights.clone(),
+        arms: rows,
+        against: Vec::new(),
+        conclusions: Vec::new(),
+        warnings: warnings(arms),
+    };
+    for other in 1..arms.len() {
+        let against = frame.against((&arms[0], &arms[other]), &result, other, random);
+        result.against.push(against);
+    }
+    result.conclusions = conclude::conclusions(&result);
+    Ok(result)
+}
+
+fn check(arms: &[ArmCourses], options: &Options) -> Result<(), StudyFault> {
+    if arms.len() < 2 {
+        let found = match arms {
+            [only] => format!("only {:?} was given", only.name),
+            _ => "none was given".to_owned(),
+        };
+        return Err(StudyFault::Arms { found });
+    }
+    let bare = |arm: &&ArmCourses| arm.runs.is_empty();
+    if let Some(arm) = arms.iter().find(bare) {
+        return Err(StudyFault::Asked(format!("arm {:?} has no run that can be used", arm.name)));
+    }
+    if options.heights.len() > HEIGHTS_MAX {
+        let asked = options.heights.len();
+        return Err(StudyFault::Asked(format!(
+            "{asked} heights were asked for; at most {HEIGHTS_MAX} are compared"
+        )));
+    }
+    let most = arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).max();
+    let (most, least) = (most.unwrap_or(0), bins::BINS_MAX as u64);
+    match options.bin {
+        Some(0) => Err(StudyFault::Asked("a bin has at least one block".to_owned())),
+        Some(bin) if most / bin >= least => Err(StudyFault::Asked(format!(
+            "bins of {bin} blocks are too many for a height of {most}: at most {least}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What all courses are looked at with.
+struct Frame<'a> {
+    options: &'a Options,
+    align: Align,
+    bin: u64,
+    heights: Vec<u64>,
+    /// The last height that every run reached.
+    common: u64,
+}
+
+impl Frame<'_> {
+    fn of<'a>(arms: &[ArmCourses], options: &'a Options) -> Frame<'a> {
+        let runs = || arms.iter().flat_map(|arm| &arm.runs);
+        let common = runs().map(|run| run.last().height).min().unwrap_or(0);
+        let start = runs().map(|run| run.first().height).max().unwrap_or(0);
+        let samples = runs().map(|run| run.samples.len()).min().unwrap_or(0);
+        let bin = options.bin.unwrap_or_else(|| bins::usual_width(common, samples));
+        let mut heights = options.heights.clone();
+        if heights.is_empty() {
+            let step = bins::round_step(common.div_ceil(HEIGHTS_WANTED));
+            heights = (1..=common / step).map(|place| place * step).collect();
+            // At the tip it is the making of blocks that is measured.
+            let tips = runs().filter_map(|run| pauses::tip(run, options.block_time));
+            heights.push(tips.map(|tip| tip.height).fold(common, u64::min));
+        }
+        heights.sort_unstable();
+        heights.dedup();
+        heights.retain(|height| *height > start || !options.heights.is_empty());
+        Frame {
+            options,
+            align: options.align.unwrap_or_else(|| usual_align(arms)),
+            bin,
+            heights,
+            common,
+        }
+    }
+
+    fn arm(&self, arm: &ArmCourses, left_out: Vec<String>) -> ArmRow {
+        let runs: Vec<RunRow> = arm.runs.iter().map(|run| self.run(run)).collect();
+        let over = |of: fn(&Bin) -> Option<f64>| {
+            let count = runs.iter().map(|run| run.bins.len()).max().unwrap_or(0);
+            let at = |place| {
+                let known = runs.iter().filter_map(|run| run.bins.get(place).and_then(of));
+                median(&known.collect::<Vec<_>>())
+            };
+            (0..count).map(at).collect()
+        };
+        ArmRow {
+            name: arm.name.clone(),
+            rates: over(|bin| bin.rate),
+            hit_ratios: over(|bin| bin.hit_ratio),
+            pages_per_block: over(|bin| bin.pages_per_block),
+            misses_per_block: over(|bin| bin.misses_per_block),
+            runs,
+            left_out,
+        }
+    }
+
+    fn run(&self, course: &Course) -> RunRow {
+        let tip = pauses::tip(course, self.options.block_time);
+        let mut stalls = pauses::stalls(course, tip);
+        let times = self.heights.iter().map(|height| time_to(course, *height, &stalls, tip));
+        let times = times.collect();
+        let stalls_more = stalls.len().saturating_sub(STALLS_MAX);
+        stalls.truncate(STALLS_MAX);
+        let (first, last) = (course.first(), course.last());
+        let most = |of: fn(&crate::rules::sync::Sample) -> Option<u64>| {
+            course.samples.iter().filter_map(of).max()
+        };
+        let accesses = course.accesses();
+        let points = course.samples.iter().map(|sample| (sample.at - course.origin, sample.height));
+        RunRow {
+            label: course.label.clone(),
+            first: rfc3339(first.at),
+            last: rfc3339(last.at),
+            elapsed: last.at - course.origin,
+            samples: course.samples.len(),
+            period: course.period(),
+            height_first: first.height,
+            height: last.height,
+            announced: course.announced_max(),
+            tip,
+            cache_full: course.cache_full(),
+            used_max: most(|sample| sample.used),
+            accesses,
+            hit_ratio: accesses.and_then(Accesses::hit_ratio),
+            memory_max: most(|sample| sample.memory),
+            disk_max: most(|sample| sample.disk),
+            cpu: last.cpu,
+            times,
+            stalls,
+            stalls_more,
+            timeouts: course.timeouts.len(),
+            bins: bins(course, self.bin),
+            points: thinned(&points.collect::<Vec<_>>()),
+            notes: course.notes.clone(),
+        }
+    }
+
+    fn against(
+        &self,
+        (first, other): (&ArmCourses, &ArmCourses),
+        result: &StudyResult,
+        place: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Against {
+        let (a, b) = (&result.arms[0], &result.arms[place]);
+        let pairs = first.runs.iter().zip(&other.runs).map(|(x, y)| self.pair(x, y)).collect();
+        let faster = bins::faster(&a.rates, &b.rates);
+        Against {
+            first: first.name.clone(),
+            other: other.name.clone(),
+            pairs,
+            times: self.times((a, b), random),
+            rate_crosses: bins::rate_crosses(&faster, self.bin),
+            faster,
+        }
+    }
+
+    fn pair(&self, a: &Course, b: &Course) -> PairRow {
+        let leads = lead::over_time(a, b, self.align);
+        let common = a.last().height.min(b.last().height);
+        let mut edges: Vec<u64> = (1..=common / self.bin).map(|place| place * self.bin).collect();
+        edges.push(common);
+        let as_floats = |heights: &[u64]| heights.iter().map(|one| *one as f64).collect::<Vec<_>>();
+        let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
+        edges.extend(self.heights.iter().filter(|height| **height <= common));
+        // Between them for the chart.
+        let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
+        edges.extend((1..=common / fine).map(|place| place * fine));
+        edges.sort_unstable();
+        edges.dedup();
+        let points: Vec<(f64, f64)> = leads.iter().map(|one| (one.elapsed, one.blocks)).collect();
+        PairRow {
+            first: a.label.clone(),
+            other: b.label.clone(),
+            blocks: lead::largest(&leads),
+            seconds: lead::largest_times(&at_edges),
+            crosses: lead::crosses(a, &leads),
+            by_height: lead::over_height(a, b, self.align, &as_floats(&edges)),
+            by_time: thinned(&points),
+        }
+    }
+
+    /// The highest common height comes first where times are judged: it is the one that was meant
+    /// to be, while the others are looked at besides.
+    fn times(&self, (a, b): (&ArmRow, &ArmRow), random: &mut dyn FnMut() -> u64) -> Vec<TimeRow> {
+        let subtract = self.options.subtract_stalls;
+        let shown = |time: &TimeTo| {
+            time.elapsed.map(|elapsed| elapsed - if subtract { time.stalled } else { 0.0 })
+        };
+        let of = |arm: &ArmRow, place: usize| -> Vec<Option<f64>> {
+            arm.runs.iter().map(|run| run.times.get(place).and_then(shown)).collect()
+        };
+        let periods = a.runs.iter().chain(&b.runs).map(|run| run.period);
+        let period = periods.fold(0.0, f64::max);
+        let main = self.main();
+        let mut order: Vec<usize> = (0..self.heights.len()).collect();
+        order.sort_by_key(|place| Some(*place) != main);
+        let asked: Vec<Times> = order
+            .iter()
+            .map(|place| Times {
+                a: of(a, *place),
+                b: of(b, *place),
+                paired: self.options.paired,
+                period,
+            })
+            .collect();
+        let above = |place: usize| {
+            let mut runs = a.runs.iter().chain(&b.runs);
+            runs.any(|run| run.times.get(place).is_some_and(|time| time.above_tip))
+        };
+        let mut rows: Vec<TimeRow> = order
+            .iter()
+            .zip(judge(&asked, random))
+            .map(|(place, judged)| TimeRow {
+                height: self.heights[*place],
+                above_tip: above(*place),
+                judged,
+            })
+            .collect();
+        rows.sort_by_key(|row| row.height);
+        rows
+    }
+
+    /// The height that is judged: the highest that every run reached.
+    fn main(&self) -> Option<usize> {
+        self.heights.iter().rposition(|height| *height <= self.common)
+    }
+}
+
+fn time_to(
+    course: &Course,
+    height: u64,
+    stalls: &[pauses::Stall],
+    tip: Option<pauses::Tip>,
+) -> TimeTo {
+    let there = course.reached(height).filter(|_| course.first().height < height);
+    let elapsed = there.map(|sample| sample.at - course.origin);
+    // What peers announce until then is the tip as far as it is known.
+    let known = there.and_then(|sample| course.announced_until(sample.at));
+    TimeTo {
+        height,
+        elapsed,
+        stalled: elapsed.map_or(0.0, |elapsed| pauses::stalled_until(stalls, elapsed)),
+        above_tip: tip.is_some_and(|tip| height > tip.height)
+            || elapsed.is_some() && known.is_some_and(|known| height > known),
+    }
+}
+
+/// By the clock if all began within one sample period of each other.
+fn usual_align(arms: &[ArmCourses]) -> Align {
+    let runs = || arms.iter().flat_map(|arm| &arm.runs);
+    let begins: Vec<f64> = runs().map(|run| run.first().at).collect();
+    let most = begins.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let least = begins.iter().copied().fold(f64::INFINITY, f64::min);
+    let period = runs().map(Course::period).fold(0.0, f64::max);
+    if most - least <= period { Align::Clock } else { Align::Start }
+}
+
+/// What of the sampling itself is to be told.
+fn warnings(arms: &[ArmCourses]) -> Vec<String> {
+    let mut told = Vec::new();
+    let periods = || arms.iter().flat_map(|arm| &arm.runs).map(Course::period);
+    let (least, most) = (periods().fold(f64::INFINITY, f64::min), periods().fold(0.0, f64::max));
+    if least > 0.0 && most > least * PERIODS_APART {
+        told.push(format!(
+            "sample periods differ, {least:.1} s to {most:.1} s: a time to a height is known to its own \
+             arm's period only, and stalls and the tip are found by it"
+        ));
+    }
+    for arm in arms {
+        for run in &arm.runs {
+            let period = run.period();
+            let gaps: Vec<f64> = run
+                .samples
+                .windows(2)
+                .map(|pair| pair[1].at - pair[0].at)
+                .filter(|step| period > 0.0 && *step > GAP_PERIODS * period)
+                .collect();
+            if !gaps.is_empty() {
+                let longest = gaps.iter().copied().fold(0.0, f64::max);
+                told.push(format!(
+                    "{}, {}: {} between samples, the longest of {longest:.0} s",
+                    arm.name,
+                    run.label,
+                    crate::report::number::plural(gaps.len() as u64, "gap"),
+                ));
+            }
+            told.extend(
+                run.notes.iter().map(|note| format!("{}, {}: {note}", arm.name, run.label)),
+            );
+        }
+    }
+    told
+}
+
+/// At most [`POINTS_MAX`] points, among them the last.
+fn thinned<P: Copy>(points: &[P]) -> Vec<P> {
+    let step = points.len().div_ceil(POINTS_MAX).max(1);
+    let mut kept: Vec<P> = points.iter().copied().step_by(step).collect();
+    if points.len() > 1 && !(points.len() - 1).is_multiple_of(step) {
+        kept.extend(points.last());
+    }
+    kept
+}

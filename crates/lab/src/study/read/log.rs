@@ -1,0 +1,124 @@
+//! `debug.log` of Pocketcoin nodes: a line says that a statistic follows, then a JSON object stands on
+//! many lines, opened and closed by a brace alone on its line. Its counters are those of the interval.
+//!
+//! Form: `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Lines of other kinds are
+//! passed over, but for those about peers' heights and about blocks that peers did not deliver.
+
+use serde::Deserialize;
+
+use super::{Builder, LINE_BYTES_MAX, Lines, StudyFault, instant};
+use crate::report::number::count;
+use crate::rules::sync::{Accesses, Sample, Timeout};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Record {
+    general: General,
+    #[serde(rename = "SQL")]
+    sql: Option<Sql>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct General {
+    height: u64,
+    #[serde(rename = "PeersALL")]
+    peers: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Sql {
+    memory_used: Option<u64>,
+    cache_used: Option<u64>,
+    cache_hit: Option<u64>,
+    cache_miss: Option<u64>,
+    cache_spill: Option<u64>,
+}
+
+/// A statistic whose object is not closed yet.
+struct Open {
+    at: f64,
+    line: u64,
+    text: String,
+}
+
+pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
+    let mut built = Builder::new();
+    let (mut open, mut broken): (Option<Open>, u64) = (None, 0);
+    while let Some(line) = lines.next()? {
+        if let Some(mut begun) = open.take() {
+            let stamp = stamped(line);
+            // A second line with a time means that the object was cut off, as by a restart.
+            if stamp.is_none() && begun.text.len() + line.len() < LINE_BYTES_MAX {
+                begun.text.push_str(line);
+                begun.text.push('\n');
+                if line != "}" {
+                    open = Some(begun);
+                    continue;
+                }
+                match serde_json::from_str::<Record>(&begun.text) {
+                    Ok(record) => {
+                        let number = begun.line;
+                        built.push(sample(begun.at, &record)).map_err(|what| StudyFault::Line {
+                            path: lines.path.to_owned(),
+                            line: number,
+                            what,
+                        })?;
+                    }
+                    Err(_) => broken += 1,
+                }
+                continue;
+            }
+            broken += 1;
+        }
+        let Some((at, words)) = stamped(line) else { continue };
+        if words.starts_with("Statistic for last") {
+            open = Some(Open { at, line: lines.number, text: String::new() });
+        } else if let Some(rest) = words.strip_prefix("New outbound peer connected: ") {
+            if let Some(height) = number_after(rest, "blocks=") {
+                built.announce(at, height);
+            }
+        } else if let Some(rest) = words.strip_prefix("Timeout downloading block ") {
+            let peer = number_after(rest, "peer=").unwrap_or(0);
+            built.timeout(Timeout { at, peer });
+        }
+    }
+    if broken + u64::from(open.is_some()) > 0 {
+        let broken = broken + u64::from(open.is_some());
+        built.note(format!("{} statistics were cut off or unreadable", count(broken)));
+    }
+    Ok(built)
+}
+
+/// A line's time and what follows it; none for lines without one.
+fn stamped(line: &str) -> Option<(f64, &str)> {
+    let (stamp, words) = line.split_once(' ')?;
+    let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');
+    Some((instant(stamp).ok().filter(|_| looks_like)?, words))
+}
+
+/// The digits after a mark.
+fn number_after(text: &str, mark: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(mark)?;
+    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    rest[..digits].parse().ok()
+}
+
+fn sample(at: f64, record: &Record) -> Sample {
+    let sql = record.sql.as_ref();
+    let accesses = sql.filter(|sql| sql.cache_hit.is_some()).map(|sql| Accesses {
+        hit: sql.cache_hit.unwrap_or(0),
+        miss: sql.cache_miss.unwrap_or(0),
+        spill: sql.cache_spill.unwrap_or(0),
+    });
+    Sample {
+        at,
+        height: record.general.height,
+        used: sql.and_then(|sql| sql.cache_used),
+        accesses,
+        memory: sql.and_then(|sql| sql.memory_used),
+        peers: record.general.peers,
+        ..Sample::default()
+    }
+}

@@ -1,0 +1,219 @@
+//! Goal: each form of file gives the samples that it holds, and what is wrong is told by line.
+//! Method: small files in a folder of their own.
+
+use std::fmt::Write as _;
+
+use super::*;
+use crate::rules::sync::Accesses;
+
+fn read_text(text: &str, form: Form) -> Result<Course, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, text).unwrap();
+    let told = |fault: StudyFault| fault.to_string().replace(&path.display().to_string(), "FILE");
+    course(&path, form).map_err(told)
+}
+
+fn record(minute: u64, height: u64) -> String {
+    format!(
+        "2021-12-13T23:{minute:02}:52Z Statistic for last 60s:\n{{\n \"General\": {{\n  \"Version\": \
+         \"0.20.15\",\n  \"Height\": {height},\n  \"PeersALL\": 8\n }},\n \"SQL\": {{\n  \"MemoryUsed\": \
+         5620328,\n  \"CacheUsed\": 5261904,\n  \"CacheHit\": 1313668,\n  \"CacheMiss\": 3390,\n  \
+         \"CacheSpill\": 2\n }}\n}}\n2021-12-13T23:{minute:02}:52Z Clear statistic cache: 1 -> 0 items after.\n"
+    )
+}
+
+#[test]
+fn a_log_of_a_node_among_its_other_lines() {
+    let mut log = String::from(
+        "2021-12-13T23:19:50Z \n\n\n2021-12-13T23:19:50Z Pocketnet Core version v0.20.15\n",
+    );
+    log += &record(20, 0);
+    log += "2021-12-13T23:20:55Z New outbound peer connected: version: 70015, blocks=1481438, peer=2\n";
+    log +=
+        "2021-12-13T23:20:56Z New outbound peer connected: version: 70015, blocks=5000, peer=3\n";
+    log += &record(21, 3_837);
+    log += "2021-12-13T23:21:57Z Timeout downloading block 4a5e1e from peer=3, disconnecting\n";
+    // A record that a restart cut off, and bytes that are no text.
+    log += "2021-12-13T23:22:52Z Statistic for last 60s:\n{\n \"General\": {\n";
+    log += "2021-12-13T23:22:58Z Shutdown: done\n\u{fffd}\u{1}\n";
+    log += &record(23, 10_209);
+    let course = read_text(&log, Form::PocketcoinLog).unwrap();
+    let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
+    assert_eq!(heights, [0, 3_837, 10_209]);
+    let second = course.samples[1];
+    assert_eq!(second.accesses, Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 2 }));
+    assert_eq!(
+        (second.used, second.memory, second.peers),
+        (Some(5_261_904), Some(5_620_328), Some(8))
+    );
+    assert_eq!(
+        course.announced_max(),
+        Some(1_481_438),
+        "peers that are behind say nothing of the tip"
+    );
+    assert_eq!(course.timeouts.len(), 1);
+    assert_eq!(course.timeouts[0].peer, 3);
+    assert_eq!(course.notes, ["1 statistics were cut off or unreadable"]);
+    let none = read_text("2021-12-13T23:19:50Z no stat\n", Form::PocketcoinLog).unwrap_err();
+    assert_eq!(
+        none,
+        "FILE: there is no statistic in it: the node must log category stat (debug=stat)"
+    );
+}
+
+#[test]
+fn tables_by_the_names_of_their_columns() {
+    let node = "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n\
+                2021-12-13T23:20:52Z,0,244584,0,0,0,480976,0\r\n\
+                2021-12-13T23:21:52Z,3837,5261904,1313668,3390,0,5620328,8\r\n";
+    let course = read_text(node, Form::Table).unwrap();
+    assert_eq!(course.samples.len(), 2);
+    assert_eq!(course.accesses(), Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 0 }));
+    // Our own counters only grow.
+    let own = "page_cache_hit,height,time,blocks,page_cache_miss\n\
+               5,1,2026-11-22T15:00:00.123Z,1,1\n15,2,2026-11-22T15:00:01.123Z,2,1\n";
+    let course = read_text(own, Form::Table).unwrap();
+    assert_eq!(course.samples[1].accesses, Some(Accesses { hit: 10, miss: 0, spill: 0 }));
+    let seconds = "# start 2021-12-13T23:20:52Z\nseconds,height\n0,0\n60.5,7\n";
+    let course = read_text(seconds, Form::Table).unwrap();
+    assert_eq!(course.samples[1].at - course.samples[0].at, 60.5);
+    assert_eq!(crate::rules::calendar::rfc3339(course.origin), "2021-12-13T23:20:52.000Z");
+}
+
+#[test]
+fn faults_of_tables_name_line_and_cell() {
+    let check = |text: &str, told: &str| {
+        let fault = read_text(text, Form::Table).unwrap_err();
+        assert!(fault.starts_with(told), "{fault}");
+    };
+    check("", "FILE: there is no row after its header");
+    check("time,height\n", "FILE: there is no row after its header");
+    check("a,b\n", "FILE:1: the header \"a,b\" has no column time; known are");
+    check("time,b\n", "FILE:1: the header \"time,b\" has no column height");
+    check("time,height\n2021,1\n", "FILE:2: \"2021\" is no instant; allowed: 2026-11-22T15:00:00Z");
+    check("seconds,height\n0,0\n1,x\n", "FILE:3: height \"x\" is no whole number of 0 or more");
+    check("seconds,height\n0,-5\n", "FILE:2: height \"-5\" is no whole number");
+    check("seconds,height\n0,\n", "FILE:2: height \"\" is no whole number");
+    check("seconds,height\n0,1,2\n", "FILE:2: 3 cells where the header has 2");
+    check("seconds,height\nnan,1\n", "FILE:2: \"nan\" are no seconds of 0 or more");
+    check(
+        "seconds,height\n60,1\n0,2\n",
+        "FILE:3: time goes back from 1970-01-01T00:01:00.000Z to 1970-01-01T00:00:00.000Z",
+    );
+    check(
+        "seconds,height\n0,1000\n1,900\n",
+        "FILE:3: the height falls from 1,000 to 900; a reorg may",
+    );
+}
+
+#[test]
+fn a_reorg_is_held_and_told() {
+    let course = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
+    let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
+    assert_eq!(heights, [1_000, 1_000, 1_010]);
+    assert_eq!(
+        course.notes,
+        ["its height fell 1 times by up to 64 blocks (reorgs); it was held there"]
+    );
+}
+
+#[test]
+fn samples_of_our_own() {
+    let lines = "{\"time\":\"2026-11-22T15:00:00.123Z\",\"height\":5,\"blocks\":5,\"logs\":9,\
+                 \"page_cache_used\":100,\"page_cache_hit\":7,\"page_cache_miss\":1,\"page_cache_spill\":0,\
+                 \"memory\":4096,\"disk\":8192,\"done\":false}\n\n\
+                 {\"time\":\"2026-11-22T15:00:01Z\",\"height\":6,\"page_cache_hit\":9,\"done\":true}\n";
+    let course = read_text(lines, Form::Samples).unwrap();
+    let first = course.samples[0];
+    assert_eq!(
+        (first.height, first.used, first.memory, first.disk),
+        (5, Some(100), Some(4096), Some(8192))
+    );
+    // The second line knows fewer counters: they began anew.
+    assert_eq!(course.samples[1].accesses, Some(Accesses { hit: 9, miss: 0, spill: 0 }));
+    assert_eq!(course.notes, ["its counters began anew 1 times"]);
+
+    // As long as there is no block there is no height, and what its cache did counts later.
+    let late = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":null,\"page_cache_hit\":4}\n\
+                {\"time\":\"2026-11-22T15:00:01Z\",\"height\":3,\"page_cache_hit\":9}\n";
+    let course = read_text(late, Form::Samples).unwrap();
+    assert_eq!(course.samples.len(), 1);
+    assert_eq!(course.accesses().map(|all| all.hit), Some(9));
+
+    let cut = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":5}\n{\"time\":\"2026-11";
+    let course = read_text(cut, Form::Samples).unwrap();
+    assert_eq!((course.samples.len(), course.notes.len()), (1, 1));
+
+    let check = |text: &str, told: &str| {
+        let fault = read_text(text, Form::Samples).unwrap_err();
+        assert!(fault.starts_with(told), "{fault}");
+    };
+    check("", "FILE: there is no sample with a height in it");
+    check("garbage\n", "FILE:1: no sample: ");
+    check("{\"height\":5}\n", "FILE:1: no sample: missing field `time`");
+    check("{\"time\":\"today\",\"height\":5}\n", "FILE:1: \"today\" is no instant");
+    check(
+        "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":-1}\n",
+        "FILE:1: no sample: invalid value",
+    );
+}
+
+#[test]
+fn a_file_without_line_breaks_takes_no_memory() {
+    let text = "x".repeat(3 * LINE_BYTES_MAX);
+    let fault = read_text(&text, Form::Table).unwrap_err();
+    assert!(fault.starts_with("FILE:1: the header \"xxx") && fault.len() < 500, "{fault}");
+}
+
+#[test]
+fn very_many_samples_are_joined() {
+    let mut text = String::from("seconds,height,hit,miss,spill\n");
+    for second in 0..250_000 {
+        writeln!(text, "{second},{second},3,1,0").unwrap();
+    }
+    let course = read_text(&text, Form::Table).unwrap();
+    assert!(course.samples.len() <= 100_000 && course.samples.len() >= 50_000);
+    assert_eq!((course.first().height, course.last().height), (0, 249_999));
+    let all = course.accesses().unwrap();
+    assert_eq!((all.hit, all.miss), (750_000, 250_000), "nothing is lost by joining");
+    assert!(course.notes[0].contains("samples each were joined to one"), "{:?}", course.notes);
+}
+
+#[test]
+fn wild_numbers_are_analysed_without_harm() {
+    let most = u64::MAX;
+    let text = format!(
+        "seconds,height,hit,miss,spill\n0,0,{most},{most},1\n1e300,{most},{most},{most},1\n"
+    );
+    let arm = |name: &str| crate::rules::sync::ArmCourses {
+        name: name.into(),
+        runs: vec![read_text(&text, Form::Table).unwrap(); 2],
+    };
+    let arms = [arm("a"), arm("b")];
+    let result = crate::study::tests::study(&arms, &[]);
+    assert_eq!(result.arms[0].runs[0].height, most);
+    let page = crate::report::study_html(&result);
+    assert!(page.len() < 1_000_000);
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let told = course(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
+    assert!(told.starts_with("cannot read /no/such/file: "), "{told}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_that_is_read_does_harm(
+        text in "([a-z{}:\",#0-9.\\-\n ]{0,40}|time,height\n|seconds,height,hit\n|\\{\n|\\}\n|2021-12-13T23:20:52Z |                 Statistic for last 60s:\n|[0-9]{1,20},[0-9]{1,20}\n|\\{\"time\":\"2026-11-22T15:00:00Z\",\"height\":[0-9]{1,20}\\}\n){0,20}"
+    ) {
+        for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
+            if let Ok(course) = read_text(&text, form) {
+                assert!(course.samples.windows(2).all(|pair| {
+                    pair[0].at <= pair[1].at && pair[0].height <= pair[1].height
+                }));
+            }
+        }
+    }
+}

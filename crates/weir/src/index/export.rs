@@ -1,0 +1,120 @@
+//! `weir index export`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use clap::Args;
+use index::export::{self, ExportError, Table};
+
+use super::{Database, bar, reader, shown_bytes};
+use crate::load::INTERRUPTED;
+use crate::{FAULTY, stop};
+
+/// Write tables for other tools, or requests to put load on nodes
+///
+/// Tables are Parquet: blocks.parquet, transactions.parquet, logs.parquet. Hashes, addresses and
+/// bytes are text with 0x; amounts of wei are decimal text, since they go up to 256 bits; other
+/// numbers are unsigned integers of 64 bits.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index export --db chain.db --out tables --what blocks,transactions,logs
+  weir index export --db chain.db --out tables --what logs --from 20000000 --to 20009999
+  duckdb -c \"SELECT address, count(*) FROM 'tables/logs.parquet' GROUP BY 1 ORDER BY 2 DESC LIMIT 9\"
+  weir index export --db chain.db --corpus calls.jsonl --count 10000 --seed 7
+  weir load http://127.0.0.1:8545 --requests calls.jsonl
+
+Exit codes: 0 written; 1 something is not held, or cannot be read or written; 2 faulty arguments;
+6 interrupted: unfinished tables are removed.")]
+pub(crate) struct Export {
+    #[command(flatten)]
+    database: Database,
+
+    /// Folder for the tables; those that are there are replaced
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Which tables: blocks, transactions and logs, separated by commas
+    #[arg(
+        long,
+        value_name = "TABLES",
+        value_delimiter = ',',
+        requires = "out",
+        default_value = "blocks,transactions,logs"
+    )]
+    what: Vec<Table>,
+
+    /// First block [default: the first that is held]
+    #[arg(long, value_name = "NUMBER")]
+    from: Option<u64>,
+
+    /// Last block [default: the last that is held]
+    #[arg(long, value_name = "NUMBER")]
+    to: Option<u64>,
+
+    /// Write calls with hashes, addresses and topics that occur, a JSON-RPC body a line, for `weir
+    /// load --requests`
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+
+    /// How many calls
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
+    count: u64,
+
+    /// Seed of the calls: the same one of the same file gives the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Export {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        if self.out.is_none() && self.corpus.is_none() {
+            eprintln!("weir index export: give --out for tables, --corpus for requests, or both");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        self.what.sort_unstable_by_key(|table| table.name());
+        self.what.dedup();
+        let mut reader = reader(&self.database)?;
+        let range = export::range(reader.held()?, self.from, self.to)?;
+        if let Some(folder) = &self.out {
+            let stop = Arc::new(AtomicBool::new(false));
+            let asked = Arc::clone(&stop);
+            stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
+            let bar = bar(self.quiet, range.1 - range.0 + 1);
+            let mut watch = |number: u64| {
+                if let Some(bar) = &bar {
+                    bar.set_position(number - range.0 + 1);
+                    bar.set_message(format!("block {number}"));
+                }
+            };
+            let written = export::export(&mut reader, &self.what, folder, range, &mut watch, &stop);
+            if let Some(bar) = &bar {
+                bar.finish_and_clear();
+            }
+            let written = match written {
+                Err(ExportError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+                written => written?,
+            };
+            for table in written.iter().filter(|_| !self.quiet) {
+                let bytes = shown_bytes(table.bytes);
+                println!("{}: {} rows, {bytes}", table.path.display(), table.rows);
+            }
+        }
+        if let Some(path) = &self.corpus {
+            let counts = export::corpus(&mut reader, path, range, self.count, self.seed)?;
+            if !self.quiet {
+                let counts: Vec<String> =
+                    counts.iter().map(|(method, count)| format!("{count} {method}")).collect();
+                println!("{}: {}", path.display(), counts.join(", "));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,197 @@
+//! `weir index query`.
+
+mod logs;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use index::places::parts;
+use index::reader::{Form, Reader};
+use wire::block::hash_of;
+
+use super::{Database, reader};
+
+/// Ask a file
+///
+/// What is printed is what the node said, byte for byte.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7
+  weir index query logs --db chain.db --from 100 --to 200 --csv > logs.csv
+  weir index query block --db chain.db 1234
+  weir index query transaction --db chain.db 0x5c50…
+  weir index query receipt --db chain.db 0x5c50…
+
+Exit codes: 0 printed; 1 it is not held, or the file cannot be read; 2 faulty arguments.")]
+pub(crate) struct Query {
+    #[command(subcommand)]
+    about: About,
+}
+
+#[derive(Subcommand)]
+enum About {
+    Logs(logs::Logs),
+    Block(Block),
+    Transaction(Transaction),
+    Receipt(Receipt),
+}
+
+/// Print a block
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index query block --db chain.db 1234 | jq .miner
+  weir index query block --db chain.db 1234 --hashes
+
+Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+struct Block {
+    #[command(flatten)]
+    database: Database,
+
+    /// Its number, or its hash
+    #[arg(value_name = "NUMBER|HASH")]
+    block: Named,
+
+    /// Print the hashes of its transactions instead of the whole ones
+    #[arg(long)]
+    hashes: bool,
+}
+
+/// Print a transaction
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index query transaction --db chain.db 0x5c50… | jq .value
+
+Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+struct Transaction {
+    #[command(flatten)]
+    database: Database,
+
+    /// Its hash
+    #[arg(value_parser = hash)]
+    hash: Hash,
+}
+
+/// Print the receipt of a transaction
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index query receipt --db chain.db 0x5c50… | jq .status
+
+Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+struct Receipt {
+    #[command(flatten)]
+    database: Database,
+
+    /// The hash of the transaction
+    #[arg(value_parser = hash)]
+    hash: Hash,
+}
+
+type Hash = [u8; 32];
+
+/// A block as it is named in arguments.
+#[derive(Debug, Clone, Copy)]
+enum Named {
+    Number(u64),
+    Hash(Hash),
+}
+
+impl std::str::FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named, String> {
+        let number = match text.strip_prefix("0x") {
+            Some(_) => wire::quantity::parse(text.as_bytes()),
+            None => text.parse().ok(),
+        };
+        let hash = || hash_of(text.as_bytes()).map(Named::Hash);
+        let allowed = "a block is a number, or 0x and 64 hexadecimal digits";
+        number.map(Named::Number).or_else(hash).ok_or_else(|| allowed.to_owned())
+    }
+}
+
+fn hash(text: &str) -> Result<Hash, String> {
+    hash_of(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
+}
+
+impl Query {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.about {
+            About::Logs(logs) => logs.run(),
+            About::Block(block) => block.run(),
+            About::Transaction(one) => item(&one.database, one.hash, Form::Whole),
+            About::Receipt(one) => item(&one.database, one.hash, Form::Receipt),
+        }
+    }
+}
+
+impl Block {
+    fn run(self) -> Result<ExitCode> {
+        let mut reader = reader(&self.database)?;
+        let number = match self.block {
+            Named::Number(number) => Some(number),
+            Named::Hash(hash) => reader.store().number_of(&hash)?,
+        };
+        let what = reader.facts().what;
+        if !self.hashes && !what.blocks {
+            bail!("the file holds {what} only: blocks are there with --hashes");
+        }
+        let form = if self.hashes { Form::Hash } else { Form::Whole };
+        let mut out = Vec::new();
+        let found = number.map(|number| reader.block(&mut out, number, form)).transpose()?;
+        if found != Some(true) {
+            let held = held(&reader)?;
+            return Err(match self.block {
+                Named::Number(number) => anyhow!("block {number} is not held: {held}"),
+                Named::Hash(_) => anyhow!("no block with this hash is held: {held}"),
+            });
+        }
+        print(out)
+    }
+}
+
+/// Which blocks a file has, for messages.
+fn held(reader: &Reader) -> Result<String> {
+    Ok(reader.held()?.map_or("the file has no blocks".to_owned(), |held| {
+        format!("the file has blocks {} to {}", held.first, held.last)
+    }))
+}
+
+fn item(database: &Database, hash: Hash, form: Form) -> Result<ExitCode> {
+    let mut reader = reader(database)?;
+    let what = reader.facts().what;
+    let kept = if form == Form::Receipt { what.receipts } else { what.blocks };
+    if !kept {
+        bail!("the file holds {what} only");
+    }
+    let mut out = Vec::new();
+    let found = match reader.store().place_of(&hash)? {
+        Some(place) => reader.item(&mut out, place, form)?.then_some(parts(place)),
+        None => None,
+    };
+    if found.is_none() {
+        bail!("no transaction with this hash is held: {}", held(&reader)?);
+    }
+    print(out)
+}
+
+fn print(mut line: Vec<u8>) -> Result<ExitCode> {
+    line.push(b'\n');
+    end(std::io::stdout().lock().write_all(&line))
+}
+
+/// Success, also if who reads has had enough, as `head` has.
+fn end(written: std::io::Result<()>) -> Result<ExitCode> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        written => {
+            written?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

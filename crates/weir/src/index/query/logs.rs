@@ -1,0 +1,215 @@
+//! `weir index query logs`.
+
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use index::export;
+use index::reader::{ReadError, Reader};
+use index::search::Bounds;
+use wire::json::text::Text;
+use wire::json::walk;
+use wire::logs::Selection;
+use wire::quantity;
+
+use super::super::{Database, reader};
+
+/// Blocks that are looked at together at first; a search by address or topic finds out quickly that
+/// there is nothing.
+const BLOCKS_AT_ONCE: u64 = 4096;
+/// Bytes of logs that are held at a time, unless those of one block are more.
+const BYTES_AT_ONCE: u64 = 16 << 20;
+
+/// Print logs
+///
+/// JSON lines by default, each as the node wrote it. Topics at several positions must all be there;
+/// several at one position, or several addresses, are alternatives.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7 --limit 9
+  weir index query logs --db chain.db --from 100 --to 200 --csv > logs.csv
+  weir index query logs --db chain.db --topic0 0xddf2…b3ef --topic2 0x0000…1234
+
+CSV has the columns block_number, block_hash, transaction_index, transaction_hash, log_index, address,
+topic0 to topic3, data; numbers are decimal, and a topic that is not there is empty.
+
+Exit codes: 0 printed, be it nothing; 1 the blocks or the logs are not held, or the file cannot be
+read; 2 faulty arguments.")]
+pub(super) struct Logs {
+    #[command(flatten)]
+    database: Database,
+
+    /// Of this contract; may be repeated
+    #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
+    addresses: Vec<String>,
+
+    /// With this first topic; may be repeated
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic0: Vec<String>,
+
+    /// With this second topic; may be repeated
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic1: Vec<String>,
+
+    /// With this third topic; may be repeated
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic2: Vec<String>,
+
+    /// With this fourth topic; may be repeated
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    topic3: Vec<String>,
+
+    /// First block [default: the first that is held]
+    #[arg(long, value_name = "NUMBER")]
+    from: Option<u64>,
+
+    /// Last block [default: the last that is held]
+    #[arg(long, value_name = "NUMBER")]
+    to: Option<u64>,
+
+    /// Print so many at most
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+fn address(text: &str) -> Result<String, String> {
+    digits(text, 40).ok_or_else(|| "an address is 0x and 40 hexadecimal digits".to_owned())
+}
+
+fn topic(text: &str) -> Result<String, String> {
+    digits(text, 64).ok_or_else(|| "a topic is 0x and 64 hexadecimal digits".to_owned())
+}
+
+fn digits(text: &str, count: usize) -> Option<String> {
+    let digits = text.strip_prefix("0x")?;
+    let plain = digits.len() == count && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain.then(|| text.to_ascii_lowercase())
+}
+
+impl Logs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let mut reader = reader(&self.database)?;
+        let what = reader.facts().what;
+        if !what.logs {
+            bail!("the file holds {what} only");
+        }
+        let range = export::range(reader.held()?, self.from, self.to)?;
+        let selection = self.selection()?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let written = self.print(&mut reader, &selection, range, &mut out)?;
+        super::end(written.and_then(|()| out.flush()))
+    }
+
+    /// The filter that the arguments are.
+    fn selection(&self) -> Result<Selection> {
+        let list = |texts: &[String]| {
+            let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
+            format!("[{}]", texts.join(","))
+        };
+        let topics = [&self.topic0, &self.topic1, &self.topic2, &self.topic3];
+        let used = topics.iter().rposition(|topics| !topics.is_empty()).map_or(0, |last| last + 1);
+        let topics: Vec<String> = topics[..used].iter().map(|topics| list(topics)).collect();
+        let filter =
+            format!(r#"{{"address":{},"topics":[{}]}}"#, list(&self.addresses), topics.join(","));
+        Selection::read(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
+    }
+
+    /// Prints some blocks' logs at a time, fewer where there are many.
+    fn print(
+        &self,
+        reader: &mut Reader,
+        selection: &Selection,
+        (from, to): (u64, u64),
+        out: &mut impl Write,
+    ) -> Result<std::io::Result<()>> {
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        if self.csv
+            && let Err(error) = writeln!(out, "{}", COLUMNS.join(","))
+        {
+            return Ok(Err(error));
+        }
+        let (mut next, mut blocks) = (from, BLOCKS_AT_ONCE);
+        let mut found = Vec::new();
+        while left > 0 && next <= to {
+            let last = next.saturating_add(blocks - 1).min(to);
+            found.clear();
+            found.push(b'[');
+            let bytes = if blocks == 1 { u64::MAX } else { BYTES_AT_ONCE };
+            let bounds = Bounds { logs: u64::MAX, bytes };
+            match reader.logs(&mut found, selection, (next, last), bounds) {
+                Ok(_) => {}
+                Err(ReadError::TooMuch(_)) => {
+                    blocks = (blocks / 4).max(1);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            found.push(b']');
+            for log in walk::elements(&found).take(usize::try_from(left).unwrap_or(usize::MAX)) {
+                let written = if self.csv {
+                    out.write_all(csv(log).as_bytes())
+                } else {
+                    out.write_all(log).and_then(|()| out.write_all(b"\n"))
+                };
+                if written.is_err() {
+                    return Ok(written);
+                }
+                left -= 1;
+            }
+            let Some(after) = last.checked_add(1) else { break };
+            next = after;
+            blocks = (blocks * 2).min(BLOCKS_AT_ONCE);
+        }
+        Ok(Ok(()))
+    }
+}
+
+const COLUMNS: [&str; 11] = [
+    "block_number",
+    "block_hash",
+    "transaction_index",
+    "transaction_hash",
+    "log_index",
+    "address",
+    "topic0",
+    "topic1",
+    "topic2",
+    "topic3",
+    "data",
+];
+
+/// A log as a line. Nothing in it needs quotes unless a node wrote something odd.
+fn csv(log: &[u8]) -> String {
+    let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
+    let numbers = [true, false, true, false, true];
+    let mut fields: Vec<String> = walk::fields_of(log, names)
+        .into_iter()
+        .zip(numbers)
+        .map(|(raw, is_number)| match raw.filter(|_| is_number).and_then(quantity::from_value) {
+            Some(number) => number.to_string(),
+            None => field(raw),
+        })
+        .collect();
+    let [address, topics, data] = walk::fields_of(log, ["address", "topics", "data"]);
+    fields.push(field(address));
+    let mut topics = walk::elements(topics.unwrap_or_default());
+    fields.extend((0..4).map(|_| field(topics.next())));
+    fields.push(field(data));
+    fields.join(",") + "\n"
+}
+
+fn field(raw: Option<&[u8]>) -> String {
+    let text = raw.and_then(Text::from_value).map(|text| text.decode().into_owned());
+    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}

@@ -1,0 +1,314 @@
+//! `weir index sync`.
+
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use index::nodes::NodeUrl;
+use index::rules::range::End;
+use index::store::{Store, What};
+use index::sync::{Ended, Note, Options, Progress, Watch};
+use index::verify::Level;
+use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{Database, shown_bytes};
+use crate::load::INTERRUPTED;
+use crate::{FAULTY, stop};
+
+/// How often samples are written, and a screen is drawn anew.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How often a line is printed where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Fetch, verify and keep the blocks of a chain
+///
+/// May be ended at any moment and goes on where it was. Several nodes share the work; one that is
+/// slow, limits, or lies is left to the others.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index sync --from http://127.0.0.1:8545 --db chain.db
+  weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
+  weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
+
+Verification: `full` recomputes the hash of each header, the hashes and the root of the transactions,
+the root of the receipts, blooms and withdrawals, and what else follows from them. `senders` recovers
+the sender of each transaction as well, which takes much longer. `headers` looks at headers alone, and
+`off` is for nodes that are trusted.
+
+Exit codes: 0 all is there; 1 could not go on; 2 faulty arguments; 6 interrupted, to be gone on with.")]
+pub(crate) struct Sync {
+    #[command(flatten)]
+    database: Database,
+
+    /// A node: http, https, ws, wss, or ipc:/path of a socket; may be repeated
+    #[arg(long = "from", value_name = "URL", required = true)]
+    nodes: Vec<NodeUrl>,
+
+    /// First block of a new file [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    start: Option<u64>,
+
+    /// Last block: a number, finalized, or follow to go on with each new one
+    #[arg(long, value_name = "END", default_value = "finalized")]
+    end: End,
+
+    /// What of the blocks: blocks, receipts and logs, separated by commas
+    #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
+    what: What,
+
+    /// How closely to look at what nodes say: off, headers, full, senders
+    #[arg(long, value_name = "LEVEL", default_value = "full")]
+    verify: Level,
+
+    /// Requests under way at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    concurrency: u16,
+
+    /// Most blocks asked for in one request
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    batch: u64,
+
+    /// Give up after so many seconds without anything from any node; 0 never does
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    patience: u64,
+
+    /// Write a line of JSON each second: height, totals, page cache, memory, disk
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+
+    /// Print nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Sync {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if !(self.what.blocks || self.what.receipts || self.what.logs) {
+            eprintln!("weir index sync: --what: at least one of blocks, receipts and logs");
+            return Ok(ExitCode::from(FAULTY));
+        }
+        let samples = self.samples.as_deref().map(create).transpose()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        stop::on_signals(INTERRUPTED, "ending; what was fetched is kept", move || {
+            asked.store(true, Ordering::Relaxed);
+        })?;
+        let options = Options {
+            nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
+            start: self.start,
+            end: self.end,
+            what: self.what,
+            verify: self.verify,
+            concurrency: usize::from(self.concurrency),
+            batch_max: self.batch,
+            settings: self.database.settings(),
+            patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
+        };
+        let store = Store::open(&self.database.path, options.settings)?;
+        let screen = Screen::new(self.quiet);
+        let over = AtomicBool::new(false);
+        let begun = Instant::now();
+        let ended = std::thread::scope(|scope| {
+            let show = scope.spawn(|| screen.show(samples, &self.database.path, &over));
+            let ended = index::sync::sync(store, &options, &screen, &stop);
+            over.store(true, Ordering::Relaxed);
+            show.thread().unpark();
+            match show.join() {
+                Ok(written) => (ended, written),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+        let (ended, written) = ended;
+        written.context("cannot write samples")?;
+        screen.finish();
+        let ended = ended?;
+        if !self.quiet {
+            println!("{}", screen.summary(begun.elapsed()));
+        }
+        Ok(match ended {
+            Ended::Done => ExitCode::SUCCESS,
+            Ended::Stopped => ExitCode::from(INTERRUPTED),
+        })
+    }
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}
+
+/// A line of samples: totals are of this run.
+#[derive(Serialize)]
+struct Sample {
+    time: String,
+    height: Option<u64>,
+    head: u64,
+    blocks: u64,
+    transactions: u64,
+    logs: u64,
+    page_cache_used: u64,
+    page_cache_hit: u64,
+    page_cache_miss: u64,
+    page_cache_spill: u64,
+    memory: u64,
+    disk: u64,
+    done: bool,
+}
+
+impl Sample {
+    fn of(progress: &Progress) -> Sample {
+        Sample {
+            time: jiff::Timestamp::now().to_string(),
+            height: progress.height,
+            head: progress.head,
+            blocks: progress.blocks,
+            transactions: progress.transactions,
+            logs: progress.logs,
+            page_cache_used: progress.page_cache.used,
+            page_cache_hit: progress.page_cache.hit,
+            page_cache_miss: progress.page_cache.miss,
+            page_cache_spill: progress.page_cache.spill,
+            memory: resident_bytes(),
+            disk: progress.disk_bytes,
+            done: progress.done,
+        }
+    }
+}
+
+/// Bytes of memory that this process has (proc(5), `statm`).
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// What the user sees of a sync.
+struct Screen {
+    progress: Mutex<Progress>,
+    bar: Option<ProgressBar>,
+    lines: bool,
+}
+
+impl Watch for Screen {
+    fn progress(&self, progress: &Progress) {
+        self.progress.lock().clone_from(progress);
+    }
+
+    fn note(&self, note: &Note) {
+        match &self.bar {
+            Some(bar) => bar.println(note.to_string()),
+            None if self.lines => eprintln!("{note}"),
+            None => {}
+        }
+    }
+}
+
+impl Screen {
+    fn new(quiet: bool) -> Screen {
+        let terminal = std::io::stderr().is_terminal() && !quiet;
+        let bar = terminal.then(|| {
+            let bar = ProgressBar::new(0);
+            // The template is a constant that a test draws.
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Screen { progress: Mutex::default(), bar, lines: !quiet }
+    }
+
+    /// Draws and samples until it is over.
+    fn show(
+        &self,
+        mut samples: Option<BufWriter<File>>,
+        path: &Path,
+        over: &AtomicBool,
+    ) -> std::io::Result<()> {
+        let begun = Instant::now();
+        let (mut lines, mut before) = (begun, (begun, Progress::default()));
+        loop {
+            let ended = over.load(Ordering::Relaxed);
+            let progress = self.progress.lock().clone();
+            if let Some(samples) = &mut samples {
+                serde_json::to_writer(&mut *samples, &Sample::of(&progress))?;
+                samples.write_all(b"\n")?;
+                samples.flush()?;
+            }
+            if let (Some(bar), Some(height)) = (&self.bar, progress.height) {
+                let first = progress.first.unwrap_or(0);
+                bar.set_length(progress.target.max(height) + 1 - first);
+                bar.set_position(height + 1 - first);
+                bar.set_message(line(&progress, &before));
+            } else if self.lines && lines.elapsed() >= LINE_EVERY && progress.height.is_some() {
+                eprintln!("{}: {}", path.display(), line(&progress, &before));
+                lines = Instant::now();
+            }
+            if ended {
+                return Ok(());
+            }
+            if self.bar.is_some() || lines.elapsed() < SAMPLE_EVERY {
+                before = (Instant::now(), progress);
+            }
+            std::thread::park_timeout(SAMPLE_EVERY);
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn summary(&self, took: Duration) -> String {
+        let progress = self.progress.lock();
+        let seconds = took.as_secs_f64().max(0.001);
+        let held = match (progress.first, progress.height) {
+            (Some(first), Some(height)) => format!("blocks {first} to {height} held"),
+            _ => "nothing held".to_owned(),
+        };
+        format!(
+            "{held}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({:.0} blocks/s, {:.0} \
+             logs/s); file {}",
+            progress.blocks,
+            progress.transactions,
+            progress.logs,
+            progress.blocks as f64 / seconds,
+            progress.logs as f64 / seconds,
+            shown_bytes(progress.disk_bytes),
+        )
+    }
+}
+
+/// Height, speeds since the line before, time left, page cache.
+fn line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
+    let seconds = since.elapsed().as_secs_f64().max(0.001);
+    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    let blocks = rate(now.blocks, before.blocks);
+    let height = now.height.unwrap_or(0);
+    let left = now.target.saturating_sub(height);
+    let eta = match left {
+        0 => "at the end".to_owned(),
+        _ if blocks < 0.01 => "waiting".to_owned(),
+        left => {
+            let left = Duration::from_secs_f64((left as f64 / blocks).min(1e9));
+            format!("{} left", indicatif::HumanDuration(left))
+        }
+    };
+    let cache = &now.page_cache;
+    format!(
+        "block {height} of {}, {blocks:.0} blocks/s, {:.0} logs/s, {eta}; page cache {} hits, {} misses",
+        now.target,
+        rate(now.logs, before.logs),
+        cache.hit,
+        cache.miss
+    )
+}

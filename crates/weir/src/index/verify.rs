@@ -1,0 +1,160 @@
+//! `weir index verify`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use index::audit::{self, FINDINGS_MAX, Finding, Findings, Step};
+use index::nodes::{Call, Line, NodeUrl};
+use index::pieces::hash_text;
+use index::reader::Reader;
+use index::verify::Level;
+use wire::json::walk;
+use wire::{block, quantity};
+
+use super::{Database, bar, reader};
+use crate::load::INTERRUPTED;
+use crate::stop;
+
+/// Tell whether a file is sound
+///
+/// Reads all of it, and asks nobody: the structures of SQLite, that no block is missing, that blocks
+/// are linked, that hashes lead to what has them, that lists of logs name exactly the logs, that
+/// every piece can be read, and that it is what the hashes of the blocks say. With --from, it is
+/// also asked whether nodes have the same first, last and last final block.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir index verify --db chain.db
+  weir index verify --db chain.db --level senders
+  weir index verify --db chain.db --from http://127.0.0.1:8545
+
+A file that could not be verified when it was synced, for its chain hashes in another way, is looked
+through without hashes unless --level says otherwise.
+
+Exit codes: 0 it is sound; 1 it is not, or cannot be read: each finding is told, at most 20; 2 faulty
+arguments; 6 interrupted.")]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    database: Database,
+
+    /// How closely to look at what the hashes bind: off, headers, full, senders [default: full]
+    #[arg(long, value_name = "LEVEL")]
+    level: Option<Level>,
+
+    /// Ask a node for the hashes of a few blocks as well; may be repeated
+    #[arg(long = "from", value_name = "URL")]
+    nodes: Vec<NodeUrl>,
+
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Verify {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut reader = reader(&self.database)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
+        let level = self.level.unwrap_or_else(|| usual(&reader));
+        let bar = bar(self.quiet, 0);
+        let mut watch = |step: Step| {
+            let Some(bar) = &bar else { return };
+            match step {
+                Step::Structures => bar.set_message("structures of SQLite"),
+                Step::Lists => bar.set_message("lists of logs"),
+                Step::Block { first, at, last } => {
+                    bar.set_length((last + 1).saturating_sub(first));
+                    bar.set_position((at + 1).saturating_sub(first));
+                    bar.set_message(format!("block {at} of {last}"));
+                }
+            }
+        };
+        let findings = audit::audit(&mut reader, level, &mut watch, &stop)?;
+        if let Some(bar) = &bar {
+            bar.finish_and_clear();
+        }
+        let differing = self.ask(&reader, &findings)?;
+        tell(&findings, &differing, level)
+    }
+
+    /// Asks the nodes for the first, the last final and the last block.
+    fn ask(&self, reader: &Reader, findings: &Findings) -> Result<Vec<Finding>> {
+        let Some(held) = findings.held else { return Ok(Vec::new()) };
+        let mut numbers = vec![held.first, held.finalized.max(held.first), held.last];
+        numbers.dedup();
+        let mut differing = Vec::new();
+        for node in &self.nodes {
+            let node = Arc::new(node.clone());
+            let mut line = Line::new(Arc::clone(&node));
+            let mut calls = vec![Call::new("eth_chainId", "[]")];
+            calls.extend(numbers.iter().map(|number| {
+                Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#))
+            }));
+            let replies = match line.ask(&calls) {
+                Ok(replies) => replies,
+                Err(error) => bail!("{node}: {error}"),
+            };
+            let id = replies.result(0).ok().and_then(quantity::from_value);
+            if id.map(|id| id.to_string()).as_ref() != Some(&reader.facts().chain.id) {
+                let told = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
+                let what = format!("the file is of chain {}", reader.facts().chain.id);
+                differing.push(Finding { block: None, what: format!("{what}, {node} has {told}") });
+                continue;
+            }
+            for (at, number) in numbers.iter().enumerate() {
+                let hash = replies.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
+                let Some(hash) = hash.and_then(block::hash_of_value) else {
+                    let what = format!("{node} does not have it");
+                    differing.push(Finding { block: Some(*number), what });
+                    continue;
+                };
+                let own = reader.store().block(*number)?.map(|row| row.hash);
+                if own.is_some_and(|own| own != hash) {
+                    let theirs = String::from_utf8_lossy(&hash_text(&hash)).into_owned();
+                    let what = format!("{node} has another with the hash {theirs}");
+                    differing.push(Finding { block: Some(*number), what });
+                }
+            }
+        }
+        Ok(differing)
+    }
+}
+
+/// As closely as can be for the chain.
+fn usual(reader: &Reader) -> Level {
+    let verified = &reader.facts().verified;
+    if verified.parse::<Level>().is_ok() {
+        return Level::Full;
+    }
+    eprintln!("hashes are not looked at: {verified}");
+    Level::Off
+}
+
+fn tell(findings: &Findings, differing: &[Finding], level: Level) -> Result<ExitCode> {
+    for finding in findings.all.iter().chain(differing) {
+        println!("{finding}");
+    }
+    if findings.all.len() >= FINDINGS_MAX {
+        println!("these are {FINDINGS_MAX} findings; the rest was not looked at");
+    }
+    if findings.stopped {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if !(findings.all.is_empty() && differing.is_empty()) {
+        return Ok(ExitCode::FAILURE);
+    }
+    let Some(held) = findings.held else {
+        println!("no blocks: sound");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let but = match findings.unverifiable {
+        0 => String::new(),
+        some => format!("; {some} of them have transactions that cannot be verified"),
+    };
+    println!("blocks {} to {}: sound (level {level}){but}", held.first, held.last);
+    Ok(ExitCode::SUCCESS)
+}

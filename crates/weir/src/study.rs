@@ -1,0 +1,490 @@
+//! `weir study`: runs arranged to answer one question. Reading, running and judging are the lab's;
+//! here are arguments, what is shown meanwhile, and what the codes mean.
+
+mod given;
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::plan;
+use lab::report::{self, Colour};
+use lab::rules::sync::conclude::main_row;
+use lab::rules::sync::{Align, ArmCourses};
+use lab::run::Stop;
+use lab::study::read::Form;
+use lab::study::runner::{self, Groups, Made, Sight};
+use lab::study::{Options, Source, StudyFault, StudyResult, analyse, file, poll};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use wire::method::FamilyName;
+
+use crate::load::{INTERRUPTED, INVALID};
+use crate::{FAULTY, stop};
+use given::{Given, arms_of, nodes_of};
+
+/// Resampling is repeatable: the same files give the same words.
+const SEED: u64 = 1;
+
+/// Answer one question by runs arranged for it
+#[derive(Args)]
+pub(crate) struct Study {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Subcommand)]
+enum Kind {
+    Sync(Sync),
+}
+
+impl Study {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let Kind::Sync(sync) = self.kind;
+        sync.run()
+    }
+}
+
+/// Say which of several arms syncs faster, since when, and why
+///
+/// An arm is a node or an index under one setting. Its course (heights over time, with the counters
+/// of its page cache where they are known) is read from files, polled from running nodes, or made by
+/// running the arms of a study file. All further arms are compared with the first: times to heights,
+/// leads over time and at equal height, rates and hit ratios by height, where heights and rates
+/// cross, stalls, the tip.
+///
+/// What follows is told in sentences, and so is what does not: one run of each arm is no effect size,
+/// and a target above the tip measures how fast blocks are made. Give several runs of an arm, as
+/// NAME=FILE,FILE, for a verdict.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir study sync studies/page-cache.toml --out results/page-cache     run arms that differ in one setting
+  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   logs of nodes (log category stat)
+  weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          tables, two runs of each arm
+  weir study sync --samples small=a.jsonl large=b.jsonl                what --samples of weir wrote
+  weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
+  weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls
+
+Exit codes:
+  0  done, whatever came of it
+  1  something could not be read, run or written
+  2  faulty study file, arguments or data
+  4  no answer to believe: an arm has no run that can be used, or what was to be compared was not
+     reached by all, or lay above the tip
+  6  interrupted: by Ctrl-C, when what was sampled until then is kept and told; a second Ctrl-C ends
+     at once and keeps nothing. Watching nodes ends by Ctrl-C unless a limit was given: that is code 0")]
+struct Sync {
+    /// A study file; or, with --log, --csv, --samples or --rpc, the arms, the first of which the
+    /// others are compared with
+    #[arg(value_name = "STUDY.TOML | [NAME=]FILE[,FILE…] | NAME=URL", required = true)]
+    given: Vec<String>,
+
+    #[command(flatten)]
+    from: From,
+
+    #[command(flatten)]
+    analysis: Analysis,
+
+    #[command(flatten)]
+    live: Live,
+
+    /// Write report.html, report.md, samples.csv and study.json to a folder; of a study file also what
+    /// each run wrote
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print the result as JSON of schema weir.study/1 in place of the text
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+
+    /// Print Markdown in place of the text
+    #[arg(long)]
+    markdown: bool,
+
+    /// No progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+#[group(multiple = false)]
+#[command(next_help_heading = "Where courses are from")]
+struct From {
+    /// The arms are logs of nodes: pocketcoin (debug.log)
+    #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
+    log: Option<String>,
+
+    /// The arms are tables: a header with time (or seconds), height, and what is known of the cache
+    #[arg(long)]
+    csv: bool,
+
+    /// The arms are JSON lines as --samples of weir's commands writes them
+    #[arg(long)]
+    samples: bool,
+
+    /// The arms are running nodes, whose heights are asked for
+    #[arg(long)]
+    rpc: bool,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Analysis")]
+struct Analysis {
+    /// Heights to which times are compared [default: chosen, or the study file's]
+    #[arg(long, value_name = "HEIGHT[,HEIGHT…]", value_delimiter = ',')]
+    at: Vec<u64>,
+
+    /// Blocks in a bin, for rates by height [default: chosen, or the study file's]
+    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
+    bin: Option<u64>,
+
+    /// Compare by the clock, or by the time since each arm began [default: by the clock if all began
+    /// within one sample]
+    #[arg(long, value_name = "clock|start", value_parser = align)]
+    align: Option<Align>,
+
+    /// Time in which the chain makes a block, by which the tip is known: no more than twice as fast
+    /// [default: 60s, by family for --rpc, or the study file's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    block_time: Option<Duration>,
+
+    /// Count times without stalls: heights that stand for four samples or longer
+    #[arg(long)]
+    subtract_stalls: bool,
+
+    /// The first run of one arm belongs to the first of another, and so on
+    #[arg(long)]
+    paired: bool,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Running nodes")]
+struct Live {
+    /// Methods of the nodes: ethereum, harmony or bitcoin [default: found out]
+    #[arg(long, value_name = "FAMILY", requires = "rpc")]
+    family: Option<FamilyName>,
+
+    /// Time between questions
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
+    every: Duration,
+
+    /// End after this time
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "rpc")]
+    duration: Option<Duration>,
+
+    /// End when all nodes have this height
+    #[arg(long, value_name = "HEIGHT", requires = "rpc")]
+    until_height: Option<u64>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = plan::line::duration(text)?;
+    if time.is_zero() { Err("a time of 0 is none".to_owned()) } else { Ok(time) }
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(600);
+    let time = duration(text)?;
+    if allowed.contains(&time) { Ok(time) } else { Err("allowed: 100ms to 10m".to_owned()) }
+}
+
+fn align(text: &str) -> Result<Align, String> {
+    match text {
+        "clock" => Ok(Align::Clock),
+        "start" => Ok(Align::Start),
+        _ => Err("allowed: clock, start".to_owned()),
+    }
+}
+
+impl Sync {
+    fn run(self) -> Result<ExitCode> {
+        if let Some(dir) = &self.out {
+            let cannot = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(cannot)?;
+        }
+        let form = match (&self.from.log, self.from.csv, self.from.samples) {
+            (Some(_), _, _) => Some((Form::PocketcoinLog, Source::Logs)),
+            (_, true, _) => Some((Form::Table, Source::Tables)),
+            (_, _, true) => Some((Form::Samples, Source::Samples)),
+            _ => None,
+        };
+        let ended = match form {
+            Some((form, source)) => self.files(form, source),
+            None if self.from.rpc => self.nodes(),
+            None => self.study(),
+        };
+        match ended {
+            Ok(code) => Ok(code),
+            Err(error) => match error.downcast_ref::<StudyFault>() {
+                Some(
+                    StudyFault::Line { .. } | StudyFault::Empty { .. } | StudyFault::Arms { .. },
+                ) => {
+                    eprintln!("weir: {error:#}");
+                    Ok(ExitCode::from(FAULTY))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn files(&self, form: Form, source: Source) -> Result<ExitCode> {
+        let arms = match arms_of(&self.given, form) {
+            Given::Faulty(told) => return Ok(refused(&told)),
+            Given::Arms(arms) => arms?,
+        };
+        let options = self.options(Options::new("", source));
+        self.finish(&arms, &[], options, 0)
+    }
+
+    fn nodes(&self) -> Result<ExitCode> {
+        let nodes = match nodes_of(&self.given) {
+            Ok(nodes) => nodes,
+            Err(told) => return Ok(refused(&told)),
+        };
+        let stop = Arc::new(Stop::new());
+        stop::ask_on_signals(&stop, INTERRUPTED)?;
+        let shown = Shown::new(self.quiet);
+        let watch = poll::Watch {
+            every: self.live.every,
+            family: self.live.family,
+            duration: self.live.duration,
+            height: self.live.until_height,
+            folder: self.out.clone(),
+        };
+        let polled = poll::poll(&nodes, &watch, &stop, &mut |at, states| {
+            let told: Vec<String> = states
+                .iter()
+                .map(|(name, height, failed)| {
+                    let failed =
+                        if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
+                    format!("{name} {}{failed}", height.map_or("–".to_owned(), |h| h.to_string()))
+                })
+                .collect();
+            shown.set(&format!("{:.0} s  {}", at.as_secs_f64(), told.join("  ")));
+        });
+        shown.finish();
+        let (family, arms) = polled?;
+        let mut options = self.options(Options::new("", Source::Nodes));
+        if self.analysis.block_time.is_none() {
+            options.block_time = poll::block_time(family);
+        }
+        // Without a limit the interrupt is how it is meant to end.
+        let limited = self.live.duration.is_some() || self.live.until_height.is_some();
+        options.partial = limited && stop.asked();
+        let code = if options.partial { INTERRUPTED } else { 0 };
+        self.finish(&arms, &[], options, code)
+    }
+
+    fn study(&self) -> Result<ExitCode> {
+        let [path] = self.given.as_slice() else {
+            return Ok(refused(
+                "one study file is run at a time; arms that are files or URLs need --log, --csv, --samples \
+                 or --rpc",
+            ));
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return Ok(refused(&format!("cannot read the study {path}: {error}"))),
+        };
+        let study = match file::read(&text, path) {
+            Ok(study) => study,
+            Err(faults) => return Ok(refused(&faults.join("\n"))),
+        };
+        let weir = std::env::current_exe().context("cannot find the running program")?;
+        let base = Base::of(self.out.as_deref())?;
+        let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
+        end_on_signals(&stop, &groups)?;
+        let shown = Shown::new(self.quiet);
+        let see = &mut |sight: Sight<'_>| shown.see(&sight);
+        let made = runner::run(&study, &weir, &base.path, (&stop, &groups), see);
+        shown.finish();
+        let Made { arms, left_out, partial } = made?;
+        if let Some(place) = arms.iter().position(|arm| arm.runs.is_empty()) {
+            eprintln!("weir: arm {:?} has no run that can be used", arms[place].name);
+            left_out[place].iter().for_each(|why| eprintln!("  {why}"));
+            return Ok(ExitCode::from(if partial { INTERRUPTED } else { INVALID }));
+        }
+        let mut options = Options::new(&study.name, Source::Runs);
+        options.question = study.question.clone();
+        options.design = Some(format!(
+            "{}; they differ in {}",
+            study.order.as_words(),
+            if study.differ.is_empty() { "nothing".to_owned() } else { study.differ.join(", ") }
+        ));
+        options.heights.clone_from(&study.targets);
+        options.bin = study.bin;
+        options.block_time = study.block_time.as_secs_f64();
+        options.align = Some(Align::Start);
+        options.paired = true;
+        let mut options = self.options(options);
+        options.partial = partial;
+        self.finish(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
+    }
+
+    /// What was asked for takes the place of what a file says.
+    fn options(&self, mut options: Options) -> Options {
+        let asked = &self.analysis;
+        if !asked.at.is_empty() {
+            options.heights.clone_from(&asked.at);
+        }
+        options.bin = asked.bin.or(options.bin);
+        options.align = asked.align.or(options.align);
+        options.block_time = asked.block_time.map_or(options.block_time, |time| time.as_secs_f64());
+        options.subtract_stalls |= asked.subtract_stalls;
+        options.paired |= asked.paired;
+        options
+    }
+
+    /// Analyses and tells.
+    fn finish(
+        &self,
+        arms: &[ArmCourses],
+        left_out: &[Vec<String>],
+        options: Options,
+        code: u8,
+    ) -> Result<ExitCode> {
+        let mut options = options;
+        if options.name.is_empty() {
+            let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+            options.name = names.join(" against ");
+        }
+        let mut random = StdRng::seed_from_u64(SEED);
+        let result = match analyse(arms, left_out, &options, &mut || random.random()) {
+            Err(StudyFault::Asked(told)) => return Ok(refused(&told)),
+            other => other?,
+        };
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = if colour { Colour::Ansi } else { Colour::Plain };
+        match () {
+            () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
+            () if self.markdown => print!("{}", report::study_markdown(&result)),
+            () => print!("{}", report::study_text(&result, colour)),
+        }
+        if let Some(dir) = &self.out {
+            let written = report::write_study(dir, &result, arms)
+                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
+            if !self.quiet {
+                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+            }
+        }
+        Ok(ExitCode::from(if code == 0 { judged(&result) } else { code }))
+    }
+}
+
+/// Asks a study to end at the first signal. At the second its processes are killed, and the program
+/// ends: they stand in groups of their own, to which no terminal's interrupt comes.
+fn end_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = runtime.block_on(async { stop::StopSignals::new() })?;
+    let (stop, groups) = (Arc::clone(stop), groups.clone());
+    let watch = move || {
+        runtime.block_on(signals.next());
+        stop.ask();
+        eprintln!("ending; what was measured so far is kept (again to end at once)");
+        runtime.block_on(signals.next());
+        groups.kill();
+        #[expect(clippy::disallowed_methods)]
+        std::process::exit(i32::from(INTERRUPTED));
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+    Ok(())
+}
+
+/// Whether there was anything to compare.
+fn judged(result: &StudyResult) -> u8 {
+    let compared = |against| {
+        main_row(result, against).is_some_and(|row| !row.above_tip && row.judged.is_some())
+    };
+    if result.against.iter().any(compared) { 0 } else { INVALID }
+}
+
+fn refused(told: &str) -> ExitCode {
+    eprintln!("weir: {told}");
+    ExitCode::from(FAULTY)
+}
+
+/// Where runs live: the folder of the result, or one that is removed in the end.
+struct Base {
+    path: PathBuf,
+    passing: bool,
+}
+
+impl Base {
+    fn of(out: Option<&Path>) -> Result<Base> {
+        if let Some(dir) = out {
+            // Arms may change their folder.
+            let path =
+                dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
+            return Ok(Base { path, passing: false });
+        }
+        let path = std::env::temp_dir().join(format!("weir-study-{}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Base { path, passing: true })
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        if self.passing {
+            // What cannot be removed is left to whoever looks after temporary folders.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// A line for each run, and one that is written anew while it goes on.
+struct Shown {
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl Shown {
+    fn new(quiet: bool) -> Shown {
+        // It hides itself where standard error is no terminal.
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
+        Shown { bar, quiet }
+    }
+
+    fn set(&self, text: &str) {
+        self.bar.set_message(text.to_owned());
+        self.bar.tick();
+    }
+
+    fn line(&self, text: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
+    }
+
+    fn see(&self, sight: &Sight<'_>) {
+        let height =
+            |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
+        match sight {
+            Sight::Begins(repeat, of, arms) => {
+                self.line(&format!("repeat {repeat} of {of}: {}", arms.join(", ")));
+            }
+            Sight::Second(arms) => {
+                let told: Vec<String> = arms
+                    .iter()
+                    .map(|(name, at, h)| format!("{name} {} ({at:.0} s)", height(h)))
+                    .collect();
+                self.set(&told.join("  "));
+            }
+            Sight::Ended(arm, seconds, at, why) => {
+                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                self.line(&format!("  {arm}: {seconds:.1} s, height {}{why}", height(at)));
+            }
+        }
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

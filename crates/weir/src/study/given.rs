@@ -1,0 +1,95 @@
+//! Arms as they were given: `NAME=FILE,FILE`, `FILE`, `NAME=URL`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use lab::rules::sync::ArmCourses;
+use lab::study::poll::Node;
+use lab::study::read::{Form, course};
+
+/// Runs of one arm that may be given.
+const RUNS_MAX: usize = 64;
+
+/// Arms, or what is wrong with how they were given.
+pub(super) enum Given {
+    /// What reading them brought.
+    Arms(Result<Vec<ArmCourses>>),
+    /// Words for whoever gave them.
+    Faulty(String),
+}
+
+/// Reads arms from files.
+pub(super) fn arms_of(given: &[String], form: Form) -> Given {
+    let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
+    for text in given {
+        let (name, list) = named_list(text);
+        let paths: Vec<PathBuf> =
+            list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        if paths.is_empty() || paths.len() > RUNS_MAX {
+            return Given::Faulty(format!(
+                "{text:?} names {} files; allowed: NAME=FILE or NAME=FILE,FILE… with 1 to {RUNS_MAX}",
+                paths.len()
+            ));
+        }
+        let name = name.map_or_else(|| stem(&paths[0]), str::to_owned);
+        named.push((name, paths));
+    }
+    name_apart(&mut named);
+    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<ArmCourses> {
+        let runs: Result<Vec<_>, _> = paths.iter().map(|path| course(path, form)).collect();
+        Ok(ArmCourses { name, runs: runs? })
+    };
+    Given::Arms(named.into_iter().map(read).collect())
+}
+
+/// Nodes by name and URL.
+///
+/// # Errors
+/// What is wrong with them, in words.
+pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
+    let node = |text: &String| {
+        let (name, url) = named_list(text);
+        let host =
+            || url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or(url).to_owned();
+        match url.starts_with("http://") || url.starts_with("https://") {
+            true => Ok(Node { name: name.map_or_else(host, str::to_owned), url: url.to_owned() }),
+            // A URL may hold a key and is not repeated.
+            false => {
+                Err("a node is given as NAME=URL, and a URL begins with http:// or https://"
+                    .to_owned())
+            }
+        }
+    };
+    let nodes: Vec<Node> = given.iter().map(node).collect::<Result<_, _>>()?;
+    match nodes.as_slice() {
+        [only] => {
+            Err(format!("a study compares at least two arms; only {:?} was given", only.name))
+        }
+        _ => Ok(nodes),
+    }
+}
+
+/// `NAME=REST`; a path or URL of its own that has an equals sign has a slash before it.
+fn named_list(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
+        _ => (None, text),
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "arm".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Files of one name in different folders are told apart by the folder.
+fn name_apart(named: &mut [(String, Vec<PathBuf>)]) {
+    let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+    for (name, paths) in named.iter_mut() {
+        if names.iter().filter(|other| *other == name).count() > 1 {
+            let folder = paths[0].parent().and_then(Path::file_name);
+            if let Some(folder) = folder {
+                *name = format!("{}/{name}", folder.to_string_lossy());
+            }
+        }
+    }
+}

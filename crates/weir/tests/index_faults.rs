@@ -1,0 +1,214 @@
+//! Goal: whatever is wrong with nodes, files and arguments, a sync says precisely what, and the file
+//! stays as good as it was. Method: simulated nodes, some with faults, one behind a proxy that changes
+//! a byte; the messages and the files are looked at.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use index::store::{Settings, Store};
+
+#[path = "support/raw.rs"]
+mod raw;
+#[path = "support/running.rs"]
+mod running;
+
+use raw::Client;
+use running::Running;
+
+fn node(more: &[&str]) -> Running {
+    let always = ["--head", "60", "--block-time", "1h", "--finality-depth", "5"];
+    Running::observed_node("127.0.0.1:0", &[&always, more].concat())
+}
+
+struct Said {
+    code: Option<i32>,
+    text: String,
+}
+
+fn sync(urls: &[&str], file: &Path, more: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["index", "sync", "--db"]).arg(file);
+    if !more.contains(&"--patience") {
+        command.args(["--patience", "1"]);
+    }
+    for url in urls {
+        command.args(["--from", url]);
+    }
+    let output = command.args(more).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    Said { code: output.status.code(), text: String::from_utf8(text).unwrap() }
+}
+
+/// The last block of a file; none of one that has none.
+fn last(file: &Path) -> Option<u64> {
+    let store = Store::open_to_read(file, Settings::default()).unwrap();
+    assert_eq!(store.flaws().unwrap(), Vec::<String>::new());
+    store.held().unwrap().map(|held| held.last)
+}
+
+fn file(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("chain.db")
+}
+
+#[track_caller]
+fn refused(said: &Said, words: &[&str]) {
+    assert_eq!(said.code, Some(1), "{}", said.text);
+    for word in words {
+        assert!(said.text.contains(word), "no {word:?} in: {}", said.text);
+    }
+}
+
+#[test]
+fn a_file_is_of_one_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    let (one, other) = (node(&[]), node(&["--seed", "9", "--chain-id", "99"]));
+    let said = sync(&[&one.url()], &file, &["--end", "20"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    refused(&sync(&[&other.url()], &file, &["--end", "30"]), &["chain 424242", "chain 99"]);
+    assert_eq!(last(&file), Some(20));
+    // Beside a node of the right chain, the other one is left.
+    let said = sync(&[&other.url(), &one.url()], &file, &["--end", "30"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert!(
+        said.text.contains("is not asked any more: it is on another chain (id 99"),
+        "{}",
+        said.text
+    );
+    assert_eq!(last(&file), Some(30));
+}
+
+#[test]
+fn a_file_keeps_to_its_range_and_its_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    let node = node(&[]);
+    let url = node.url();
+    let said = sync(&[&url], &file, &["--start", "10", "--end", "20"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    refused(&sync(&[&url], &file, &["--start", "5"]), &["begins with block 10"]);
+    refused(&sync(&[&url], &file, &["--start", "40"]), &["ends with block 20"]);
+    refused(
+        &sync(&[&url], &file, &["--what", "logs"]),
+        &["blocks,receipts,logs", "logs were asked for"],
+    );
+    assert_eq!(last(&file), Some(20));
+    for arguments in
+        [["--what", "birds"], ["--end", "latest"], ["--page-cache", "much"], ["--verify", "some"]]
+    {
+        let said = sync(&[&url], &file, &arguments);
+        assert_eq!(said.code, Some(2), "{arguments:?}: {}", said.text);
+        assert!(said.text.contains(arguments[1]), "{}", said.text);
+    }
+    let said = sync(&["ftp://node"], &file, &[]);
+    assert!(
+        said.code == Some(2) && said.text.contains("a url begins with http://"),
+        "{}",
+        said.text
+    );
+}
+
+#[test]
+fn nodes_that_fail_are_named_with_what_they_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = sync(&["http://user:sekrit@127.0.0.1:1/v2/sekritsekritsekrit"], &file(&folder), &[]);
+    refused(&dead, &["http://127.0.0.1:1/***", "refused"]);
+    assert!(!dead.text.contains("sekrit"), "{}", dead.text);
+    let node = node(&[]);
+    // A node that has lost what the sync needs.
+    node.set(r#"{"unsupported":["eth_getBlockReceipts","eth_getTransactionReceipt"]}"#);
+    refused(&sync(&[&node.url()], &file(&folder), &["--end", "20"]), &["block ", "error -32601"]);
+    assert_eq!(last(&file(&folder)), None);
+    // With the older method alone it goes on, one receipt at a time.
+    node.set(r#"{"unsupported":["eth_getBlockReceipts"]}"#);
+    let said = sync(&[&node.url()], &file(&folder), &["--end", "20"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    // Faults in a quarter of all requests are passed over.
+    node.set(
+        r#"{"faults":[{"fault":{"kind":"close"},"share":0.1},{"fault":{"kind":"html"},"share":0.1},
+            {"fault":{"kind":"truncate"},"share":0.1}]}"#,
+    );
+    let said = sync(&[&node.url()], &file(&folder), &["--end", "55", "--patience", "60"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert_eq!(last(&file(&folder)), Some(55));
+}
+
+/// A node's front that changes one text in what it says, for ever.
+fn liar(node: &Running, from: &'static str, to: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let behind = node.address.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let behind = behind.clone();
+            std::thread::spawn(move || {
+                let mut node = Client::connect(&behind);
+                let mut read = Vec::new();
+                let mut piece = [0; 65536];
+                loop {
+                    let Ok(count @ 1..) = stream.read(&mut piece) else { return };
+                    read.extend_from_slice(&piece[..count]);
+                    let text = String::from_utf8_lossy(&read).into_owned();
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    let head = head.to_ascii_lowercase();
+                    let (_, length) = head.split_once("content-length:").unwrap();
+                    let length: usize = length.lines().next().unwrap().trim().parse().unwrap();
+                    if body.len() < length {
+                        continue;
+                    }
+                    let answer = node.call("/", body.as_bytes());
+                    let lie = answer.text().replacen(from, to, 1);
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", lie.len());
+                    if stream.write_all(format!("{head}{lie}").as_bytes()).is_err() {
+                        return;
+                    }
+                    read.clear();
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_node_that_lies_is_named_and_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&[]);
+    let lies = [
+        ("\"cumulativeGasUsed\":\"0x5", "\"cumulativeGasUsed\":\"0x6", "cumulativeGasUsed"),
+        ("\"extraData\":\"0x", "\"extraData\":\"0x00", "hash"),
+    ];
+    for (at, (from, to, named)) in lies.into_iter().enumerate() {
+        let file = folder.path().join(format!("{at}.db"));
+        let liar = liar(&node, from, to);
+        let alone = sync(&[&liar], &file, &["--end", "30"]);
+        refused(&alone, &["is not asked any more", named, "no node is left to ask"]);
+        assert_eq!(last(&file).unwrap_or(0), 0);
+        let both = sync(&[&liar, &node.url()], &file, &["--end", "30"]);
+        assert_eq!(both.code, Some(0), "{}", both.text);
+        assert!(both.text.contains(&format!("{liar} is not asked any more")), "{}", both.text);
+        assert_eq!(last(&file), Some(30));
+        // Who does not look is lied to: so the lie is one.
+        let blind =
+            sync(&[&liar], &folder.path().join("blind.db"), &["--end", "30", "--verify", "off"]);
+        assert_eq!(blind.code, Some(0), "{}", blind.text);
+        std::fs::remove_file(folder.path().join("blind.db")).unwrap();
+    }
+}
+
+#[test]
+fn a_second_writer_is_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    let node = node(&[]);
+    let store = Store::open(&file, Settings::default()).unwrap();
+    refused(&sync(&[&node.url()], &file, &[]), &["another process writes to this file"]);
+    drop(store);
+    std::fs::write(folder.path().join("text.db"), "no database ".repeat(200)).unwrap();
+    refused(&sync(&[&node.url()], &folder.path().join("text.db"), &[]), &["no index of weir"]);
+    refused(&sync(&[&node.url()], &folder.path().join("none/a.db"), &[]), &["none/a.db"]);
+}

@@ -1,0 +1,131 @@
+//! Goal: with an index the gateway gives the same answers, without asking nodes for what the file
+//! has. Method: a simulated node, a file that holds the first part of its chain, and a gateway with
+//! both; every call is compared with the node's own answer.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+#[path = "support/members.rs"]
+mod members;
+#[path = "support/raw.rs"]
+mod raw;
+#[path = "support/running.rs"]
+mod running;
+
+use members::{difference, start};
+use raw::Client;
+use running::Running;
+
+/// The node's head, and the last block that is synced.
+const HEAD: u64 = 300;
+const HELD: u64 = 200;
+/// How long a busy machine may take until the gateway has caught up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node() -> Running {
+    let head = HEAD.to_string();
+    Running::node(&["--head", &head, "--block-time", "1h", "--finality-depth", "10"])
+}
+
+fn calls() -> Vec<(&'static str, String)> {
+    let mut calls = Vec::new();
+    for number in (0..HELD).step_by(17) {
+        calls.push(("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#)));
+        calls.push(("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#)));
+        calls.push(("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)));
+        calls
+            .push(("eth_getTransactionByBlockNumberAndIndex", format!(r#"["{number:#x}","0x0"]"#)));
+        calls.push(("eth_getBlockTransactionCountByNumber", format!(r#"["{number:#x}"]"#)));
+    }
+    let range = |from: u64, to: u64| {
+        ("eth_getLogs", format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#))
+    };
+    calls.extend([range(0, 50), range(7, 7), range(100, HELD)]);
+    calls
+}
+
+fn ask(client: &mut Client, method: &str, params: &str) -> (String, String) {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    let answer = client.call("/", body.as_bytes());
+    let mark = answer.header("x-weir-cache").unwrap_or_default().to_owned();
+    (answer.text().to_owned(), mark)
+}
+
+/// What the gateway has counted of its questions to the index.
+fn lookups(gateway: &Running, outcome: &str) -> u64 {
+    let admin = gateway.admin.as_deref().unwrap();
+    let mut client = Client::connect(admin);
+    client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let metrics = client.answer().unwrap();
+    let name = format!("weir_index_lookups_total{{outcome=\"{outcome}\"}} ");
+    let line = metrics.text().lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap().parse().unwrap()
+}
+
+fn configured(node: &Running, file: &std::path::Path, more: &str) -> Running {
+    let (url, file) = (node.url(), file.display());
+    let toml =
+        format!("[[node]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{file}\"\n{more}");
+    Running::configured_observed(&toml)
+}
+
+#[test]
+fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+    let node = node();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chain.db");
+    let held = HELD.to_string();
+    let synced = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["index", "sync", "--from", &node.url(), "--end", &held, "--quiet", "--db"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
+    let gateway = configured(&node, &file, "");
+    let (mut ours, mut theirs) =
+        (Client::connect(&gateway.address), Client::connect(&node.address));
+    let calls = calls();
+    for (method, params) in &calls {
+        let (answer, mark) = ask(&mut ours, method, params);
+        let (direct, _) = ask(&mut theirs, method, params);
+        assert_eq!(mark, "hit", "{method} {params}");
+        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+    }
+    assert_eq!(lookups(&gateway, "hit"), calls.len() as u64);
+    // A range of which a part is held, one of which nothing is, one of unheld and held blocks to the
+    // head by its tag.
+    for (from, to) in [(150, 0x120), (250, 280), (HELD, HELD + 1)] {
+        let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#);
+        let (answer, mark) = ask(&mut ours, "eth_getLogs", &params);
+        let (direct, _) = ask(&mut theirs, "eth_getLogs", &params);
+        assert_eq!(difference(&direct, &answer), None, "{params}");
+        assert_eq!(mark, "miss", "{params}");
+    }
+    let latest = r#"[{"fromBlock":"0x10"}]"#;
+    let (direct, _) = ask(&mut theirs, "eth_getLogs", latest);
+    assert_eq!(difference(&direct, &ask(&mut ours, "eth_getLogs", latest).0), None);
+    assert_eq!((lookups(&gateway, "part"), lookups(&gateway, "failed")), (3, 0));
+    // A block above is the nodes'.
+    let (_, mark) = ask(&mut ours, "eth_getBlockByNumber", r#"["0xc9",true]"#);
+    assert_eq!(mark, "miss");
+}
+
+#[test]
+fn the_gateway_follows_by_itself() {
+    let node = node();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("followed.db");
+    let gateway = configured(&node, &file, "follow = true\n");
+    let mut ours = Client::connect(&gateway.address);
+    let deadline = Instant::now() + PATIENCE;
+    let mut number = 0;
+    // Each time another block, so that memory has none of them.
+    while ask(&mut ours, "eth_getBlockByNumber", &format!(r#"["{number:#x}",true]"#)).1 != "hit" {
+        assert!(Instant::now() < deadline, "{}", gateway.said());
+        number += 1;
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    assert!(lookups(&gateway, "hit") > 0);
+}

@@ -1,0 +1,303 @@
+//! How fast the index syncs, how large its file is, how quickly it finds logs.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rusqlite::Connection as Sqlite;
+use rusqlite::types::Value as Cell;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Bench;
+use super::http;
+use super::row::{Row, Subject};
+use super::server::{Server, scratch};
+
+/// Blocks of the sync, each as large as mainnet's.
+const BLOCKS: u64 = 600;
+/// Transactions of each.
+const TRANSACTIONS: &str = "150..150";
+/// Blocks that the program writes in one transaction at most, which the floor does too.
+const COMMIT_BLOCKS: i64 = 256;
+/// A step of the floor may take so many times less than one of the program: 60 % of its speed.
+const SPEED_BAR: f64 = 1.0 / 0.6;
+/// Bytes of the file for each byte that the node said.
+const SIZE_BAR: f64 = 0.25;
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
+
+/// Synced from a node that has every answer in memory, against a bare loop that inserts the same
+/// rows, which it has in memory, with the same settings and as many at a time.
+///
+/// # Errors
+/// If something does not run.
+pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
+    let head = BLOCKS.to_string();
+    let more =
+        ["--head", &head, "--block-time", "1h", "--txs", TRANSACTIONS, "--finality-depth", "0"];
+    let node = Server::start_simulated(&bench.weir, &more, PROBE)?;
+    let prebuilt = Prebuilt::of(node.address, bench)?;
+    let said: usize = prebuilt.answers.values().map(String::len).sum();
+    let address = prebuilt.serve()?;
+    let folder = scratch("index")?;
+    let (mut ours, mut floor, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    for repetition in 1..=bench.repetitions {
+        let file = folder.join(format!("sync-{repetition}.db"));
+        let took = synced(&bench.weir, address, &file)?;
+        let (bare, rows) = bare(&file, &folder.join(format!("bare-{repetition}.db")))?;
+        let size = file.metadata()?.len();
+        bench.say(&format!(
+            "index {repetition}/{}: {BLOCKS} blocks, {} logs lists and {} transactions: {:.0} blocks/s; bare \
+             inserts {:.0} blocks/s; {} bytes of {said}",
+            bench.repetitions,
+            rows.lists,
+            rows.transactions,
+            BLOCKS as f64 / took.as_secs_f64(),
+            BLOCKS as f64 / bare.as_secs_f64(),
+            size,
+        ));
+        ours.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
+        floor.push(bare.as_secs_f64() * 1e3 / BLOCKS as f64);
+        sizes.push(size as f64 / BLOCKS as f64);
+    }
+    let speed = Subject {
+        case: "sync, fully verified",
+        unit: "ms/block",
+        peer: "bare inserts of the same rows",
+        bar: Some(SPEED_BAR),
+    };
+    let size =
+        Subject { case: "file", unit: "bytes/block", peer: "the node's JSON", bar: Some(SIZE_BAR) };
+    let json = vec![said as f64 / BLOCKS as f64; sizes.len()];
+    Ok(vec![Row::of(&speed, &ours, &floor, Vec::new()), Row::of(&size, &sizes, &json, Vec::new())])
+}
+
+/// The time from the first block to the last, without the start and the training of dictionaries: by
+/// the program's own samples it would be rounded to a second, so it is the whole less that of an empty
+/// range.
+fn synced(weir: &Path, address: SocketAddr, file: &Path) -> Result<Duration> {
+    let run = |end: &str| -> Result<Duration> {
+        let began = Instant::now();
+        let status = Command::new(weir)
+            .args([
+                "index",
+                "sync",
+                "--quiet",
+                "--from",
+                &format!("http://{address}"),
+                "--end",
+                end,
+            ])
+            .args(["--concurrency", "4", "--db"])
+            .arg(file)
+            .stdin(Stdio::null())
+            .status()?;
+        ensure!(status.success(), "weir index sync ended with {status}");
+        Ok(began.elapsed())
+    };
+    // The dictionaries are trained on blocks of the whole chain with the first run.
+    run("0")?;
+    run(&BLOCKS.to_string())
+}
+
+struct Rows {
+    lists: usize,
+    transactions: usize,
+}
+
+/// The tables in the order in which the program fills them in a transaction, and the column by which
+/// rows of one transaction are told.
+const TABLES: [(&str, &str, &str); 5] = [
+    ("blocks", "number, hash, time, count, body", "number"),
+    ("block_hashes", "short, number", "number"),
+    ("transactions", "place, hash, receipt, body", "place >> 20"),
+    ("transaction_hashes", "short, place", "place >> 20"),
+    ("log_places", "key, first, others", "first >> 20"),
+];
+
+/// The rows of a table, by transaction.
+type Batches = Vec<Vec<Vec<Cell>>>;
+
+/// The time to insert all rows of a file into another, from memory.
+fn bare(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
+    let source = Sqlite::open(from)?;
+    let tables: Vec<Batches> = TABLES
+        .iter()
+        .map(|(table, columns, number)| batches(&source, table, columns, number))
+        .collect::<Result<_>>()?;
+    let schema: String = source.query_row(
+        "SELECT group_concat(sql, ';') FROM sqlite_schema WHERE sql IS NOT NULL",
+        [],
+        |row| row.get(0),
+    )?;
+    let mut target = Sqlite::open(to)?;
+    for (pragma, value) in
+        [("journal_mode", "WAL"), ("synchronous", "NORMAL"), ("wal_autocheckpoint", "16384")]
+    {
+        target.pragma_update(None, pragma, value)?;
+    }
+    target.pragma_update(None, "cache_size", -(64 << 10))?;
+    target.execute_batch(&schema)?;
+    let statements: Vec<String> = TABLES
+        .iter()
+        .map(|(table, columns, _)| {
+            let marks = vec!["?"; columns.split(',').count()].join(", ");
+            format!("INSERT INTO {table} ({columns}) VALUES ({marks})")
+        })
+        .collect();
+    let rows = Rows {
+        lists: tables[4].iter().map(Vec::len).sum(),
+        transactions: tables[2].iter().map(Vec::len).sum(),
+    };
+    let began = Instant::now();
+    for batch in 0..tables[0].len() {
+        let transaction = target.transaction()?;
+        for (table, sql) in tables.iter().zip(&statements) {
+            let mut insert = transaction.prepare_cached(sql)?;
+            for row in table.get(batch).into_iter().flatten() {
+                insert.execute(rusqlite::params_from_iter(row))?;
+            }
+        }
+        transaction.commit()?;
+    }
+    Ok((began.elapsed(), rows))
+}
+
+fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<Batches> {
+    let order = columns.split(',').next().unwrap_or(columns);
+    let sql =
+        format!("SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {order}");
+    let width = columns.split(',').count();
+    let mut statement = source.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let mut batches: Batches = Vec::new();
+    while let Some(row) = rows.next()? {
+        let batch = row.get::<_, i64>(0)? as usize;
+        if batches.len() <= batch {
+            batches.resize_with(batch + 1, Vec::new);
+        }
+        let cells = (1..=width).map(|at| row.get(at)).collect::<Result<_, _>>()?;
+        batches[batch].push(cells);
+    }
+    Ok(batches)
+}
+
+/// A node whose answers are all in memory; what it was not asked before, it asks another.
+struct Prebuilt {
+    /// By method and parameters.
+    answers: HashMap<String, String>,
+    behind: SocketAddr,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    method: &'a str,
+    #[serde(borrow)]
+    params: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+fn asked(behind: SocketAddr, method: &str, params: &str) -> Result<String> {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    let reply = http::post(behind, &body)?;
+    let answer: Answer<'_> = serde_json::from_slice(&reply.body)
+        .with_context(|| format!("{method} {params} has no result"))?;
+    Ok(answer.result.get().to_owned())
+}
+
+impl Prebuilt {
+    fn of(behind: SocketAddr, bench: &Bench) -> Result<Arc<Prebuilt>> {
+        bench.say("index: the node computes its blocks");
+        let mut answers = HashMap::new();
+        for number in 0..=BLOCKS {
+            for (method, params) in [
+                ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#)),
+                ("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)),
+            ] {
+                let answer = asked(behind, method, &params)?;
+                answers.insert(format!("{method}{params}"), answer);
+            }
+        }
+        Ok(Arc::new(Prebuilt { answers, behind }))
+    }
+
+    /// Answers on a port of its own, for as long as this program runs.
+    fn serve(self: Arc<Prebuilt>) -> Result<SocketAddr> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = Arc::clone(&self);
+                std::thread::spawn(move || own.connection(stream));
+            }
+        });
+        Ok(address)
+    }
+
+    /// Ends with the connection.
+    fn connection(&self, stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(true)?;
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line)? == 0 {
+                    return Ok(());
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                if let Some((name, value)) = line.split_once(':')
+                    && name.eq_ignore_ascii_case("content-length")
+                {
+                    length = value.trim().parse()?;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body)?;
+            let answer = self.answer(&body)?;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                answer.len()
+            );
+            reader.get_mut().write_all(head.as_bytes())?;
+            reader.get_mut().write_all(answer.as_bytes())?;
+        }
+    }
+
+    fn answer(&self, body: &[u8]) -> Result<String> {
+        let batch = body.first() == Some(&b'[');
+        let calls: Vec<Call<'_>> =
+            if batch { serde_json::from_slice(body)? } else { vec![serde_json::from_slice(body)?] };
+        let mut out = String::new();
+        for call in &calls {
+            out.push(if out.is_empty() { '[' } else { ',' });
+            out.push_str(r#"{"jsonrpc":"2.0","id":"#);
+            out.push_str(call.id.get());
+            out.push_str(r#","result":"#);
+            match self.answers.get(&format!("{}{}", call.method, call.params.get())) {
+                Some(answer) => out.push_str(answer),
+                None => out.push_str(&asked(self.behind, call.method, call.params.get())?),
+            }
+            out.push('}');
+        }
+        if batch {
+            out.push(']');
+            return Ok(out);
+        }
+        Ok(out.split_off(1))
+    }
+}
