@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 ///
 /// One file of SQLite holds blocks, transactions, receipts and logs as nodes wrote them, byte for
 /// byte. It is synced from nodes, verified against the hashes of the blocks, and answers questions
-/// about logs many times faster than nodes do.
+/// about blocks, transactions and logs without them.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

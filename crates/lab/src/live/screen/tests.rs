@@ -40,7 +40,9 @@ fn in_terminal(test: &str, keys: &[u8]) -> String {
             break;
         }
         shown.extend_from_slice(&part[..bytes]);
-        if !sent && String::from_utf8_lossy(&shown).contains("q stop") {
+        // The picture with figures, which follows the first one.
+        let text = String::from_utf8_lossy(&shown);
+        if !sent && ["q stop", "eth_getLogs"].iter().all(|words| text.contains(words)) {
             stdin.write_all(keys).unwrap();
             sent = true;
         }
