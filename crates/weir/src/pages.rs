@@ -73,19 +73,18 @@ fn cli() -> String {
         "# Commands\n\n<!-- Printed by `cargo xtask generate` from the types in crates/weir/src. \
          Do not edit. -->\n\nEach command tells this with `--help`.\n",
     );
-    push_help(&mut text, "weir", &mut program.clone());
-    for command in program.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
-        if command.get_name() == "help" {
-            continue;
-        }
-        let heading = format!("weir {}", command.get_name());
-        push_help(&mut text, &heading, command);
-    }
+    push_help(&mut text, "weir", &mut program);
     text
 }
 
+/// The help of a command and of all below it.
 fn push_help(text: &mut String, heading: &str, command: &mut clap::Command) {
     let help = command.render_long_help().to_string();
     let lines: Vec<_> = help.lines().map(str::trim_end).collect();
     text.push_str(&format!("\n## `{heading}`\n\n```text\n{}\n```\n", lines.join("\n").trim_end()));
+    for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
+        if below.get_name() != "help" {
+            push_help(text, &format!("{heading} {}", below.get_name()), below);
+        }
+    }
 }

@@ -132,7 +132,7 @@ fn split(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Whether a command exists. `help` returns the help text of a command of weir.
+/// Whether a command exists. `help` returns the help text of a command of weir, such as `index sync`.
 fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let line = words.join(" ");
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -165,7 +165,15 @@ fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> R
         ensure!(["--help", "--version", "-h", "-V"].contains(name), "weir has no {name}");
         return Ok(());
     }
-    let text = help(name)?;
+    let mut name = (*name).to_owned();
+    let (mut text, mut rest) = (help(&name)?, rest);
+    while text.contains("\nCommands:\n")
+        && let [below, after @ ..] = rest
+        && !below.starts_with('-')
+    {
+        name = format!("{name} {below}");
+        (text, rest) = (help(&name)?, after);
+    }
     for flag in rest.iter().filter(|word| word.starts_with("--")) {
         let flag = flag.split('=').next().unwrap_or(flag);
         let listed = text.split([' ', ',', '=', '\n', '[']).any(|word| word == flag);
@@ -174,13 +182,15 @@ fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> R
     Ok(())
 }
 
-/// `weir NAME --help`, each asked once.
+/// `weir NAME --help`, each asked once; `name` may be of several words.
 fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
     if let Some(text) = known.get(name) {
         return Ok(text.clone());
     }
     let out = shell::cargo_command()
-        .args(["run", "--quiet", "--package", "weir", "--", name, "--help"])
+        .args(["run", "--quiet", "--package", "weir", "--"])
+        .args(name.split(' '))
+        .arg("--help")
         .output()
         .context("cannot run weir")?;
     ensure!(out.status.success(), "weir has no command {name}");

@@ -7,6 +7,8 @@ use super::{in_page, judge, split};
 fn verdict(line: &str) -> Result<()> {
     let mut help = |name: &str| match name {
         "serve" => Ok("Usage: weir serve [OPTIONS]\n      --upstream <URL>  a node\n".to_owned()),
+        "index" => Ok("Usage: weir index <COMMAND>\n\nCommands:\n  sync  Fetch\n".to_owned()),
+        "index sync" => Ok("Usage: weir index sync [OPTIONS]\n      --db <FILE>\n".to_owned()),
         _ => bail!("weir has no command {name}"),
     };
     let words = split(line);
@@ -23,6 +25,8 @@ fn commands_that_exist_pass() {
         "weir serve --upstream 'http://a # b'   # a comment with --nothing",
         "UPDATE_EXPECT=1 cargo test -p gateway limit",
         "curl -s localhost:8645 | less",
+        "weir index sync --db chain.db",
+        "weir index",
         "weir --version",
         ".ci/run",
     ] {
@@ -38,6 +42,9 @@ fn commands_that_do_not_exist_are_caught() {
         "cargo run --release -- serv",
         "cargo run --release serve",
         "weir serve --up http://a",
+        "weir index snyc --db chain.db",
+        "weir index sync --database chain.db",
+        "weir index --db chain.db",
         "curl -s localhost && weir nothing",
         "wget x",
         "cargo frobnicate",
