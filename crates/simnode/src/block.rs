@@ -62,6 +62,11 @@ const DRAW_TRANSACTION: u64 = 1;
 const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
+const DRAW_PARTY: u64 = 5;
+/// So many parties hold what one contract accounts for, in a world with many of them.
+const PARTIES_PER_CONTRACT: u64 = 16;
+/// More parties than this power of two change nothing.
+const PARTIES_LOG_MAX: u32 = 40;
 
 /// The world's addresses.
 #[derive(Clone, Debug)]
@@ -284,8 +289,18 @@ impl Site<'_> {
             input.extend_from_slice(other.into_word().as_slice());
             input.extend_from_slice(&amount.to_be_bytes::<32>());
             let count = draws.within(1, 4);
-            let logs =
-                (0..count).map(|at| self.log(&mut draws, contract, at, [from, other], amount));
+            let parties = self.options.log_parties;
+            let of_many = (parties > 0).then(|| {
+                let contract = self.party(&mut draws, parties / PARTIES_PER_CONTRACT);
+                (contract, self.party(&mut draws, parties))
+            });
+            let logs = (0..count).map(|at| match of_many {
+                None => self.log(&mut draws, contract, at, [from, other], amount),
+                Some((contract, from)) => {
+                    let to = self.party(&mut draws, parties);
+                    transfer(&mut draws, contract, [from, to], amount)
+                }
+            });
             (self.cast.contracts[contract], U256::ZERO, Bytes::from(input), logs.collect())
         } else {
             (other, amount, Bytes::new(), Vec::new())
@@ -332,10 +347,15 @@ impl Site<'_> {
         amount: U256,
     ) -> Log {
         let address = self.cast.contracts[(contract + at as usize) % CONTRACTS];
-        let topic = if draws.within(0, 4) == 0 { TOPIC_APPROVAL } else { TOPIC_TRANSFER };
-        let topics = vec![topic, from.into_word(), to.into_word()];
-        let amount = amount.wrapping_add(U256::from(at)).to_be_bytes::<32>();
-        Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
+        transfer(draws, address, [from, to], amount.wrapping_add(U256::from(at)))
+    }
+
+    /// One of so many addresses. Powers of two are equally likely, and so are the numbers between
+    /// two of them: nearly the law by Zipf that contracts and holders of tokens follow.
+    fn party(&self, draws: &mut Draws, count: u64) -> Address {
+        let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
+        let rank = draws.within((1 << power) - 1, (2 << power) - 2);
+        Address::from_slice(&Draws::at(self.options.seed, &[DRAW_PARTY, rank]).hash()[12..])
     }
 
     /// Moves value, fee and tip. What the base fee takes is burnt.
@@ -451,6 +471,14 @@ impl Signing {
             Self::Dynamic(signed) => signed.encoded_2718(),
         }
     }
+}
+
+/// A transfer or an approval.
+fn transfer(draws: &mut Draws, address: Address, [from, to]: [Address; 2], amount: U256) -> Log {
+    let topic = if draws.within(0, 4) == 0 { TOPIC_APPROVAL } else { TOPIC_TRANSFER };
+    let topics = vec![topic, from.into_word(), to.into_word()];
+    let amount = amount.to_be_bytes::<32>();
+    Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
 }
 
 /// The sender and nonce of the chain's transaction with this index.

@@ -35,6 +35,9 @@ pub struct WorldOptions {
     pub transactions_min: u64,
     /// Most transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
+    /// How many addresses logs tell of, the first of them far more often than the last, as on a
+    /// chain that people use; 0 for the few accounts and contracts that the world has anyway.
+    pub log_parties: u64,
     /// Reorgs at given heights, in rising order.
     pub reorgs: Vec<Reorg>,
     /// Reorgs that repeat for ever.
@@ -57,6 +60,7 @@ impl Default for WorldOptions {
             finality_depth: 64, // two epochs of Ethereum's beacon chain
             transactions_min: 4,
             transactions_max: 12,
+            log_parties: 0,
             reorgs: Vec::new(),
             reorg_every: None,
         }
