@@ -78,8 +78,12 @@ pub(crate) enum What {
         #[command(flatten)]
         effort: Effort,
     },
-    /// The index: how fast it syncs and how large its file is; writes target/bench/index.json.
+    /// The index: how fast it syncs, how large its file is, how quickly logs are found; writes
+    /// target/bench/index.json.
     Index {
+        /// One case only: sync or query.
+        #[arg(long)]
+        case: Option<String>,
         #[command(flatten)]
         effort: Effort,
     },
@@ -196,7 +200,8 @@ const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
 
-const INDEX_CASES: &[Case] = &[Case { name: "sync", measure: index::sync }];
+const INDEX_CASES: &[Case] =
+    &[Case { name: "sync", measure: index::sync }, Case { name: "query", measure: index::query }];
 
 /// Runs what was asked for.
 ///
@@ -218,7 +223,9 @@ pub(crate) fn run(what: &What) -> Result<()> {
         What::Overload { effort } => {
             table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
         }
-        What::Index { effort } => table(&Bench::prepare(effort)?, "index", INDEX_CASES, None),
+        What::Index { case, effort } => {
+            table(&Bench::prepare(effort)?, "index", INDEX_CASES, case.as_deref())
+        }
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }

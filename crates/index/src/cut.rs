@@ -1,10 +1,11 @@
 //! From what a node said of a block to the rows that keep it.
 
 use wire::json::walk;
-use wire::{block, logs, quantity};
+use wire::logs::{TOPICS_MAX, Topics};
+use wire::{block, quantity};
 
 use crate::pack::{Kind, PackError, Packer};
-use crate::pieces::{self, OfBlock, OfTransaction};
+use crate::pieces::{self, Ends, OfBlock, OfTransaction, Pass};
 use crate::places::{self, INDEX_MAX, Key};
 use crate::store::{NewBlock, NewItem, What};
 
@@ -50,6 +51,12 @@ fn form(what: impl Into<String>) -> CutError {
     CutError::Form(what.into())
 }
 
+impl From<Ends> for CutError {
+    fn from(ends: Ends) -> CutError {
+        form(ends.to_string())
+    }
+}
+
 impl Header {
     /// Reads it of a raw block.
     ///
@@ -90,6 +97,14 @@ struct Item {
     receipt: Option<Vec<u8>>,
     keys: Vec<Key>,
     logs: u64,
+}
+
+impl Item {
+    /// All of its logs are noted.
+    fn settle(&mut self) {
+        self.keys.sort_unstable();
+        self.keys.dedup();
+    }
 }
 
 /// A block taken apart.
@@ -151,139 +166,187 @@ pub fn samples(said: Said<'_>, what: What) -> Result<Vec<(Kind, Vec<u8>)>, CutEr
 }
 
 fn take_apart(said: Said<'_>, what: What) -> Result<Parts, CutError> {
-    let compacted = pieces::compacted(said.block);
-    let raw = compacted.as_deref().unwrap_or(said.block);
-    let header = Header::read(raw)?;
+    let header = Header::read(said.block)?;
     let of = OfBlock::new(&header.hash, header.number, header.time);
-    let array = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"transactions");
-    let Some((_, array)) = array else { return Err(form("block.transactions: missing")) };
-    let listed: Vec<&[u8]> = walk::elements(&raw[array.clone()]).collect();
-    if listed.len() as u64 > INDEX_MAX {
-        return Err(form("block.transactions: more than 2^20"));
+    let mut pass = Pass::new(said.block, &of);
+    let mut items = None;
+    if pass.open_object() {
+        while let Some(name) = pass.member()? {
+            if items.is_none() && *name.decode() == *b"transactions" {
+                items = Some(transactions(&mut pass, what.blocks)?);
+            } else {
+                pass.value()?;
+            }
+        }
     }
-    let hashed = listed.iter().any(|raw| raw.first() == Some(&b'"'));
-    if what.blocks && hashed {
-        return Err(form("block.transactions: hashes, where whole transactions were asked for"));
+    let Some(mut items) = items else { return Err(form("block.transactions: missing")) };
+    if let Some(receipts) = said.receipts {
+        add_receipts(&mut items, &mut Pass::new(receipts, &of), what.logs)?;
+    } else if let Some(logs) = said.logs {
+        add_logs(&mut items, &mut Pass::new(logs, &of))?;
+    }
+    Ok(Parts { header, count: items.len() as u64, body: pass.take(), items })
+}
+
+/// The transactions of the array that stands here. Whole ones leave a mark in the block; of others
+/// the block keeps the list of their hashes as it was.
+fn transactions(pass: &mut Pass<'_, '_>, whole: bool) -> Result<Vec<Item>, CutError> {
+    let before = whole.then(|| pass.take());
+    if !pass.open_array() {
+        return Err(form("block.transactions: no array"));
     }
     let mut items = Vec::new();
-    for (index, raw) in listed.iter().enumerate() {
-        items.push(transaction(raw, index as u64, &of, what.blocks)?);
+    while pass.element()? {
+        let index = items.len() as u64;
+        if index == INDEX_MAX {
+            return Err(form("block.transactions: more than 2^20"));
+        }
+        items.push(if whole { transaction(pass, index)? } else { hash_alone(pass, index)? });
     }
-    if let Some(receipts) = said.receipts {
-        add_receipts(&mut items, receipts, &of, what.logs)?;
-    } else if let Some(logs) = said.logs {
-        add_logs(&mut items, logs, &of)?;
+    if let Some(mut body) = before {
+        body.push(pieces::TRANSACTIONS);
+        pass.of(None);
+        pass.go_on(body);
     }
-    // Without whole transactions, the block keeps the list of their hashes as it was.
-    let cut = if what.blocks || listed.is_empty() {
-        pieces::cut_transactions(raw, array)
-    } else {
-        raw.to_vec()
-    };
-    let mut body = Vec::with_capacity(cut.len());
-    pieces::shorten(&mut body, &cut, &of, None);
-    Ok(Parts { header, count: listed.len() as u64, body, items })
+    Ok(items)
 }
 
-fn transaction(raw: &[u8], index: u64, of: &OfBlock, whole: bool) -> Result<Item, CutError> {
-    let hash = match raw.first() {
-        Some(b'"') => Some(raw),
-        _ => walk::member(raw, "hash"),
-    };
-    let hash = hash.and_then(block::hash_of_value).ok_or_else(|| {
+fn transaction(pass: &mut Pass<'_, '_>, index: u64) -> Result<Item, CutError> {
+    if pass.rest().first() == Some(&b'"') {
+        return Err(form("block.transactions: hashes, where whole transactions were asked for"));
+    }
+    let hash = hash_of(walk::member(pass.rest(), "hash"), index)?;
+    pass.forget();
+    pass.of(Some(OfTransaction::new(&hash, index)));
+    pass.value()?;
+    Ok(Item { index, hash, body: Some(pass.take()), ..Item::default() })
+}
+
+fn hash_alone(pass: &mut Pass<'_, '_>, index: u64) -> Result<Item, CutError> {
+    let raw = pass.value()?;
+    let hash = if raw.first() == Some(&b'"') { Some(raw) } else { walk::member(raw, "hash") };
+    Ok(Item { index, hash: hash_of(hash, index)?, ..Item::default() })
+}
+
+fn hash_of(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], CutError> {
+    raw.and_then(block::hash_of_value).ok_or_else(|| {
         form(format!("block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"))
-    })?;
-    let mut item = Item { index, hash, ..Item::default() };
-    if whole {
-        let mut body = Vec::with_capacity(raw.len());
-        pieces::shorten(&mut body, raw, of, Some(&OfTransaction::new(&hash, index)));
-        item.body = Some(body);
-    }
-    Ok(item)
+    })
 }
 
-fn add_receipts(
-    items: &mut [Item],
-    receipts: &[u8],
-    of: &OfBlock,
-    logs: bool,
-) -> Result<(), CutError> {
-    let compacted = pieces::compacted(receipts);
-    let mut listed = walk::elements(compacted.as_deref().unwrap_or(receipts));
-    let short = |count: usize| form(format!("receipts: {count}, for {} transactions", items.len()));
-    let (mut count, wanted) = (0, items.len());
-    let missing = short(0);
-    for item in items.iter_mut() {
-        let Some(raw) = listed.next() else { break };
-        let hash = walk::member(raw, "transactionHash").and_then(block::hash_of_value);
-        if hash != Some(item.hash) {
-            return Err(form(format!(
-                "receipts[{}].transactionHash: not that of the transaction",
-                item.index
-            )));
-        }
-        if logs {
-            let listed = walk::member(raw, "logs").unwrap_or_default();
-            (item.keys, item.logs) = keys(listed, item.index)?;
-        }
-        let mut receipt = Vec::with_capacity(raw.len());
-        pieces::shorten(&mut receipt, raw, of, Some(&OfTransaction::new(&item.hash, item.index)));
-        item.receipt = Some(receipt);
-        count += 1;
+fn add_receipts(items: &mut [Item], pass: &mut Pass<'_, '_>, logs: bool) -> Result<(), CutError> {
+    let wanted = items.len();
+    let other = |count: &str| form(format!("receipts: {count}, for {wanted} transactions"));
+    if !pass.open_array() {
+        return Err(other("no array"));
     }
-    if count < wanted || listed.next().is_some() {
-        return Err(missing);
+    for item in items {
+        if !pass.element()? {
+            return Err(other(&item.index.to_string()));
+        }
+        pass.forget();
+        pass.of(Some(OfTransaction::new(&item.hash, item.index)));
+        receipt(pass, item, logs)?;
+        item.receipt = Some(pass.take());
     }
+    if pass.element()? { Err(other("more")) } else { Ok(()) }
+}
+
+fn receipt(pass: &mut Pass<'_, '_>, item: &mut Item, logs: bool) -> Result<(), CutError> {
+    let index = item.index;
+    let (mut hash, mut listed) = (None, false);
+    if !pass.open_object() {
+        return Err(form(format!("receipts[{index}]: no object")));
+    }
+    while let Some(name) = pass.member()? {
+        match &*name.decode() {
+            b"transactionHash" if hash.is_none() => hash = block::hash_of_value(pass.value()?),
+            b"logs" if logs && !std::mem::replace(&mut listed, true) && pass.open_array() => {
+                while pass.element()? {
+                    let place = || format!("receipts[{index}].logs[{}]", item.logs);
+                    note_log(pass, &mut item.keys, place)?;
+                    item.logs += 1;
+                }
+            }
+            _ => {
+                pass.value()?;
+            }
+        }
+    }
+    if hash != Some(item.hash) {
+        let why = format!("receipts[{index}].transactionHash: not that of the transaction");
+        return Err(form(why));
+    }
+    item.settle();
     Ok(())
 }
 
 /// Gives each transaction the array of its own logs.
-fn add_logs(items: &mut [Item], logs: &[u8], of: &OfBlock) -> Result<(), CutError> {
-    let compacted = pieces::compacted(logs);
-    for (at, raw) in walk::elements(compacted.as_deref().unwrap_or(logs)).enumerate() {
-        let index = walk::member(raw, "transactionIndex").and_then(quantity::from_value);
+fn add_logs(items: &mut [Item], pass: &mut Pass<'_, '_>) -> Result<(), CutError> {
+    if !pass.open_array() {
+        return Err(form("logs: no array"));
+    }
+    let mut count = 0u64;
+    while pass.element()? {
+        let [hash, index] = walk::fields_of(pass.rest(), ["transactionHash", "transactionIndex"]);
+        let index = index.and_then(quantity::from_value);
         let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
         let Some(item) = item else {
-            return Err(form(format!("logs[{at}].transactionIndex: no transaction of the block")));
+            return Err(form(format!(
+                "logs[{count}].transactionIndex: no transaction of the block"
+            )));
         };
-        let hash = walk::member(raw, "transactionHash").and_then(block::hash_of_value);
-        if hash != Some(item.hash) {
-            return Err(form(format!("logs[{at}].transactionHash: not that of the transaction")));
+        if hash.and_then(block::hash_of_value) != Some(item.hash) {
+            return Err(form(format!(
+                "logs[{count}].transactionHash: not that of the transaction"
+            )));
         }
+        pass.forget();
+        pass.of(Some(OfTransaction::new(&item.hash, item.index)));
+        note_log(pass, &mut item.keys, || format!("logs[{count}]"))?;
         let list = item.receipt.get_or_insert_with(|| b"[]".to_vec());
         list.pop();
         if list.len() > 1 {
             list.push(b',');
         }
-        let of_transaction = OfTransaction::new(&item.hash, item.index);
-        pieces::shorten(list, raw, of, Some(&of_transaction));
+        list.extend_from_slice(&pass.take());
         list.push(b']');
         item.logs += 1;
-        note_keys(&mut item.keys, raw, || format!("logs[{at}]"))?;
+        count += 1;
     }
-    for item in items.iter_mut() {
-        item.keys.sort_unstable();
-        item.keys.dedup();
-    }
+    items.iter_mut().for_each(Item::settle);
     Ok(())
 }
 
-/// What the logs of a transaction are found by, and how many they are.
-fn keys(logs: &[u8], index: u64) -> Result<(Vec<Key>, u64), CutError> {
-    let mut keys = Vec::new();
-    let mut count = 0;
-    for raw in walk::elements(logs) {
-        note_keys(&mut keys, raw, || format!("receipts[{index}].logs[{count}]"))?;
-        count += 1;
+/// Steps over the log that stands here, and notes what it is found by.
+fn note_log(
+    pass: &mut Pass<'_, '_>,
+    keys: &mut Vec<Key>,
+    place: impl Fn() -> String,
+) -> Result<(), CutError> {
+    let odd = || form(format!("{}: must have an address and at most 4 topics", place()));
+    let (mut address, mut topics) = (None, None);
+    if !pass.open_object() {
+        return Err(odd());
     }
-    keys.sort_unstable();
-    keys.dedup();
-    Ok((keys, count))
-}
-
-fn note_keys(keys: &mut Vec<Key>, raw: &[u8], place: impl Fn() -> String) -> Result<(), CutError> {
-    let Some((address, topics)) = logs::keys_of(raw) else {
-        return Err(form(format!("{}: must have an address and at most 4 topics", place())));
+    while let Some(name) = pass.member()? {
+        match &*name.decode() {
+            b"address" if address.is_none() => address = block::address_of_value(pass.value()?),
+            b"topics" if topics.is_none() && pass.open_array() => {
+                let mut listed = Topics::new();
+                while pass.element()? {
+                    listed.push(block::hash_of_value(pass.value()?).ok_or_else(odd)?);
+                }
+                topics = Some(listed);
+            }
+            _ => {
+                pass.value()?;
+            }
+        }
+    }
+    let (Some(address), Some(topics)) = (address, topics.filter(|all| all.len() <= TOPICS_MAX))
+    else {
+        return Err(odd());
     };
     keys.extend(places::keys_of(&address, &topics));
     Ok(())

@@ -12,8 +12,8 @@ use zstd::zstd_safe::CParameter;
 #[cfg(test)]
 mod tests;
 
-/// Level of compression. Those above take much longer and gain little on pieces this short.
-const LEVEL: i32 = 3;
+/// Level of compression. Those above take longer and gain nothing on pieces this short.
+const LEVEL: i32 = 1;
 /// Bytes of a dictionary. A greater one finds little more, and is slower as it leaves the core's
 /// caches.
 const DICTIONARY_BYTES: usize = 32 << 10;
@@ -96,7 +96,11 @@ impl Packer {
                 None => (0, [].as_slice()),
             };
             let set_up = failed("zstd cannot be set up");
-            let mut compressor = Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up)?;
+            let mut compressor = Compressor::with_dictionary(
+                std::env::var("LEVEL").ok().and_then(|l| l.parse().ok()).unwrap_or(LEVEL),
+                bytes,
+            )
+            .map_err(&set_up)?;
             // The piece says whose it is in one byte; zstd would take four.
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
             Ok((number, compressor))

@@ -5,10 +5,14 @@
 //! (RFC 8259 section 7), takes their place. No member is known by name and nothing is parsed, so
 //! whatever a node writes comes back as it was.
 
-use wire::quantity;
-
+mod pass;
 #[cfg(test)]
 mod tests;
+
+use wire::json::walk;
+use wire::quantity;
+
+pub use self::pass::{Ends, Pass};
 
 /// Stands for the hash of the block.
 const BLOCK_HASH: u8 = 1;
@@ -21,7 +25,7 @@ const HASH: u8 = 4;
 /// Stands for the index of the transaction.
 const INDEX: u8 = 5;
 /// Stands for the array of the block's transactions.
-const TRANSACTIONS: u8 = 6;
+pub const TRANSACTIONS: u8 = 6;
 
 /// `0x` and the digits of a hash.
 pub type HashText = [u8; 66];
@@ -73,46 +77,7 @@ fn quantity_text(number: u64) -> Vec<u8> {
     text
 }
 
-/// Appends `raw`, which is valid JSON, without the texts that its block and transaction give.
-pub fn shorten(out: &mut Vec<u8>, raw: &[u8], block: &OfBlock, of: Option<&OfTransaction>) {
-    let mark = |text: &[u8]| -> Option<u8> {
-        match text.len() {
-            66 if *text == block.hash => Some(BLOCK_HASH),
-            66 if of.is_some_and(|of| *text == of.hash) => Some(HASH),
-            3..=18 if *text == *block.number => Some(NUMBER),
-            3..=18 if *text == *block.time => Some(TIME),
-            3..=18 if of.is_some_and(|of| *text == *of.index) => Some(INDEX),
-            _ => None,
-        }
-    };
-    let mut copied = 0;
-    let mut at = 0;
-    while let Some(open) = memchr::memchr(b'"', &raw[at..]) {
-        let start = at + open + 1;
-        let Some(end) = string_end(raw, start) else { break };
-        if let Some(mark) = mark(&raw[start..end]) {
-            out.extend_from_slice(&raw[copied..start]);
-            out.push(mark);
-            copied = end;
-        }
-        at = end + 1;
-    }
-    out.extend_from_slice(&raw[copied..]);
-}
-
-/// Where the string that begins at `start` has its closing quote.
-fn string_end(raw: &[u8], start: usize) -> Option<usize> {
-    let mut at = start;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', raw.get(at..)?)?;
-        if raw[at] == b'"' {
-            return Some(at);
-        }
-        at += 2;
-    }
-}
-
-/// Appends what [`shorten`] was given.
+/// Appends the piece that a [`Pass`] took apart.
 pub fn restore(out: &mut Vec<u8>, short: &[u8], block: &OfBlock, of: Option<&OfTransaction>) {
     restore_with(out, short, block, of, |_| {});
 }
@@ -152,15 +117,6 @@ fn restore_with(
     out.extend_from_slice(rest);
 }
 
-/// A block without its transactions: what stands before their array, a mark, what stands after it.
-pub fn cut_transactions(raw: &[u8], transactions: std::ops::Range<usize>) -> Vec<u8> {
-    let mut cut = Vec::with_capacity(raw.len() - transactions.len() + 1);
-    cut.extend_from_slice(&raw[..transactions.start]);
-    cut.push(TRANSACTIONS);
-    cut.extend_from_slice(&raw[transactions.end..]);
-    cut
-}
-
 /// The same JSON without whitespace outside of strings; none where it has none, as nodes write it.
 pub fn compacted(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
@@ -168,7 +124,10 @@ pub fn compacted(raw: &[u8]) -> Option<Vec<u8>> {
     let mut at = 0;
     while at < raw.len() {
         match raw[at] {
-            b'"' => at = string_end(raw, at + 1).unwrap_or(raw.len()),
+            b'"' => {
+                at = walk::skip_string(raw, at).map_or(raw.len(), |(end, _)| end);
+                continue;
+            }
             b' ' | b'\n' | b'\r' | b'\t' => {
                 out.extend_from_slice(&raw[copied..at]);
                 copied = at + 1;

@@ -1,5 +1,7 @@
 //! How fast the index syncs, how large its file is, how quickly it finds logs.
 
+mod query;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,10 +21,14 @@ use super::http;
 use super::row::{Row, Subject};
 use super::server::{Server, scratch};
 
+pub(crate) use self::query::query;
+
 /// Blocks of the sync, each as large as mainnet's.
-const BLOCKS: u64 = 600;
+const BLOCKS: u64 = 1536;
 /// Transactions of each.
 const TRANSACTIONS: &str = "150..150";
+/// Addresses in their logs: as many distinct ones in a block as mainnet has.
+const PARTIES: &str = "131072";
 /// Blocks that the program writes in one transaction at most, which the floor does too.
 const COMMIT_BLOCKS: i64 = 256;
 /// A step of the floor may take so many times less than one of the program: 60 % of its speed.
@@ -38,8 +44,18 @@ const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 /// If something does not run.
 pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let head = BLOCKS.to_string();
-    let more =
-        ["--head", &head, "--block-time", "1h", "--txs", TRANSACTIONS, "--finality-depth", "0"];
+    let more = [
+        "--head",
+        &head,
+        "--block-time",
+        "1h",
+        "--txs",
+        TRANSACTIONS,
+        "--log-parties",
+        PARTIES,
+        "--finality-depth",
+        "0",
+    ];
     let node = Server::start_simulated(&bench.weir, &more, PROBE)?;
     let prebuilt = Prebuilt::of(node.address, bench)?;
     let said: usize = prebuilt.answers.values().map(String::len).sum();
@@ -165,6 +181,8 @@ fn bare(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
         }
         transaction.commit()?;
     }
+    // What is in the log of changes goes into the file, as when the program ends.
+    target.close().map_err(|(_, error)| error)?;
     Ok((began.elapsed(), rows))
 }
 

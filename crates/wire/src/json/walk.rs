@@ -161,8 +161,9 @@ fn skip_nested(raw: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// The offset after the closing quote of the string whose opening quote is at `at`, and whether
-/// the string has escapes.
-fn skip_string(raw: &[u8], at: usize) -> Option<(usize, bool)> {
+/// the string has escapes; none if it does not end.
+#[inline]
+pub fn skip_string(raw: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut at = at + 1;
     let mut escaped = false;
     loop {
