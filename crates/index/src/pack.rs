@@ -69,6 +69,8 @@ pub fn train(kind: Kind, samples: &[Vec<u8>]) -> Dictionary {
 pub struct Packer {
     /// By kind, with the number of its dictionary.
     kinds: [(u8, Compressor<'static>); 3],
+    /// Room for a piece before its length is known.
+    room: Vec<u8>,
 }
 
 /// A library's own failure.
@@ -105,7 +107,8 @@ impl Packer {
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
             Ok((number, compressor))
         };
-        Ok(Packer { kinds: [of(Kind::Block)?, of(Kind::Transaction)?, of(Kind::Receipt)?] })
+        let kinds = [of(Kind::Block)?, of(Kind::Transaction)?, of(Kind::Receipt)?];
+        Ok(Packer { kinds, room: Vec::new() })
     }
 
     /// The piece packed.
@@ -114,13 +117,14 @@ impl Packer {
     /// If memory is short.
     pub fn pack(&mut self, kind: Kind, piece: &[u8]) -> Result<Vec<u8>, PackError> {
         let (number, compressor) = &mut self.kinds[kind as usize];
-        let mut out = Vec::with_capacity(1 + zstd::zstd_safe::compress_bound(piece.len()));
-        out.push(*number);
-        let mut cursor = std::io::Cursor::new(&mut out);
+        let room = &mut self.room;
+        room.clear();
+        room.reserve(1 + zstd::zstd_safe::compress_bound(piece.len()));
+        room.push(*number);
+        let mut cursor = std::io::Cursor::new(&mut *room);
         cursor.set_position(1);
         compressor.compress_to_buffer(piece, &mut cursor).map_err(failed("zstd"))?;
-        out.shrink_to_fit();
-        Ok(out)
+        Ok(room.clone())
     }
 }
 

@@ -182,8 +182,10 @@ impl Reader {
                     continue;
                 }
                 if of.as_ref().is_none_or(|(known, _)| *known != number) {
-                    let Some(row) = store.block(number)? else { return Ok(()) };
-                    of = Some((number, OfBlock::new(&row.hash, number, row.time)));
+                    let Some((hash, time)) = store.hash_and_time(number)? else {
+                        return Ok(());
+                    };
+                    of = Some((number, OfBlock::new(&hash, number, time)));
                 }
                 let Some((_, of)) = &of else { return Ok(()) };
                 if found > 0 {

@@ -87,12 +87,7 @@ pub(crate) fn search(
         for (part, other) in rest {
             cross(store, &mut places, at, rarest.to, part, other)?;
         }
-        for place in places {
-            store.items(place, place, Wanted::Receipt, |place, hash, packed| {
-                each(place, hash, packed)?;
-                Ok::<_, ReadError>(true)
-            })?;
-        }
+        store.receipts(&places, &mut each)?;
         let Some(next) = rarest.to.checked_add(1) else { break };
         at = next;
     }

@@ -68,6 +68,14 @@ impl Reader {
         params: &[u8],
         scope: &Scope<'_>,
     ) -> Result<Found, ReadError> {
+        // A writer may drop blocks meanwhile: all of an answer is of one state of the file.
+        self.store().begin_reading()?;
+        let found = self.look(method, params, scope);
+        self.store().end_reading()?;
+        found
+    }
+
+    fn look(&mut self, method: &str, params: &[u8], scope: &Scope<'_>) -> Result<Found, ReadError> {
         let Some(held) = self.held()? else { return Ok(Found::Nothing) };
         let listed: Vec<&[u8]> = walk::elements(params).collect();
         let found = match (method, listed.as_slice()) {
@@ -125,8 +133,8 @@ impl Reader {
         if scope.finalized.is_some_and(|finalized| number <= held.finalized.min(finalized)) {
             return Ok(true);
         }
-        let row = self.store().block(number)?;
-        Ok(row.is_some_and(|row| (scope.canonical)(number, &row.hash)))
+        let found = self.store().hash_and_time(number)?;
+        Ok(found.is_some_and(|(hash, _)| (scope.canonical)(number, &hash)))
     }
 
     fn is_unlike(&self, what: &str) -> bool {

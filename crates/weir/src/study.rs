@@ -467,6 +467,7 @@ impl Shown {
         let height =
             |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
         match sight {
+            Sight::Begins(0, _, arms) => self.line(&format!("warming up: {}", arms.join(", "))),
             Sight::Begins(repeat, of, arms) => {
                 self.line(&format!("repeat {repeat} of {of}: {}", arms.join(", ")));
             }

@@ -48,7 +48,7 @@ impl Connection {
     /// Sends one POST and reads its answer in full.
     ///
     /// # Errors
-    /// If the connection fails or the answer has no Content-Length.
+    /// If the connection fails or the answer does not tell its length.
     pub(crate) fn post(&mut self, body: &str) -> Result<Reply> {
         let request = format!(
             "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -66,12 +66,34 @@ impl Connection {
         let status = head.split_whitespace().nth(1).and_then(|code| code.parse().ok());
         let status = status.with_context(|| format!("not HTTP: {head:?}"))?;
         let mut reply = Reply { status, head, body: Vec::new() };
+        if reply.header("transfer-encoding").is_some() {
+            reply.body = self.chunks()?;
+            return Ok(reply);
+        }
         let length = reply.header("content-length").context("an answer without Content-Length")?;
         let length = length.parse().with_context(|| format!("Content-Length {length:?}"))?;
         let mut bytes = vec![0; length];
         self.reader.read_exact(&mut bytes)?;
         reply.body = bytes;
         Ok(reply)
+    }
+
+    /// A body in chunks (RFC 9112, section 7.1).
+    fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let mut line = String::new();
+            ensure!(self.reader.read_line(&mut line)? > 0, "closed within the answer");
+            let length = usize::from_str_radix(line.trim(), 16)
+                .with_context(|| format!("a chunk of {line:?} bytes"))?;
+            let start = body.len();
+            body.resize(start + length + 2, 0);
+            self.reader.read_exact(&mut body[start..])?;
+            body.truncate(start + length);
+            if length == 0 {
+                return Ok(body);
+            }
+        }
     }
 }
 

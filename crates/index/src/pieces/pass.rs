@@ -39,7 +39,10 @@ impl<'a, 'b> Pass<'a, 'b> {
     /// What was copied since it was taken before.
     pub fn take(&mut self) -> Vec<u8> {
         self.copy();
-        std::mem::take(&mut self.out)
+        // A copy of the right size: what is written into keeps its room for the next piece.
+        let taken = self.out.clone();
+        self.out.clear();
+        taken
     }
 
     /// Forgets what was copied since it was taken before.

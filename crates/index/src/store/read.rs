@@ -43,7 +43,44 @@ pub(crate) enum Wanted {
 /// Place, hash, and what was asked for of a transaction.
 type Shown<'a> = (i64, [u8; 32], Option<&'a [u8]>);
 
+/// Rows that are stepped over before the next wanted one is searched from the root again: a step takes
+/// a fraction of a search.
+const STEPS_IN_VAIN: u32 = 3;
+
 impl Store {
+    /// All that is read until [`Store::end_reading`] is of one state of the file, and takes its locks
+    /// once.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn begin_reading(&self) -> Result<(), StoreError> {
+        self.connection.prepare_cached("BEGIN")?.execute([])?;
+        Ok(())
+    }
+
+    /// Ends what [`Store::begin_reading`] began.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn end_reading(&self) -> Result<(), StoreError> {
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    /// Hash and time of the block with this number.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn hash_and_time(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError> {
+        let Ok(number) = i64::try_from(number) else { return Ok(None) };
+        let mut statement =
+            self.connection.prepare_cached("SELECT hash, time FROM blocks WHERE number = ?1")?;
+        let found = statement
+            .query_row([number], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))
+            .optional()?;
+        Ok(found)
+    }
+
     /// The block with this number.
     ///
     /// # Errors
@@ -131,6 +168,34 @@ impl Store {
             let (place, hash, packed) = read().map_err(StoreError::from)?;
             if !each(place, hash, packed)? {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows `each` the receipts of these transactions, which are in order.
+    pub(crate) fn receipts<E: From<StoreError>>(
+        &self,
+        places: &[i64],
+        mut each: impl FnMut(i64, [u8; 32], Option<&[u8]>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(&last) = places.last() else { return Ok(()) };
+        let mut wanted = places.iter().copied().peekable();
+        while let Some(&from) = wanted.peek() {
+            let mut in_vain = 0;
+            self.items(from, last, Wanted::Receipt, |place, hash, packed| {
+                while wanted.next_if(|wanted| *wanted < place).is_some() {}
+                if wanted.next_if_eq(&place).is_some() {
+                    each(place, hash, packed)?;
+                    in_vain = 0;
+                } else {
+                    in_vain += 1;
+                }
+                Ok::<_, E>(wanted.peek().is_some() && in_vain < STEPS_IN_VAIN)
+            })?;
+            // A place that has no row is none of those that follow either.
+            if wanted.peek() == Some(&from) {
+                wanted.next();
             }
         }
         Ok(())

@@ -177,3 +177,26 @@ fn a_file_that_was_cut_off_is_told() {
     let error = told.err().unwrap();
     assert!(matches!(error, StoreError::Damaged(_)), "{error}");
 }
+
+#[test]
+fn receipts_are_those_asked_for_near_and_far() {
+    let mut store = Store::in_memory().unwrap();
+    store.found(&facts(), &[]).unwrap();
+    store.append(&blocks(0..=40), 0).unwrap();
+    let all: Vec<i64> = (0..=40).flat_map(|block| (0..3).map(move |at| place(block, at))).collect();
+    let missing = [place(7, 5), place(9, 9), place(50, 0)];
+    for apart in [1, 2, 3, 4, 5, 7, 40, 200] {
+        let wanted: Vec<i64> = all.iter().copied().skip(1).step_by(apart).collect();
+        let mut asked = [wanted.as_slice(), &missing].concat();
+        asked.sort_unstable();
+        let mut shown = Vec::new();
+        store
+            .receipts(&asked, |place, _, packed| {
+                assert_eq!(packed, Some([3; 40].as_slice()));
+                shown.push(place);
+                Ok::<_, StoreError>(())
+            })
+            .unwrap();
+        assert_eq!(shown, wanted, "every {apart}");
+    }
+}

@@ -41,6 +41,8 @@ pub struct Study {
     pub question: Option<String>,
     /// How often each arm runs.
     pub repeats: u32,
+    /// Whether the first arm runs once before all, uncounted.
+    pub warm_up: bool,
     /// How arms of one repeat run.
     pub order: Order,
     /// Time between samples.
@@ -98,6 +100,8 @@ struct Written {
     command: Option<Vec<String>>,
     #[serde(default = "five")]
     repeats: u32,
+    #[serde(default)]
+    warm_up: bool,
     order: Order,
     #[serde(default = "second")]
     sample: String,
@@ -220,6 +224,7 @@ fn check(written: Written, faults: &mut Vec<String>) -> Study {
         name: written.name,
         question: written.question,
         repeats: written.repeats,
+        warm_up: written.warm_up,
         order: written.order,
         sample,
         timeout,
@@ -374,7 +379,7 @@ impl Study {
             Order::SideBySide => 1,
             Order::Alternate => self.arms.len(),
         };
-        let turns = u32::try_from(together).unwrap_or(1) * self.repeats;
+        let turns = u32::try_from(together).unwrap_or(1) * self.repeats + u32::from(self.warm_up);
         let longest = (self.timeout + self.pause) * turns;
         let differ = if self.differ.is_empty() {
             "nothing (A/A)".to_owned()
@@ -382,10 +387,11 @@ impl Study {
             self.differ.join(", ")
         };
         format!(
-            "  arms      {}\n  differ in {differ}\n  runs      {} of each, {}\n  at most   {}\n",
+            "  arms      {}\n  differ in {differ}\n  runs      {} of each, {}{}\n  at most   {}\n",
             arms.join(", "),
             self.repeats,
             self.order.as_words(),
+            if self.warm_up { ", after one to warm up" } else { "" },
             crate::report::number::span(longest.as_secs_f64()),
         )
     }

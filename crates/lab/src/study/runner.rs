@@ -49,7 +49,7 @@ pub struct Made {
 /// What happens.
 #[derive(Clone, Debug)]
 pub enum Sight<'a> {
-    /// A repeat begins: which, of how many, with which arms.
+    /// A repeat begins: which (0 warms up), of how many, with which arms.
     Begins(u32, u32, Vec<&'a str>),
     /// What the running arms have come to: name, seconds, height.
     Second(Vec<(&'a str, f64, Option<u64>)>),
@@ -94,6 +94,9 @@ pub fn run(
 ) -> Result<Made, StudyFault> {
     let world = World { study, weir, base, stop, groups };
     let mut setup = world.set_up()?;
+    if study.warm_up {
+        world.warm_up(see)?;
+    }
     let mut over: Vec<Over> = Vec::new();
     for repeat in 1..=study.repeats {
         if stop.asked() {
@@ -186,6 +189,23 @@ impl<'a> World<'a> {
             std::thread::park_timeout(TICK * 4);
         }
         Err(told(format!("takes no connections at {address} within {:?}", one.ready_timeout)))
+    }
+
+    /// A run of the first arm that counts for nothing: what is slow only once is slow now.
+    fn warm_up(&self, see: &mut dyn FnMut(Sight<'_>)) -> Result<(), StudyFault> {
+        see(Sight::Begins(0, self.study.repeats, vec![&self.study.arms[0].name]));
+        let mut runs = vec![self.start(0, 0)?];
+        self.follow(&mut runs, see);
+        for run in runs {
+            let folder = run.scratch.parent().map(Path::to_owned);
+            self.end(run, Duration::ZERO, see);
+            if let Some(folder) = folder {
+                // What stays of it disturbs nobody.
+                let _gone = std::fs::remove_dir_all(folder);
+            }
+        }
+        self.wait(self.study.pause);
+        Ok(())
     }
 
     fn repeat(&self, repeat: u32, see: &mut dyn FnMut(Sight<'_>)) -> Result<Vec<Over>, StudyFault> {

@@ -44,6 +44,16 @@ fn run_it(
 }
 
 #[test]
+fn what_warms_up_counts_for_nothing() {
+    let study = study("alternate", "repeats = 1\nwarm_up = true", &[("a", ARM), ("b", ARM)]);
+    let (made, seen, base) = run_it(&study, &Stop::new());
+    assert_eq!(seen, ["0: a", "a 1000", "1: a", "a 1000", "1: b", "b 1000"]);
+    let made = made.unwrap();
+    assert_eq!(made.arms.iter().map(|arm| arm.runs.len()).collect::<Vec<_>>(), [1, 1]);
+    assert!(!base.path().join("runs/a-0").exists());
+}
+
+#[test]
 fn arms_alternate_and_the_order_turns_round() {
     let slow = ARM.replace("sleep \"$1\"", "sleep 0.03");
     let study = study("alternate", "repeats = 2", &[("a", ARM), ("b", &slow)]);
