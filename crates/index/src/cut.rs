@@ -3,6 +3,7 @@
 use wire::json::walk;
 use wire::{block, logs, quantity};
 
+use crate::harmony;
 use crate::pack::{Kind, PackError, Packer};
 use crate::pieces::{self, OfBlock, OfTransaction};
 use crate::places::{self, INDEX_MAX, Key};
@@ -20,6 +21,8 @@ pub struct Said<'a> {
     pub receipts: Option<&'a [u8]>,
     /// The array of its logs, where those are kept without receipts.
     pub logs: Option<&'a [u8]>,
+    /// The block as Harmony's own methods write it, where that is kept.
+    pub harmony: Option<&'a [u8]>,
 }
 
 /// What a block is known and linked by.
@@ -98,6 +101,7 @@ struct Parts {
     count: u64,
     body: Vec<u8>,
     items: Vec<Item>,
+    harmony: Option<Vec<u8>>,
 }
 
 /// The rows of a block.
@@ -121,13 +125,14 @@ pub fn cut(packer: &mut Packer, said: Said<'_>, what: What) -> Result<NewBlock, 
         });
     }
     let Header { number, hash, parent, time } = parts.header;
-    let said = [Some(said.block), said.receipts, said.logs];
+    let said = [Some(said.block), said.receipts, said.logs, said.harmony];
     Ok(NewBlock {
         number,
         hash,
         parent,
         time,
         count: parts.count,
+        harmony: pack(Kind::HarmonyBlock, parts.harmony)?,
         body: packer.pack(Kind::Block, &parts.body)?,
         items,
         logs,
@@ -147,6 +152,7 @@ pub fn samples(said: Said<'_>, what: What) -> Result<Vec<(Kind, Vec<u8>)>, CutEr
         let receipt = item.receipt.map(|bytes| Piece { kind: Kind::Receipt, bytes });
         samples.extend(body.into_iter().chain(receipt));
     }
+    samples.extend(parts.harmony.map(|bytes| Piece { kind: Kind::HarmonyBlock, bytes }));
     Ok(samples.into_iter().map(|piece| (piece.kind, piece.bytes)).collect())
 }
 
@@ -182,7 +188,11 @@ fn take_apart(said: Said<'_>, what: What) -> Result<Parts, CutError> {
     };
     let mut body = Vec::with_capacity(cut.len());
     pieces::shorten(&mut body, &cut, &of, None);
-    Ok(Parts { header, count: listed.len() as u64, body, items })
+    let harmony = match said.harmony {
+        Some(raw) => Some(harmony::piece(raw, &header, &of).map_err(form)?),
+        None => None,
+    };
+    Ok(Parts { header, count: listed.len() as u64, body, items, harmony })
 }
 
 fn transaction(raw: &[u8], index: u64, of: &OfBlock, whole: bool) -> Result<Item, CutError> {

@@ -10,6 +10,7 @@ use wire::json::walk;
 use wire::logs::Selection;
 use wire::quantity;
 
+use crate::harmony;
 use crate::places::{parts, place};
 use crate::reader::{Form, ReadError, Reader};
 use crate::search::Bounds;
@@ -44,7 +45,7 @@ pub enum Found {
 }
 
 /// Methods that a file may have answers to.
-pub const METHODS: [&str; 10] = [
+pub const METHODS: [&str; 15] = [
     "eth_getBlockByNumber",
     "eth_getBlockByHash",
     "eth_getBlockReceipts",
@@ -55,6 +56,11 @@ pub const METHODS: [&str; 10] = [
     "eth_getBlockTransactionCountByHash",
     "eth_getBlockTransactionCountByNumber",
     "eth_getLogs",
+    "hmyv2_getBlocks",
+    "hmyv2_getBlockByNumber",
+    "hmyv2_getBlockByHash",
+    "hmyv2_getBlockTransactionCountByNumber",
+    "hmyv2_getBlockTransactionCountByHash",
 ];
 
 impl Reader {
@@ -93,6 +99,21 @@ impl Reader {
                 self.count(held, scope, (block, BlockForm::Hex))?
             }
             ("eth_getLogs", [filter]) => return self.filtered(held, scope, filter),
+            ("hmyv2_getBlocks", [from, to, options]) => {
+                self.harmony_blocks(held, scope, (from, to), options)?
+            }
+            ("hmyv2_getBlockByNumber", [block, options]) => {
+                self.harmony_single(held, scope, (block, BlockForm::Harmony), options)?
+            }
+            ("hmyv2_getBlockByHash", [block, options]) => {
+                self.harmony_single(held, scope, (block, BlockForm::Hash), options)?
+            }
+            ("hmyv2_getBlockTransactionCountByNumber", [block]) => {
+                self.harmony_counted(held, scope, (block, BlockForm::Harmony))?
+            }
+            ("hmyv2_getBlockTransactionCountByHash", [block]) => {
+                self.harmony_counted(held, scope, (block, BlockForm::Hash))?
+            }
             _ => None,
         };
         Ok(found.map_or(Found::Nothing, Found::Whole))
@@ -224,6 +245,74 @@ impl Reader {
         quantity::write(&mut out, row.count);
         out.push(b'"');
         Ok(Some(out))
+    }
+
+    /// The form that options ask for, if it is kept and the node writes it in the same way.
+    fn harmony_form(&self, options: &[u8]) -> Option<harmony::Form> {
+        let form = harmony::Form::read(options).filter(|_| self.facts().what.hmyv2)?;
+        let unlike = (!form.whole && self.is_unlike(harmony::HASHES))
+            || (!form.staking && self.is_unlike(harmony::WITHOUT_STAKING));
+        (!unlike).then_some(form)
+    }
+
+    fn harmony_blocks(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        (from, to): (&[u8], &[u8]),
+        options: &[u8],
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(form) = self.harmony_form(options) else { return Ok(None) };
+        let number = |raw| match block::parse(raw, BlockForm::Harmony) {
+            Ok(BlockRef::Number(number)) => Some(number),
+            Ok(BlockRef::Tag(Tag::Earliest)) => Some(0),
+            _ => None,
+        };
+        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(None) };
+        let fine = from <= to && to - from <= harmony::APART_MAX && from >= held.first;
+        if !fine || self.sure_up_to(held, scope, to)? < to {
+            return Ok(None);
+        }
+        let mut out = b"[".to_vec();
+        for number in from..=to {
+            if number > from {
+                out.push(b',');
+            }
+            let written = self.harmony_block(&mut out, number, form)?;
+            if !written || out.len() as u64 > scope.bounds.bytes {
+                return Ok(None);
+            }
+        }
+        out.push(b']');
+        Ok(Some(out))
+    }
+
+    fn harmony_single(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        block: (&[u8], BlockForm),
+        options: &[u8],
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let form = self.harmony_form(options).filter(|_| !self.is_unlike(harmony::SINGLE));
+        let Some(form) = form else { return Ok(None) };
+        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let mut out = Vec::with_capacity(4096);
+        Ok(self.harmony_block(&mut out, number, form)?.then_some(out))
+    }
+
+    fn harmony_counted(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        block: (&[u8], BlockForm),
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        if !self.facts().what.hmyv2 || self.is_unlike(harmony::COUNT) {
+            return Ok(None);
+        }
+        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let mut out = Vec::new();
+        Ok(self.harmony_count(&mut out, number)?.then_some(out))
     }
 
     fn filtered(&mut self, held: Held, scope: &Scope<'_>, raw: &[u8]) -> Result<Found, ReadError> {
