@@ -16,6 +16,9 @@ use crate::rules::pace;
 use crate::store::{Facts, NewBlock, What};
 use crate::verify::{self, Level};
 
+#[cfg(test)]
+mod tests;
+
 /// Code of a method that a node does not have (JSON-RPC 2.0 section 5.1).
 pub(super) const NO_METHOD: i64 = -32601;
 /// Code of parameters that a method does not take (JSON-RPC 2.0 section 5.1).
