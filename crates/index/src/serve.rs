@@ -2,7 +2,8 @@
 //!
 //! A call is answered if the file holds all that its answer is made of, and left to nodes otherwise:
 //! a call of an odd form, a block that is not held, or one that a reorg may still drop. A range of
-//! logs of which a part is held is answered for that part.
+//! logs of which a part is held is answered for that part, and one of Harmony's blocks of which the
+//! first part is.
 
 use wire::block::{self, BlockForm, BlockRef, Tag};
 use wire::filter::LogFilter;
@@ -31,14 +32,15 @@ pub struct Scope<'a> {
 pub enum Found {
     /// The raw result.
     Whole(Vec<u8>),
-    /// The logs of blocks `from` to `to`, separated by commas; the rest of the range is for nodes.
+    /// The logs of blocks `from` to `to`, or these blocks themselves; the rest of the range is for
+    /// nodes.
     Part {
         /// The first block.
         from: u64,
         /// The last block.
         to: u64,
-        /// Raw logs, separated by commas.
-        logs: Vec<u8>,
+        /// Raw logs or blocks, separated by commas.
+        listed: Vec<u8>,
     },
     /// Nothing: the call is for nodes.
     Nothing,
@@ -100,7 +102,7 @@ impl Reader {
             }
             ("eth_getLogs", [filter]) => return self.filtered(held, scope, filter),
             ("hmyv2_getBlocks", [from, to, options]) => {
-                self.harmony_blocks(held, scope, (from, to), options)?
+                return self.harmony_blocks(held, scope, (from, to), options);
             }
             ("hmyv2_getBlockByNumber", [block, options]) => {
                 self.harmony_single(held, scope, (block, BlockForm::Harmony), options)?
@@ -261,30 +263,34 @@ impl Reader {
         scope: &Scope<'_>,
         (from, to): (&[u8], &[u8]),
         options: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        let Some(form) = self.harmony_form(options) else { return Ok(None) };
+    ) -> Result<Found, ReadError> {
+        let Some(form) = self.harmony_form(options) else { return Ok(Found::Nothing) };
         let number = |raw| match block::parse(raw, BlockForm::Harmony) {
             Ok(BlockRef::Number(number)) => Some(number),
             Ok(BlockRef::Tag(Tag::Earliest)) => Some(0),
             _ => None,
         };
-        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(None) };
-        let fine = from <= to && to - from <= harmony::APART_MAX && from >= held.first;
-        if !fine || self.sure_up_to(held, scope, to)? < to {
-            return Ok(None);
+        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Found::Nothing) };
+        let last = self.sure_up_to(held, scope, to)?;
+        if from > to || to - from > harmony::APART_MAX || from < held.first || from > last {
+            return Ok(Found::Nothing);
         }
-        let mut out = b"[".to_vec();
-        for number in from..=to {
+        let mut listed = b"[".to_vec();
+        for number in from..=last {
             if number > from {
-                out.push(b',');
+                listed.push(b',');
             }
-            let written = self.harmony_block(&mut out, number, form)?;
-            if !written || out.len() as u64 > scope.bounds.bytes {
-                return Ok(None);
+            let written = self.harmony_block(&mut listed, number, form)?;
+            if !written || listed.len() as u64 > scope.bounds.bytes {
+                return Ok(Found::Nothing);
             }
         }
-        out.push(b']');
-        Ok(Some(out))
+        if last == to {
+            listed.push(b']');
+            return Ok(Found::Whole(listed));
+        }
+        listed.remove(0);
+        Ok(Found::Part { from, to: last, listed })
     }
 
     fn harmony_single(
@@ -358,7 +364,7 @@ impl Reader {
             return Ok(Found::Whole(logs));
         }
         logs.remove(0);
-        Ok(Found::Part { from: first, to: last, logs })
+        Ok(Found::Part { from: first, to: last, listed: logs })
     }
 
     /// The last block, not above `to`, up to which all are sure: the final ones, and those above if

@@ -140,7 +140,10 @@ impl File {
         match self.reader.answer(method, params.as_bytes(), &scope).unwrap() {
             Found::Whole(raw) => Some(String::from_utf8(raw).unwrap()),
             Found::Nothing => None,
-            part => panic!("{part:?}"),
+            // Whole answers are arrays or objects.
+            Found::Part { from, to, listed } => {
+                Some(format!("{from} to {to}: {}", String::from_utf8(listed).unwrap()))
+            }
         }
     }
 
@@ -185,12 +188,26 @@ fn what_is_not_held_or_not_sure_is_for_nodes() {
     let range = |from: u64, to: u64| format!("[{from},{to},{WHOLE_OPTIONS}]");
     let blocks = "hmyv2_getBlocks";
     assert!(file.ask(blocks, &range(LAST, LAST)).is_some());
-    for (from, to) in [(LAST, LAST + 1), (FIRST - 1, FIRST), (LAST, FIRST), (0, 4), (0, LAST)] {
+    for (from, to) in [
+        (LAST + 1, LAST + 2),
+        (FIRST - 1, FIRST),
+        (LAST, FIRST),
+        (0, 4),
+        (0, LAST),
+        (FIRST, FIRST + 1025),
+    ] {
         assert_eq!(file.ask(blocks, &range(from, to)), None, "{from} to {to}");
     }
+    // The first part of a range.
+    let three: Vec<String> = file.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
+    let part = |to, blocks: &[String]| Some(format!("{} to {to}: {}", FIRST + 3, blocks.join(",")));
+    let from = FIRST + 3;
+    assert_eq!(file.ask(blocks, &range(from, LAST + 9)), part(LAST, &three));
     // The last one is not final for who asks.
-    assert_eq!(file.scoped(blocks, &range(FIRST, LAST), LAST - 1, u64::MAX), None);
+    let found = file.scoped(blocks, &range(from, LAST), LAST - 1, u64::MAX);
+    assert_eq!(found, part(LAST - 1, &three[..2]));
     assert!(file.scoped(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
+    assert_eq!(file.scoped(blocks, &range(LAST, LAST), LAST - 1, u64::MAX), None);
     assert_eq!(file.scoped(blocks, &range(FIRST, LAST), LAST, 2000), None, "too long");
     for params in [
         format!("[{FIRST},{LAST}]"),

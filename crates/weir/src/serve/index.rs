@@ -133,9 +133,9 @@ fn look(reader: &mut Reader, question: &Question, logs_max: u64) -> Result<Found
     };
     Ok(match reader.answer(&question.method, &question.params, &scope)? {
         serve::Found::Whole(result) => Found::Whole(result.into()),
-        serve::Found::Part { from, to, logs } => {
-            let array = [b"[", logs.as_slice(), b"]"].concat();
-            Found::Part { from, to, logs: array.into() }
+        serve::Found::Part { from, to, listed } => {
+            let array = [b"[", listed.as_slice(), b"]"].concat();
+            Found::Part { from, to, listed: array.into() }
         }
         serve::Found::Nothing => Found::Nothing,
     })
