@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use index::audit::{self, Finding};
@@ -16,6 +16,7 @@ use index::harmony::UNVERIFIED;
 use index::reader::Reader;
 use index::store::Settings;
 use index::verify::Level;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 #[path = "support/members.rs"]
@@ -107,7 +108,7 @@ impl Front {
 
     /// The parameters of what was asked for since the last look.
     fn ranges(&self) -> Vec<String> {
-        let bodies = std::mem::take(&mut *self.asked.lock().unwrap());
+        let bodies = std::mem::take(&mut *self.asked.lock());
         let params = |body: &String| members::members(body)["params"].get().to_owned();
         bodies.iter().map(params).collect()
     }
@@ -128,7 +129,7 @@ fn pass_on(mut stream: TcpStream, behind: &str, noted: &Mutex<Vec<String>>) {
             continue;
         }
         if body.contains("\"hmyv2_getBlocks\"") {
-            noted.lock().unwrap().push(body.to_owned());
+            noted.lock().push(body.to_owned());
         }
         let answer = node.call("/", body.as_bytes());
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.body.len());
