@@ -41,14 +41,15 @@ impl Question {
 pub enum Found {
     /// The raw result.
     Whole(Bytes),
-    /// The array of the logs of blocks `from` to `to`, which are a part of those asked for.
+    /// The array of the logs of blocks `from` to `to`, or of these blocks themselves, which are a
+    /// part of those asked for; of blocks it is the first.
     Part {
         /// The first block.
         from: u64,
         /// The last block.
         to: u64,
         /// The raw array.
-        logs: Bytes,
+        listed: Bytes,
     },
     /// Nothing.
     Nothing,

@@ -37,6 +37,7 @@ use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
 use crate::quota::unix_seconds;
 use crate::rules::access::is_subscription;
+use crate::rules::blocks;
 use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
 };
@@ -632,17 +633,39 @@ async fn obtain(
     }
     // Ranges of logs have been asked for whole.
     let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    if once
-        && let Some(params) = &ask.params
-        && let Some(Found::Whole(result)) = index::recall(worker, ask, params).await
-    {
-        let fetched = index::fetched(result);
-        fill(worker, ask, key, &fetched);
-        return fetched;
-    }
-    let fetched = place_and_fetch(worker, ask, flight).await;
+    let found = match &ask.params {
+        Some(params) if once => index::recall(worker, ask, params).await,
+        _ => None,
+    };
+    let fetched = match found {
+        Some(Found::Whole(result)) => index::fetched(result),
+        Some(Found::Part { to, listed, .. }) => {
+            Box::pin(complete(worker, ask, flight, to, &listed)).await
+        }
+        Some(Found::Nothing) | None => place_and_fetch(worker, ask, flight).await,
+    };
     fill(worker, ask, key, &fetched);
     fetched
+}
+
+/// The blocks up to `to` that the index has, and those after it that a node has. Where these do not
+/// follow, the node has another branch: the whole is its then.
+async fn complete(
+    worker: &Rc<Worker>,
+    ask: &Ask<'_>,
+    flight: Option<&Flight>,
+    to: u64,
+    held: &[u8],
+) -> Fetched {
+    if let Some(params) = ask.params.as_deref().and_then(|params| blocks::rest(params, to + 1)) {
+        let rest = Ask { params: Some(Cow::Owned(params)), ..ask.clone() };
+        let fetched = place_and_fetch(worker, &rest, flight).await;
+        let Payload::Result(after) = &fetched.payload else { return fetched };
+        if let Some(whole) = blocks::join(held, after) {
+            return Fetched { payload: Payload::Result(whole.into()), ..fetched };
+        }
+    }
+    place_and_fetch(worker, ask, flight).await
 }
 
 /// What a node says, once there is room for the call at the nodes.

@@ -12,6 +12,7 @@
 //! leave the process and come back, `breaker` when its store is left alone.
 
 pub mod access;
+pub mod blocks;
 pub mod breaker;
 pub mod cacheable;
 pub mod choose;

@@ -21,6 +21,7 @@ use wire::quantity;
 
 use self::lists::{Sums, Window};
 use crate::cut::Header;
+use crate::harmony;
 use crate::places::{INDEX_MAX, keys_of, parts, place};
 use crate::reader::{Form, ReadError, Reader};
 use crate::search::Bounds;
@@ -287,6 +288,9 @@ impl Audit<'_> {
                 Doubt::Unverifiable => self.findings.unverifiable += 1,
             }
         }
+        if what.hmyv2 {
+            faults.extend(self.harmony_fault(&row)?);
+        }
         if what.logs {
             said.note(number, window);
         }
@@ -297,6 +301,18 @@ impl Audit<'_> {
             }
         }
         Ok(ON)
+    }
+
+    /// What is wrong with a block as Harmony's own methods write it.
+    fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
+        let mut raw = Vec::new();
+        if !self.reader.harmony_block(&mut raw, row.number, harmony::Form::KEPT)? {
+            return Ok(Some("its hmyv2 form is not there".to_owned()));
+        }
+        if let Err(fault) = json::check(&raw, DEPTH_MAX) {
+            return Ok(Some(format!("hmyv2 block: no JSON: {fault}")));
+        }
+        Ok(harmony::fits(&raw, row.number, &row.hash).err())
     }
 
     /// What is wrong with the rows of the transactions of a block.
@@ -351,6 +367,9 @@ impl Audit<'_> {
         }
         for (number, index) in store.stray_items(FINDINGS_MAX)?.into_iter().map(at) {
             strays.push((number, format!("transaction {index} is there without its block")));
+        }
+        for number in store.stray_harmony(FINDINGS_MAX)? {
+            strays.push((number as u64, "its hmyv2 form is there without it".to_owned()));
         }
         for (number, what) in sums.map(Sums::left).unwrap_or_default() {
             strays.push((number, what));

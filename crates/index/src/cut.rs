@@ -4,6 +4,7 @@ use wire::json::walk;
 use wire::logs::{TOPICS_MAX, Topics};
 use wire::{block, quantity};
 
+use crate::harmony;
 use crate::pack::{Kind, PackError, Packer};
 use crate::pieces::{self, Ends, OfBlock, OfTransaction, Pass};
 use crate::places::{self, INDEX_MAX, Key};
@@ -21,6 +22,8 @@ pub struct Said<'a> {
     pub receipts: Option<&'a [u8]>,
     /// The array of its logs, where those are kept without receipts.
     pub logs: Option<&'a [u8]>,
+    /// The block as Harmony's own methods write it, where that is kept.
+    pub harmony: Option<&'a [u8]>,
 }
 
 /// What a block is known and linked by.
@@ -113,6 +116,7 @@ struct Parts {
     count: u64,
     body: Vec<u8>,
     items: Vec<Item>,
+    harmony: Option<Vec<u8>>,
 }
 
 /// The rows of a block.
@@ -136,13 +140,14 @@ pub fn cut(packer: &mut Packer, said: Said<'_>, what: What) -> Result<NewBlock, 
         });
     }
     let Header { number, hash, parent, time } = parts.header;
-    let said = [Some(said.block), said.receipts, said.logs];
+    let said = [Some(said.block), said.receipts, said.logs, said.harmony];
     Ok(NewBlock {
         number,
         hash,
         parent,
         time,
         count: parts.count,
+        harmony: pack(Kind::HarmonyBlock, parts.harmony)?,
         body: packer.pack(Kind::Block, &parts.body)?,
         items,
         logs,
@@ -162,6 +167,7 @@ pub fn samples(said: Said<'_>, what: What) -> Result<Vec<(Kind, Vec<u8>)>, CutEr
         let receipt = item.receipt.map(|bytes| Piece { kind: Kind::Receipt, bytes });
         samples.extend(body.into_iter().chain(receipt));
     }
+    samples.extend(parts.harmony.map(|bytes| Piece { kind: Kind::HarmonyBlock, bytes }));
     Ok(samples.into_iter().map(|piece| (piece.kind, piece.bytes)).collect())
 }
 
@@ -185,7 +191,11 @@ fn take_apart(said: Said<'_>, what: What) -> Result<Parts, CutError> {
     } else if let Some(logs) = said.logs {
         add_logs(&mut items, &mut Pass::new(logs, &of))?;
     }
-    Ok(Parts { header, count: items.len() as u64, body: pass.take(), items })
+    let harmony = match said.harmony {
+        Some(raw) => Some(harmony::piece(raw, &header, &of).map_err(form)?),
+        None => None,
+    };
+    Ok(Parts { header, count: items.len() as u64, body: pass.take(), items, harmony })
 }
 
 /// The transactions of the array that stands here. Whole ones leave a mark in the block; of others

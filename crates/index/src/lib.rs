@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod cut;
 pub mod export;
+pub mod harmony;
 pub mod nodes;
 pub mod pack;
 pub mod pieces;

@@ -31,11 +31,13 @@ pub enum Kind {
     Transaction = 1,
     /// A receipt, or the logs of a transaction.
     Receipt = 2,
+    /// A block as Harmony's own methods write it.
+    HarmonyBlock = 3,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 3] = [Kind::Block, Kind::Transaction, Kind::Receipt];
+    pub const ALL: [Kind; 4] = [Kind::Block, Kind::Transaction, Kind::Receipt, Kind::HarmonyBlock];
 }
 
 /// The dictionaries of a file, in the order of their numbers, from 1. The last of a kind packs.
@@ -68,7 +70,7 @@ pub fn train(kind: Kind, samples: &[Vec<u8>]) -> Dictionary {
 /// Packs pieces; one for each thread that does.
 pub struct Packer {
     /// By kind, with the number of its dictionary.
-    kinds: [(u8, Compressor<'static>); 3],
+    kinds: [(u8, Compressor<'static>); Kind::ALL.len()],
     /// Room for a piece before its length is known.
     room: Vec<u8>,
 }
@@ -107,8 +109,8 @@ impl Packer {
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
             Ok((number, compressor))
         };
-        let kinds = [of(Kind::Block)?, of(Kind::Transaction)?, of(Kind::Receipt)?];
-        Ok(Packer { kinds, room: Vec::new() })
+        let [block, transaction, receipt, harmony] = Kind::ALL.map(of);
+        Ok(Packer { kinds: [block?, transaction?, receipt?, harmony?], room: Vec::new() })
     }
 
     /// The piece packed.

@@ -6,6 +6,7 @@ use std::path::Path;
 use wire::json::walk;
 use wire::logs::{self, Selection};
 
+use crate::harmony;
 use crate::pack::{PackError, Unpacker};
 use crate::pieces::{self, OfBlock, OfTransaction};
 use crate::places::{INDEX_MAX, Key, keys_of, parts, place};
@@ -117,6 +118,41 @@ impl Reader {
         }
         self.unpacker.unpack(&mut self.short, &row.body)?;
         pieces::restore_block(out, &self.short, &of, |out| out.extend_from_slice(&transactions));
+        Ok(true)
+    }
+
+    /// Appends a block as Harmony's own methods write it; false if it is not there, or not in this
+    /// form.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn harmony_block(
+        &mut self,
+        out: &mut Vec<u8>,
+        number: u64,
+        form: harmony::Form,
+    ) -> Result<bool, ReadError> {
+        let Some(row) = self.store.harmony_block(number)? else { return Ok(false) };
+        self.unpacker.unpack(&mut self.short, &row.body)?;
+        let of = OfBlock::new(&row.hash, number, row.time);
+        if form == harmony::Form::KEPT {
+            pieces::restore(out, &self.short, &of, None);
+            return Ok(true);
+        }
+        let mut whole = Vec::with_capacity(self.short.len());
+        pieces::restore(&mut whole, &self.short, &of, None);
+        Ok(harmony::write(out, &whole, form))
+    }
+
+    /// Appends how many transactions a block of Harmony's has; false if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn harmony_count(&mut self, out: &mut Vec<u8>, number: u64) -> Result<bool, ReadError> {
+        let Some(row) = self.store.harmony_block(number)? else { return Ok(false) };
+        self.unpacker.unpack(&mut self.short, &row.body)?;
+        let Some((count, _)) = harmony::counts(&self.short) else { return Ok(false) };
+        wire::quantity::write_decimal(out, count);
         Ok(true)
     }
 

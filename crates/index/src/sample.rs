@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use crate::cut::{self, Said};
 use crate::pack::Packer;
 use crate::reader::Reader;
@@ -34,16 +36,55 @@ pub(crate) fn write(path: &Path, what: &str, at_once: usize) {
         let text = |value| serde_json::to_vec(value).unwrap();
         let (block, receipts) = (text(&block), text(&made.receipts));
         let logs = text(&made.logs());
+        let harmony = harmony(&made.block);
         let said = Said {
             block: &block,
             receipts: what.receipts.then_some(receipts.as_slice()),
             logs: (what.logs && !what.receipts).then_some(logs.as_slice()),
+            harmony: what.hmyv2.then_some(harmony.as_slice()),
         };
         rows.push(cut::cut(&mut packer, said, what).unwrap());
     }
     for some in rows.chunks(at_once) {
         store.append(some, LAST).unwrap();
     }
+}
+
+/// A block as Harmony's own methods write it: numbers in decimal, each transaction with a hash of
+/// its own beside that of Ethereum's tools, and staking transactions in every other block.
+pub(crate) fn harmony(block: &Value) -> Vec<u8> {
+    let number = |value: &Value| {
+        let digits = value.as_str().unwrap().trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).unwrap()
+    };
+    let own =
+        |hash: &Value| Value::from(hash.as_str().unwrap().replace("0x", "0x5")[..66].to_owned());
+    let at = number(&block["number"]);
+    let transactions = block["transactions"].as_array().unwrap().iter().enumerate();
+    let transactions = transactions.map(|(index, transaction)| {
+        let eth_hash = if transaction.is_string() { transaction } else { &transaction["hash"] };
+        json!({
+            "blockHash": block["hash"],
+            "blockNumber": at,
+            "ethHash": eth_hash,
+            "hash": own(eth_hash),
+            "transactionIndex": index,
+            "value": 1,
+        })
+    });
+    let staking = (0..at % 2 * 2).map(|index| {
+        json!({"blockHash": block["hash"], "hash": format!("0x{:064x}", at + index), "type": "Delegate"})
+    });
+    let whole = json!({
+        "hash": block["hash"],
+        "number": at,
+        "parentHash": block["parentHash"],
+        "stakingTransactions": staking.collect::<Vec<_>>(),
+        "timestamp": number(&block["timestamp"]),
+        "transactions": transactions.collect::<Vec<_>>(),
+        "uncles": [],
+    });
+    serde_json::to_vec(&whole).unwrap()
 }
 
 /// Opens such a file.

@@ -2,7 +2,8 @@
 //!
 //! A call is answered if the file holds all that its answer is made of, and left to nodes otherwise:
 //! a call of an odd form, a block that is not held, or one that a reorg may still drop. A range of
-//! logs of which a part is held is answered for that part.
+//! logs of which a part is held is answered for that part, and one of Harmony's blocks of which the
+//! first part is.
 
 use wire::block::{self, BlockForm, BlockRef, Tag};
 use wire::filter::LogFilter;
@@ -10,6 +11,7 @@ use wire::json::walk;
 use wire::logs::Selection;
 use wire::quantity;
 
+use crate::harmony;
 use crate::places::{parts, place};
 use crate::reader::{Form, ReadError, Reader};
 use crate::search::Bounds;
@@ -30,21 +32,22 @@ pub struct Scope<'a> {
 pub enum Found {
     /// The raw result.
     Whole(Vec<u8>),
-    /// The logs of blocks `from` to `to`, separated by commas; the rest of the range is for nodes.
+    /// The logs of blocks `from` to `to`, or these blocks themselves; the rest of the range is for
+    /// nodes.
     Part {
         /// The first block.
         from: u64,
         /// The last block.
         to: u64,
-        /// Raw logs, separated by commas.
-        logs: Vec<u8>,
+        /// Raw logs or blocks, separated by commas.
+        listed: Vec<u8>,
     },
     /// Nothing: the call is for nodes.
     Nothing,
 }
 
 /// Methods that a file may have answers to.
-pub const METHODS: [&str; 10] = [
+pub const METHODS: [&str; 15] = [
     "eth_getBlockByNumber",
     "eth_getBlockByHash",
     "eth_getBlockReceipts",
@@ -55,6 +58,11 @@ pub const METHODS: [&str; 10] = [
     "eth_getBlockTransactionCountByHash",
     "eth_getBlockTransactionCountByNumber",
     "eth_getLogs",
+    "hmyv2_getBlocks",
+    "hmyv2_getBlockByNumber",
+    "hmyv2_getBlockByHash",
+    "hmyv2_getBlockTransactionCountByNumber",
+    "hmyv2_getBlockTransactionCountByHash",
 ];
 
 impl Reader {
@@ -101,6 +109,21 @@ impl Reader {
                 self.count(held, scope, (block, BlockForm::Hex))?
             }
             ("eth_getLogs", [filter]) => return self.filtered(held, scope, filter),
+            ("hmyv2_getBlocks", [from, to, options]) => {
+                return self.harmony_blocks(held, scope, (from, to), options);
+            }
+            ("hmyv2_getBlockByNumber", [block, options]) => {
+                self.harmony_single(held, scope, (block, BlockForm::Harmony), options)?
+            }
+            ("hmyv2_getBlockByHash", [block, options]) => {
+                self.harmony_single(held, scope, (block, BlockForm::Hash), options)?
+            }
+            ("hmyv2_getBlockTransactionCountByNumber", [block]) => {
+                self.harmony_counted(held, scope, (block, BlockForm::Harmony))?
+            }
+            ("hmyv2_getBlockTransactionCountByHash", [block]) => {
+                self.harmony_counted(held, scope, (block, BlockForm::Hash))?
+            }
             _ => None,
         };
         Ok(found.map_or(Found::Nothing, Found::Whole))
@@ -234,6 +257,78 @@ impl Reader {
         Ok(Some(out))
     }
 
+    /// The form that options ask for, if it is kept and the node writes it in the same way.
+    fn harmony_form(&self, options: &[u8]) -> Option<harmony::Form> {
+        let form = harmony::Form::read(options).filter(|_| self.facts().what.hmyv2)?;
+        let unlike = (!form.whole && self.is_unlike(harmony::HASHES))
+            || (!form.staking && self.is_unlike(harmony::WITHOUT_STAKING));
+        (!unlike).then_some(form)
+    }
+
+    fn harmony_blocks(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        (from, to): (&[u8], &[u8]),
+        options: &[u8],
+    ) -> Result<Found, ReadError> {
+        let Some(form) = self.harmony_form(options) else { return Ok(Found::Nothing) };
+        let number = |raw| match block::parse(raw, BlockForm::Harmony) {
+            Ok(BlockRef::Number(number)) => Some(number),
+            Ok(BlockRef::Tag(Tag::Earliest)) => Some(0),
+            _ => None,
+        };
+        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Found::Nothing) };
+        let last = self.sure_up_to(held, scope, to)?;
+        if from > to || to - from > harmony::APART_MAX || from < held.first || from > last {
+            return Ok(Found::Nothing);
+        }
+        let mut listed = b"[".to_vec();
+        for number in from..=last {
+            if number > from {
+                listed.push(b',');
+            }
+            let written = self.harmony_block(&mut listed, number, form)?;
+            if !written || listed.len() as u64 > scope.bounds.bytes {
+                return Ok(Found::Nothing);
+            }
+        }
+        if last == to {
+            listed.push(b']');
+            return Ok(Found::Whole(listed));
+        }
+        listed.remove(0);
+        Ok(Found::Part { from, to: last, listed })
+    }
+
+    fn harmony_single(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        block: (&[u8], BlockForm),
+        options: &[u8],
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let form = self.harmony_form(options).filter(|_| !self.is_unlike(harmony::SINGLE));
+        let Some(form) = form else { return Ok(None) };
+        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let mut out = Vec::with_capacity(4096);
+        Ok(self.harmony_block(&mut out, number, form)?.then_some(out))
+    }
+
+    fn harmony_counted(
+        &mut self,
+        held: Held,
+        scope: &Scope<'_>,
+        block: (&[u8], BlockForm),
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        if !self.facts().what.hmyv2 || self.is_unlike(harmony::COUNT) {
+            return Ok(None);
+        }
+        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let mut out = Vec::new();
+        Ok(self.harmony_count(&mut out, number)?.then_some(out))
+    }
+
     fn filtered(&mut self, held: Held, scope: &Scope<'_>, raw: &[u8]) -> Result<Found, ReadError> {
         let what = self.facts().what;
         let read = LogFilter::of(raw).ok().zip(Selection::read(raw).ok());
@@ -277,7 +372,7 @@ impl Reader {
             return Ok(Found::Whole(logs));
         }
         logs.remove(0);
-        Ok(Found::Part { from: first, to: last, logs })
+        Ok(Found::Part { from: first, to: last, listed: logs })
     }
 
     /// The last block, not above `to`, up to which all are sure: the final ones, and those above if

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use self::fetch::Plan;
 pub use self::progress::{Note, Progress, Watch};
+use crate::harmony;
 use crate::nodes::NodeUrl;
 use crate::pack::{PackError, Packer};
 use crate::reader::{ReadError, Reader};
@@ -50,7 +51,7 @@ pub struct Options {
     pub end: End,
     /// What of the blocks; of a new file.
     pub what: What,
-    /// How closely what comes is looked at.
+    /// How closely what comes is looked at; nothing is where Harmony's blocks are kept.
     pub verify: Level,
     /// Exchanges under way at a time.
     pub concurrency: usize,
@@ -104,6 +105,12 @@ pub fn sync(
     watch: &dyn Watch,
     stop: &AtomicBool,
 ) -> Result<Ended, SyncError> {
+    let mut own = options.clone();
+    if options.what.hmyv2 {
+        own.batch_max = options.batch_max.min(harmony::APART_MAX);
+        watch.note(&Note::Unverified { why: harmony::UNVERIFIED.to_owned() });
+    }
+    let options = &own;
     let nodes = nodes::Nodes::new(options);
     let facts = found::facts(&mut store, options, &nodes, watch, stop)?;
     let reader = Reader::over(Store::open_to_read(store.path(), options.settings)?)?;

@@ -205,7 +205,7 @@ fn every_answer_is_the_nodes_own() {
         }
         println!("{what}: {answered:?}");
         assert_eq!(answered.len(), most, "{answered:?}");
-        if most == METHODS.len() {
+        if most == METHODS.iter().filter(|method| method.starts_with("eth_")).count() {
             assert_eq!(answered.values().sum::<usize>(), calls.len());
         }
         assert!(answered["eth_getLogs"] > 1000);

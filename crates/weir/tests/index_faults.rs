@@ -200,6 +200,22 @@ fn a_node_that_lies_is_named_and_left() {
     }
 }
 
+/// Of Harmony's blocks no hash can be looked at, but the two forms of one must be of one.
+#[test]
+fn a_node_whose_two_forms_of_a_block_differ_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&[]);
+    let file = file(&folder);
+    let liar = liar(&node, "\"number\":7,", "\"number\":8,");
+    let arguments = ["--end", "30", "--what", "blocks,receipts,logs,hmyv2"];
+    let alone = sync(&[&liar], &file, &arguments);
+    refused(&alone, &["is not asked any more", "block 7: hmyv2 block.number"]);
+    assert_eq!(last(&file).unwrap_or(0), 0);
+    let both = sync(&[&liar, &node.url()], &file, &arguments);
+    assert_eq!(both.code, Some(0), "{}", both.text);
+    assert_eq!(last(&file), Some(30));
+}
+
 #[test]
 fn a_second_writer_is_turned_away() {
     let folder = tempfile::tempdir().unwrap();

@@ -826,7 +826,8 @@ pub(super) static INDEX: Section = Section {
             key: "verify",
             kind: Kind::Choice(&["off", "headers", "full", "senders"]),
             default: Default::Is("full"),
-            doc: "How closely what is synced is looked at, as for `weir index sync --verify`.",
+            doc: "How closely what is synced is looked at, as for `weir index sync --verify`. Blocks \
+                  of a Harmony chain cannot be verified.",
         },
         Field {
             key: "readers",

@@ -86,8 +86,8 @@ async fn from_index(
     filter.write_params(&mut params, from, to);
     match index::recall(worker, ask, &params).await? {
         Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
-        Found::Part { from, to, logs } => {
-            Some((Part { from, to, finalized: true }, index::fetched(logs)))
+        Found::Part { from, to, listed } => {
+            Some((Part { from, to, finalized: true }, index::fetched(listed)))
         }
         Found::Nothing => None,
     }

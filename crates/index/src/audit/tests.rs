@@ -19,7 +19,15 @@ fn shown(findings: &Findings) -> Vec<String> {
 #[test]
 fn sound_files_are_sound() {
     let folder = tempfile::tempdir().unwrap();
-    for what in ["blocks,receipts,logs", "blocks,receipts", "blocks,logs", "logs", "blocks"] {
+    for what in [
+        "blocks,receipts,logs",
+        "blocks,receipts",
+        "blocks,logs",
+        "logs",
+        "blocks",
+        "hmyv2",
+        "blocks,receipts,logs,hmyv2",
+    ] {
         for at_once in [BLOCKS as usize, 1] {
             let path = folder.path().join(format!("{what}-{at_once}"));
             sample::write(&path, what, at_once);
@@ -179,6 +187,35 @@ fn pieces_that_cannot_be_unpacked_are_told() {
         check(&sql, &["block 510: transaction 0: nothing kept"]);
     }
     check("UPDATE blocks SET body = x'09' WHERE number = 510", &["block 510: a damaged piece"]);
+}
+
+#[test]
+fn faults_of_harmonys_blocks_are_told() {
+    for (sql, expected) in [
+        ("DELETE FROM harmony_blocks WHERE number = 511", "block 511: its hmyv2 form is not there"),
+        (
+            "UPDATE harmony_blocks SET body = x'0028b52ffd' WHERE number = 511",
+            "block 511: a damaged piece",
+        ),
+        (
+            "UPDATE harmony_blocks SET body =
+                 (SELECT body FROM harmony_blocks WHERE number = 512) WHERE number = 511",
+            "block 511: hmyv2 block.number: not that of the block",
+        ),
+        (
+            "UPDATE harmony_blocks SET body = (SELECT body FROM blocks WHERE number = 511)
+                 WHERE number = 511",
+            "block 511: hmyv2 block: no JSON",
+        ),
+        (
+            "INSERT INTO harmony_blocks SELECT 900, body FROM harmony_blocks WHERE number = 511",
+            "block 900: its hmyv2 form is there without it",
+        ),
+    ] {
+        let told = planted("blocks,hmyv2", Level::Off, sql);
+        assert_eq!(told.len(), 1, "{sql}: {told:#?}");
+        assert!(told[0].starts_with(expected), "{sql}: {told:#?}");
+    }
 }
 
 /// A changed byte of a packed piece: at times the piece unpacks to something else, which only

@@ -36,7 +36,7 @@ fn whole(block: &[u8]) -> Vec<u8> {
 fn real_receipts_come_back_and_take_a_fraction_of_their_room() {
     let (block, receipts) = helios();
     let block = whole(&block);
-    let said = Said { block: &block, receipts: Some(&receipts), logs: None };
+    let said = Said { block: &block, receipts: Some(&receipts), logs: None, harmony: None };
     let what = what("blocks,receipts,logs");
     let all = samples(said, what).unwrap();
     let dictionaries: Vec<_> = Kind::ALL
@@ -78,7 +78,7 @@ fn what_does_not_fit_together_is_told() {
     let (block, receipts) = helios();
     let full = whole(&block);
     let told = |block: &[u8], receipts: &[u8]| {
-        let said = Said { block, receipts: Some(receipts), logs: None };
+        let said = Said { block, receipts: Some(receipts), logs: None, harmony: None };
         samples(said, what("blocks,receipts,logs")).err().unwrap().to_string()
     };
     assert!(told(&block, &receipts).contains("hashes, where whole transactions were asked for"));

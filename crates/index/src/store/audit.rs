@@ -125,6 +125,16 @@ impl Store {
         Ok(places.collect::<Result<_, _>>()?)
     }
 
+    /// Numbers of Harmony's blocks whose block is not there, at most so many.
+    pub(crate) fn stray_harmony(&self, most: usize) -> Result<Vec<i64>, StoreError> {
+        let mut statement = self.connection.prepare(
+            "SELECT number FROM harmony_blocks WHERE number NOT IN (SELECT number FROM blocks)
+             LIMIT ?1",
+        )?;
+        let numbers = statement.query_map([most as i64], |row| row.get(0))?;
+        Ok(numbers.collect::<Result<_, _>>()?)
+    }
+
     /// Shows `each` all rows of `log_places` in their order, until it has enough.
     pub(crate) fn lists<E: From<StoreError>>(
         &self,

@@ -26,20 +26,25 @@ pub struct What {
     pub receipts: bool,
     /// Logs that can be searched for.
     pub logs: bool,
+    /// Blocks as Harmony's own methods write them.
+    pub hmyv2: bool,
 }
 
 impl FromStr for What {
     type Err = String;
 
     fn from_str(text: &str) -> Result<What, String> {
-        let mut what = What { blocks: false, receipts: false, logs: false };
+        let mut what = What { blocks: false, receipts: false, logs: false, hmyv2: false };
         for part in text.split(',') {
             match part.trim() {
                 "blocks" => what.blocks = true,
                 // They can only be verified, and written, beside their transactions.
                 "receipts" => (what.blocks, what.receipts) = (true, true),
                 "logs" => what.logs = true,
-                other => return Err(format!("`{other}`: allowed are blocks, receipts and logs")),
+                "hmyv2" => what.hmyv2 = true,
+                other => {
+                    return Err(format!("`{other}`: allowed are blocks, receipts, logs and hmyv2"));
+                }
             }
         }
         Ok(what)
@@ -48,7 +53,12 @@ impl FromStr for What {
 
 impl std::fmt::Display for What {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let parts = [(self.blocks, "blocks"), (self.receipts, "receipts"), (self.logs, "logs")];
+        let parts = [
+            (self.blocks, "blocks"),
+            (self.receipts, "receipts"),
+            (self.logs, "logs"),
+            (self.hmyv2, "hmyv2"),
+        ];
         let names: Vec<&str> =
             parts.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
         f.write_str(&names.join(","))

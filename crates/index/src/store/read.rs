@@ -21,6 +21,17 @@ pub struct BlockRow {
     pub body: Vec<u8>,
 }
 
+/// A block of Harmony's as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HarmonyRow {
+    /// Its hash.
+    pub(crate) hash: [u8; 32],
+    /// Its time, in seconds.
+    pub(crate) time: u64,
+    /// Itself, packed.
+    pub(crate) body: Vec<u8>,
+}
+
 /// What is kept of a transaction; only what was asked for is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemRow {
@@ -98,6 +109,22 @@ impl Store {
                     count: row.get::<_, i64>(2)? as u64,
                     body: row.get(3)?,
                 })
+            });
+        Ok(found.optional()?)
+    }
+
+    /// The block with this number as Harmony's own methods write it.
+    pub(crate) fn harmony_block(&self, number: u64) -> Result<Option<HarmonyRow>, StoreError> {
+        let Ok(number) = i64::try_from(number) else { return Ok(None) };
+        let found = self
+            .connection
+            .prepare_cached(
+                "SELECT hash, time, harmony_blocks.body FROM harmony_blocks
+                 JOIN blocks USING (number) WHERE number = ?1",
+            )?
+            .query_row([number], |row| {
+                let time = row.get::<_, i64>(1)? as u64;
+                Ok(HarmonyRow { hash: row.get(0)?, time, body: row.get(2)? })
             });
         Ok(found.optional()?)
     }

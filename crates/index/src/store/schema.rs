@@ -13,7 +13,8 @@ const APPLICATION_ID: i64 = 0x7765_6972;
 
 /// Each step brings a file from the schema before to its own; a file keeps its number in
 /// `user_version`.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
     CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE dictionaries (number INTEGER PRIMARY KEY, kind INTEGER NOT NULL, bytes BLOB NOT NULL);
     -- body: the block without its transactions, packed.
@@ -38,7 +39,12 @@ const STEPS: [&str; 1] = ["
     CREATE TABLE log_places (
         key INTEGER NOT NULL, first INTEGER NOT NULL, others BLOB NOT NULL, PRIMARY KEY (key, first)
     ) WITHOUT ROWID;
-"];
+",
+    // body: the block as Harmony's own methods write it, packed.
+    "
+    CREATE TABLE harmony_blocks (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+",
+];
 
 /// The schema that this version writes.
 pub(super) const KNOWN: i64 = STEPS.len() as i64;

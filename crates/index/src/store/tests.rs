@@ -35,6 +35,7 @@ fn block(number: u64) -> NewBlock {
         time: number,
         count: 3,
         body: vec![5; 40],
+        harmony: number.is_multiple_of(2).then(|| vec![6; 40]),
         items: (0..3).map(item).collect(),
         logs: 3,
         said: 100,
@@ -83,6 +84,9 @@ fn a_step_back_leaves_what_was_before_the_step() {
     assert_eq!(store.number_of(&block(8).hash).unwrap(), None);
     assert_eq!(store.place_of(&block(8).items[0].hash).unwrap(), None);
     assert_eq!(store.totals().unwrap(), (8, 24));
+    let harmony = |store: &Store, number| store.harmony_block(number).unwrap().is_some();
+    assert!(harmony(&store, 6) && !harmony(&store, 7), "only even ones have one");
+    assert_eq!(store.stray_harmony(9).unwrap(), Vec::<i64>::new());
     // And forward again, as if nothing had been.
     store.append(&blocks(8..=12), 0).unwrap();
     assert_eq!(all_places(&store, 7).len(), 13 * 3);
@@ -156,6 +160,34 @@ fn other_files_are_refused_and_left_alone() {
     drop(newer);
     let error = open("newer");
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+}
+
+/// A file of schema 1: what was added since is not there.
+#[test]
+fn a_file_of_an_earlier_schema_is_brought_up_to_date_by_who_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("earlier.db");
+    let mut store = Store::open(&path, Settings::default()).unwrap();
+    store.found(&facts(), &[]).unwrap();
+    let earlier: Vec<NewBlock> =
+        blocks(0..=9).into_iter().map(|block| NewBlock { harmony: None, ..block }).collect();
+    store.append(&earlier, 5).unwrap();
+    drop(store);
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("DROP TABLE harmony_blocks; PRAGMA user_version = 1").unwrap();
+    drop(connection);
+    let error = Store::open_to_read(&path, Settings::default()).err().unwrap();
+    assert!(matches!(error, StoreError::Older { found: 1, .. }), "{error}");
+    let mut store = Store::open(&path, Settings::default()).unwrap();
+    assert_eq!(store.facts().unwrap(), Some(facts()));
+    assert_eq!(store.held().unwrap().unwrap().last, 9);
+    store.append(&blocks(10..=12), 5).unwrap();
+    store.rewind(11, &BTreeSet::from([7, 0, 1, 2])).unwrap();
+    let reader = Store::open_to_read(&path, Settings::default()).unwrap();
+    assert_eq!(reader.totals().unwrap(), (12, 36));
+    assert!(reader.harmony_block(10).unwrap().is_some());
+    assert_eq!(reader.harmony_block(8).unwrap(), None);
+    assert_eq!(reader.flaws().unwrap(), Vec::<String>::new());
 }
 
 #[test]

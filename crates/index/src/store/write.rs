@@ -22,6 +22,8 @@ pub struct NewBlock {
     pub count: u64,
     /// Itself, packed.
     pub body: Vec<u8>,
+    /// Itself as Harmony's own methods write it, packed.
+    pub harmony: Option<Vec<u8>>,
     /// Its transactions by index, or those of them of which something is kept.
     pub items: Vec<NewItem>,
     /// How many logs it has.
@@ -52,7 +54,8 @@ impl NewBlock {
             let parts = [&item.receipt, &item.body];
             parts.iter().filter_map(|part| part.as_ref()).map(Vec::len).sum::<usize>()
         });
-        self.body.len() + items.sum::<usize>()
+        let harmony = self.harmony.as_ref().map_or(0, Vec::len);
+        self.body.len() + harmony + items.sum::<usize>()
     }
 }
 
@@ -126,6 +129,7 @@ impl Store {
         }
         run("DELETE FROM transactions WHERE place >= ?1", above)?;
         run("DELETE FROM blocks WHERE number > ?1", last as i64)?;
+        run("DELETE FROM harmony_blocks WHERE number > ?1", last as i64)?;
         transaction.commit()?;
         Ok(())
     }
@@ -143,11 +147,16 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
         let mut item_row = transaction.prepare_cached(
             "INSERT INTO transactions (place, hash, receipt, body) VALUES (?1, ?2, ?3, ?4)",
         )?;
+        let mut harmony_row = transaction
+            .prepare_cached("INSERT INTO harmony_blocks (number, body) VALUES (?1, ?2)")?;
         for block in blocks {
             let number = block.number as i64;
             let (time, count) = (block.time as i64, block.count as i64);
             block_row.execute((number, block.hash.as_slice(), time, count, &block.body))?;
             hash_row.execute((short(&block.hash), number))?;
+            if let Some(body) = &block.harmony {
+                harmony_row.execute((number, body))?;
+            }
             for item in &block.items {
                 let place = place(block.number, item.index);
                 item_row.execute((place, item.hash.as_slice(), &item.receipt, &item.body))?;

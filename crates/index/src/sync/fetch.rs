@@ -1,5 +1,6 @@
 //! Some blocks from a node: fetched, verified, cut into rows.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,20 @@ use wire::{block, quantity};
 
 use super::Options;
 use crate::cut::{self, CutError, Header, Said};
+use crate::harmony;
 use crate::nodes::{AskError, Call, Line, Refusal, Replies};
 use crate::pack::{PackError, Packer};
 use crate::rules::pace;
 use crate::store::{Facts, NewBlock, What};
 use crate::verify::{self, Level};
 
+#[cfg(test)]
+mod tests;
+
 /// Code of a method that a node does not have (JSON-RPC 2.0 section 5.1).
-const NO_METHOD: i64 = -32601;
+pub(super) const NO_METHOD: i64 = -32601;
+/// Code of parameters that a method does not take (JSON-RPC 2.0 section 5.1).
+const BAD_PARAMS: i64 = -32602;
 
 /// What is asked of each block.
 pub struct Plan {
@@ -28,10 +35,9 @@ pub struct Plan {
 impl Plan {
     /// For a file.
     pub fn new(facts: &Facts, options: &Options) -> Plan {
-        Plan::of(facts.what, options.verify)
-    }
-
-    pub(super) fn of(what: What, verify: Level) -> Plan {
+        let what = facts.what;
+        // Harmony's hashes cannot be recomputed; the file says so.
+        let verify = if what.hmyv2 { Level::Off } else { options.verify };
         Plan { what, verify, whole_receipts: AtomicBool::new(true) }
     }
 }
@@ -87,12 +93,16 @@ pub(super) fn fetch(
         bytes: replies.bytes() as u64,
         took: begun.elapsed(),
     };
-    let logs = match calls.get(blocks) {
-        Some(call) if call.method == "eth_getLogs" => {
-            Some(by_block(result(&replies, blocks, from)?))
-        }
-        _ => None,
+    let place = |method| calls.iter().position(|call| call.method == method);
+    let logs = match place("eth_getLogs") {
+        Some(at) => Some(by_block(result(&replies, at, from)?)),
+        None => None,
     };
+    let harmony = match place(HARMONY_BLOCKS) {
+        Some(at) => Some(harmony_blocks(result(&replies, at, from)?, (from, to))?),
+        None => None,
+    };
+    let whole_receipts = place("eth_getBlockReceipts");
     for at in 0..blocks {
         let number = from + at as u64;
         let raw = result(&replies, at, number)?;
@@ -102,28 +112,18 @@ pub(super) fn fetch(
                 why: "the node does not have it".to_owned(),
             });
         }
-        let by_hand;
-        let receipts = if !plan.what.receipts {
-            None
-        } else if calls.len() > blocks && logs.is_none() {
-            match replies.result(blocks + at) {
-                Err(refusal) if refusal.code == NO_METHOD => {
-                    plan.whole_receipts.store(false, Ordering::Relaxed);
-                    by_hand = one_by_one(line, raw, number)?;
-                    Some(by_hand.as_slice())
-                }
-                _ => Some(result(&replies, blocks + at, number)?),
-            }
-        } else {
-            by_hand = one_by_one(line, raw, number)?;
-            Some(by_hand.as_slice())
+        let receipts = match (plan.what.receipts, whole_receipts) {
+            (false, _) => None,
+            (true, Some(first)) => Some(receipts(line, plan, &replies, first + at, (raw, number))?),
+            (true, None) => Some(Cow::Owned(one_by_one(line, raw, number)?)),
         };
-        if receipts == Some(b"null") {
-            let why = "the node does not have its receipts".to_owned();
-            return Err(FetchError::Missing { number, why });
-        }
         let own = logs.as_ref().map(|logs| logs_of(logs, raw));
-        let said = Said { block: raw, receipts, logs: own.as_deref() };
+        let said = Said {
+            block: raw,
+            receipts: receipts.as_deref(),
+            logs: own.as_deref(),
+            harmony: harmony.as_ref().map(|all| all[at]),
+        };
         let contradicts = |why: String| FetchError::Contradicts { number, why };
         check(plan, said, number).map_err(contradicts)?;
         let block = cut::cut(packer, said, plan.what).map_err(|error| match error {
@@ -157,7 +157,62 @@ fn calls(plan: &Plan, from: u64, to: u64) -> Vec<Call> {
         let filter = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#);
         calls.push(Call::new("eth_getLogs", filter));
     }
+    if plan.what.hmyv2 {
+        calls.push(harmony_call((from, to), harmony::WHOLE_OPTIONS));
+    }
     calls
+}
+
+/// The method that gives many of Harmony's blocks at once.
+const HARMONY_BLOCKS: &str = "hmyv2_getBlocks";
+
+/// A call for a range of Harmony's blocks.
+pub(super) fn harmony_call((from, to): (u64, u64), options: &str) -> Call {
+    Call::new(HARMONY_BLOCKS, format!("[{from},{to},{options}]"))
+}
+
+/// Harmony's blocks of a range, one after the other. A node ends the list at its head, and says
+/// nothing of it.
+fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
+    let all: Vec<&[u8]> = walk::elements(list).collect();
+    let (wanted, got) = (to - from + 1, all.len() as u64);
+    if got < wanted {
+        let why = format!("the node's {HARMONY_BLOCKS} from {from} on ends before it");
+        return Err(FetchError::Missing { number: from + got, why });
+    }
+    if got > wanted {
+        let why = format!("{HARMONY_BLOCKS} gave {got} blocks, where {wanted} were asked for");
+        return Err(FetchError::Contradicts { number: from, why });
+    }
+    Ok(all)
+}
+
+/// The receipts of a raw block from the reply at `at`, or one by one if the node cannot give them
+/// together.
+fn receipts<'a>(
+    line: &mut Line,
+    plan: &Plan,
+    replies: &'a Replies,
+    at: usize,
+    (block, number): (&[u8], u64),
+) -> Result<Cow<'a, [u8]>, FetchError> {
+    let cannot = |refusal: &Refusal| {
+        // Harmony's nodes take hashes of blocks only.
+        refusal.code == NO_METHOD || (plan.what.hmyv2 && refusal.code == BAD_PARAMS)
+    };
+    match replies.result(at) {
+        Err(refusal) if cannot(refusal) => {
+            plan.whole_receipts.store(false, Ordering::Relaxed);
+            Ok(Cow::Owned(one_by_one(line, block, number)?))
+        }
+        _ => match result(replies, at, number)? {
+            b"null" => {
+                let why = "the node does not have its receipts".to_owned();
+                Err(FetchError::Missing { number, why })
+            }
+            raw => Ok(Cow::Borrowed(raw)),
+        },
+    }
 }
 
 fn result(replies: &Replies, at: usize, number: u64) -> Result<&[u8], FetchError> {

@@ -7,17 +7,18 @@ use wire::json::walk;
 use wire::logs::Selection;
 use wire::{block, quantity};
 
-use super::fetch::{RECEIPTS_AT_ONCE, receipt_calls};
+use super::fetch::{NO_METHOD, RECEIPTS_AT_ONCE, harmony_call, receipt_calls};
 use super::nodes::Nodes;
 use super::{Note, Options, SyncError, Watch, fits};
 use crate::cut::{self, Said};
+use crate::harmony::{self, COUNT, HASHES, SINGLE, WITHOUT_STAKING};
 use crate::nodes::{Call, Replies};
 use crate::pack::{Dictionary, Kind, Packer, train};
 use crate::places::place;
 use crate::reader::{Form, ReadError, Reader};
 use crate::rules::range::End;
 use crate::search::Bounds;
-use crate::store::{Chain, Facts, Store, What};
+use crate::store::{Chain, Facts, NewItem, Store, What};
 use crate::verify::Level;
 
 /// Blocks that dictionaries are trained on, spread over what is synced.
@@ -35,14 +36,17 @@ pub(super) fn facts(
     stop: &AtomicBool,
 ) -> Result<Facts, SyncError> {
     let known = store.facts()?;
-    let Some(chain) = chain(nodes, known.as_ref().map(|known| &known.chain), watch, stop)? else {
+    if let Some(known) = &known {
+        fits(known, options).map_err(SyncError::OtherChain)?;
+    }
+    let of = known.as_ref().map(|known| &known.chain);
+    let Some(chain) = chain(nodes, options.what, of, watch, stop)? else {
         return known.map_or_else(
             || Err(SyncError::Nodes("stopped before the chain was known".to_owned())),
             Ok,
         );
     };
     if let Some(known) = known {
-        fits(&known, options).map_err(SyncError::OtherChain)?;
         return Ok(known);
     }
     let (samples, richest) = samples(options, nodes, watch, stop)?;
@@ -52,11 +56,13 @@ pub(super) fn facts(
             let of_kind = samples.iter().filter(|(of, _)| *of == kind);
             train(kind, &of_kind.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
         })
+        .filter(|dictionary| !dictionary.bytes.is_empty())
         .collect();
     let mut facts = Facts {
         chain,
         what: options.what,
         verified: match options.verify {
+            _ if options.what.hmyv2 => harmony::UNVERIFIED.to_owned(),
             Level::Off => "off: nothing of what nodes said was verified".to_owned(),
             level => level.to_string(),
         },
@@ -74,19 +80,28 @@ pub(super) fn facts(
 /// error.
 fn chain(
     nodes: &Nodes,
+    what: What,
     known: Option<&Chain>,
     watch: &dyn Watch,
     stop: &AtomicBool,
 ) -> Result<Option<Chain>, SyncError> {
-    let calls =
-        [Call::new("eth_chainId", "[]"), Call::new("eth_getBlockByNumber", r#"["0x0",false]"#)];
+    let mut calls =
+        vec![Call::new("eth_chainId", "[]"), Call::new("eth_getBlockByNumber", r#"["0x0",false]"#)];
+    if what.hmyv2 {
+        calls.push(Call::new(HARMONY_PROBE, "[]"));
+    }
     let mut chain = known.cloned();
     let mut others = Vec::new();
     let mut agreed = false;
     let mut last = String::new();
     for at in 0..nodes.len() {
         let Some(replies) = nodes.ask_one(at, &calls, watch, stop) else { continue };
-        let found = match read_chain(&replies) {
+        if let Some(why) = no_harmony(&replies, what) {
+            last = format!("{}: {why}", nodes.name(at));
+            nodes.leave(at, &why, watch);
+            continue;
+        }
+        let found = match read_chain(&replies, what) {
             Ok(found) => found,
             Err(why) => {
                 nodes.failed(at, &why, None, watch);
@@ -134,14 +149,28 @@ fn show(hash: &[u8; 32]) -> String {
     String::from_utf8_lossy(&text[..10]).into_owned() + "..."
 }
 
-fn read_chain(replies: &Replies) -> Result<Chain, String> {
+/// What tells a node of a Harmony chain from others.
+const HARMONY_PROBE: &str = "hmyv2_blockNumber";
+
+/// Why a node cannot give Harmony's blocks, if they are wanted and it never will.
+fn no_harmony(replies: &Replies, what: What) -> Option<String> {
+    let refusal = what.hmyv2.then(|| replies.result(2).err()).flatten()?;
+    let why = format!("hmyv2 needs a node of Harmony, and this one has no {HARMONY_PROBE}");
+    (refusal.code == NO_METHOD).then(|| format!("{why}: {refusal}"))
+}
+
+fn read_chain(replies: &Replies, what: What) -> Result<Chain, String> {
     let id = replies.result(0).map_err(|refusal| format!("eth_chainId: {refusal}"))?;
     let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
     let first = replies.result(1).map_err(|refusal| format!("block 0: {refusal}"))?;
     let genesis = walk::member(first, "hash")
         .and_then(block::hash_of_value)
         .ok_or("it does not have block 0, by which a chain is known")?;
-    Ok(Chain { family: "ethereum".to_owned(), id: id.to_string(), genesis })
+    if what.hmyv2 {
+        replies.result(2).map_err(|refusal| format!("{HARMONY_PROBE}: {refusal}"))?;
+    }
+    let family = if what.hmyv2 { "harmony" } else { "ethereum" };
+    Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis })
 }
 
 /// A block as it came, to compare what is put together with.
@@ -150,11 +179,23 @@ struct Sample {
     block: Vec<u8>,
     receipts: Option<Vec<u8>>,
     logs: Option<Vec<u8>>,
+    harmony: Option<Vec<u8>>,
 }
 
 impl Sample {
+    /// Whether its block of Harmony's, if there is one, has transactions of both kinds.
+    fn is_mixed(&self) -> bool {
+        let counts = self.harmony.as_deref().and_then(harmony::counts);
+        counts.is_some_and(|(transactions, staking)| transactions > 0 && staking > 0)
+    }
+
     fn said(&self) -> Said<'_> {
-        Said { block: &self.block, receipts: self.receipts.as_deref(), logs: self.logs.as_deref() }
+        Said {
+            block: &self.block,
+            receipts: self.receipts.as_deref(),
+            logs: self.logs.as_deref(),
+            harmony: self.harmony.as_deref(),
+        }
     }
 }
 
@@ -162,7 +203,8 @@ impl Sample {
 type Put<'a> = dyn FnMut(&mut Reader, &mut Vec<u8>) -> Result<(), ReadError> + 'a;
 type Samples = Vec<(Kind, Vec<u8>)>;
 
-/// Pieces of blocks spread over what is to be synced, and the block with the most of them.
+/// Pieces of blocks spread over what is to be synced, and the block with the most of them. One of
+/// Harmony's with transactions of both kinds tells more than any other.
 fn samples(
     options: &Options,
     nodes: &Nodes,
@@ -184,21 +226,21 @@ fn samples(
     let mut numbers: Vec<u64> = spread(last).chain(spread(tip.head)).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut bytes = [0; 3];
+    let mut bytes = [0; Kind::ALL.len()];
     let mut samples = Vec::new();
-    let mut richest: Option<(usize, Sample)> = None;
+    let mut richest: Option<((bool, usize), Sample)> = None;
     for number in numbers {
         let Some(sample) = sample(options.what, number, nodes, watch, stop)? else { continue };
         let pieces = cut::samples(sample.said(), options.what).unwrap_or_default();
-        let count = pieces.len();
+        let rank = (sample.is_mixed(), pieces.len());
         for (kind, piece) in pieces {
             bytes[kind as usize] += piece.len();
             if bytes[kind as usize] < SAMPLE_BYTES {
                 samples.push((kind, piece));
             }
         }
-        if richest.as_ref().is_none_or(|(most, _)| count > *most) {
-            richest = Some((count, sample));
+        if richest.as_ref().is_none_or(|(most, _)| rank > *most) {
+            richest = Some((rank, sample));
         }
     }
     Ok((samples, richest.map(|(_, sample)| sample)))
@@ -219,6 +261,9 @@ fn sample(
         let range = format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#);
         calls.push(Call::new("eth_getLogs", range));
     }
+    if what.hmyv2 {
+        calls.push(harmony_call((number, number), harmony::WHOLE_OPTIONS));
+    }
     let Some((_, replies)) = nodes.ask(&calls, watch, stop)? else { return Ok(None) };
     let array = |at: usize| {
         let raw = replies.result(at).ok().filter(|raw| raw.first() == Some(&b'['));
@@ -234,7 +279,16 @@ fn sample(
         return Ok(None);
     }
     let logs = (what.logs && !what.receipts).then(|| array(1)).flatten();
-    Ok(Some(Sample { number, block: block.to_vec(), receipts, logs }))
+    let harmony = match what.hmyv2 {
+        true => {
+            array(calls.len() - 1).and_then(|list| walk::elements(&list).next().map(<[u8]>::to_vec))
+        }
+        false => None,
+    };
+    if what.hmyv2 && harmony.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Sample { number, block: block.to_vec(), receipts, logs, harmony }))
 }
 
 /// The receipts of a block from a node that gives them one by one only.
@@ -269,67 +323,104 @@ fn unlike(
     watch: &dyn Watch,
     stop: &AtomicBool,
 ) -> Result<Vec<String>, SyncError> {
-    let mut unlike = Vec::new();
     let mut store = Store::in_memory()?;
     store.found(facts, dictionaries)?;
     let rows = cut::cut(&mut Packer::new(dictionaries)?, sample.said(), facts.what)
         .map_err(|error| SyncError::Nodes(format!("block {}: {error}", sample.number)))?;
-    let Some(first) = rows
-        .items
-        .iter()
-        .position(|item| !item.keys.is_empty())
-        .or_else(|| (!rows.items.is_empty()).then_some(0))
-    else {
-        return Ok(unlike);
-    };
-    let hash =
-        String::from_utf8_lossy(&crate::pieces::hash_text(&rows.items[first].hash)).into_owned();
-    let number = sample.number;
     store.append(std::slice::from_ref(&rows), 0)?;
-    let Some(mut reader) = Reader::over(store)? else { return Ok(unlike) };
-    let at = place(number, rows.items[first].index);
-    let what = facts.what;
-    let mut compare = |name: &str, call: Call, read: &mut Put<'_>| -> Result<(), SyncError> {
-        let Some((_, replies)) = nodes.ask(&[call], watch, stop)? else { return Ok(()) };
+    let Some(reader) = Reader::over(store)? else { return Ok(Vec::new()) };
+    let mut compare = Compare { reader, unlike: Vec::new(), nodes, watch, stop };
+    let items = &rows.items;
+    if let Some(item) = items.iter().find(|item| !item.keys.is_empty()).or(items.first()) {
+        compare.ethereum(facts.what, sample.number, item)?;
+    }
+    if facts.what.hmyv2 {
+        compare.harmony(sample.number)?;
+    }
+    Ok(compare.unlike)
+}
+
+/// Holds what is put together against what the node says.
+struct Compare<'a> {
+    /// Of a file that has one block.
+    reader: Reader,
+    unlike: Vec<String>,
+    nodes: &'a Nodes,
+    watch: &'a dyn Watch,
+    stop: &'a AtomicBool,
+}
+
+impl Compare<'_> {
+    fn form(&mut self, name: &str, call: Call, read: &mut Put<'_>) -> Result<(), SyncError> {
+        let asked = self.nodes.ask(&[call], self.watch, self.stop)?;
+        let Some((_, replies)) = asked else { return Ok(()) };
         let mut ours = Vec::new();
-        read(&mut reader, &mut ours)?;
+        read(&mut self.reader, &mut ours)?;
         let theirs = replies
             .result(0)
             .ok()
             .map(|raw| crate::pieces::compacted(raw).unwrap_or_else(|| raw.to_vec()));
         if theirs.as_deref() != Some(ours.as_slice()) {
-            unlike.push(name.to_owned());
+            self.unlike.push(name.to_owned());
         }
         Ok(())
-    };
-    if what.blocks {
-        let call = Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#));
-        compare("hashes", call, &mut |reader, out| {
-            reader.block(out, number, Form::Hash).map(|_| ())
-        })?;
-        let call = Call::new("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
-        compare("transaction", call, &mut |reader, out| {
-            reader.item(out, at, Form::Whole).map(|_| ())
-        })?;
     }
-    if what.receipts {
-        let call = Call::new("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
-        compare("receipt", call, &mut |reader, out| {
-            reader.item(out, at, Form::Receipt).map(|_| ())
-        })?;
+
+    /// The answers of `eth_` methods about the block and one of its transactions.
+    fn ethereum(&mut self, what: What, number: u64, item: &NewItem) -> Result<(), SyncError> {
+        let at = place(number, item.index);
+        let hash = String::from_utf8_lossy(&crate::pieces::hash_text(&item.hash)).into_owned();
+        if what.blocks {
+            let call = Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#));
+            self.form("hashes", call, &mut |reader, out| {
+                reader.block(out, number, Form::Hash).map(|_| ())
+            })?;
+            let call = Call::new("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
+            self.form("transaction", call, &mut |reader, out| {
+                reader.item(out, at, Form::Whole).map(|_| ())
+            })?;
+        }
+        if what.receipts {
+            let call = Call::new("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
+            self.form("receipt", call, &mut |reader, out| {
+                reader.item(out, at, Form::Receipt).map(|_| ())
+            })?;
+        }
+        if what.receipts && what.logs {
+            let call = Call::new(
+                "eth_getLogs",
+                format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#),
+            );
+            self.form("logs", call, &mut |reader, out| {
+                out.push(b'[');
+                let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+                reader.logs(out, &Selection::default(), (number, number), bounds)?;
+                out.push(b']');
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
-    if what.receipts && what.logs {
-        let call = Call::new(
-            "eth_getLogs",
-            format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#),
-        );
-        compare("logs", call, &mut |reader, out| {
-            out.push(b'[');
-            let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
-            reader.logs(out, &Selection::default(), (number, number), bounds)?;
-            out.push(b']');
-            Ok(())
+
+    /// The forms in which `hmyv2_` methods write the block.
+    fn harmony(&mut self, number: u64) -> Result<(), SyncError> {
+        let forms = [(false, true, HASHES), (true, false, WITHOUT_STAKING)];
+        for (whole, staking, name) in forms {
+            let form = harmony::Form { whole, staking };
+            let call = harmony_call((number, number), &form.options());
+            self.form(name, call, &mut |reader, out| {
+                out.push(b'[');
+                reader.harmony_block(out, number, form)?;
+                out.push(b']');
+                Ok(())
+            })?;
+        }
+        let kept = harmony::Form::KEPT;
+        let params = format!("[{number},{}]", kept.options());
+        self.form(SINGLE, Call::new("hmyv2_getBlockByNumber", params), &mut |reader, out| {
+            reader.harmony_block(out, number, kept).map(|_| ())
         })?;
+        let call = Call::new("hmyv2_getBlockTransactionCountByNumber", format!("[{number}]"));
+        self.form(COUNT, call, &mut |reader, out| reader.harmony_count(out, number).map(|_| ()))
     }
-    Ok(unlike)
 }

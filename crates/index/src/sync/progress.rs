@@ -21,6 +21,11 @@ pub enum Note {
         /// Methods that are left to nodes.
         unlike: Vec<String>,
     },
+    /// Nothing of what comes can be verified.
+    Unverified {
+        /// Why.
+        why: String,
+    },
     /// Blocks were dropped by a reorg.
     Rewound {
         /// How many.
@@ -63,6 +68,7 @@ impl std::fmt::Display for Note {
                  so they are left to nodes: {}",
                 unlike.join(", ")
             ),
+            Note::Unverified { why } => f.write_str(why),
             Note::Rewound { blocks, to } => {
                 write!(f, "a reorg: {blocks} blocks dropped, back at block {to}")
             }

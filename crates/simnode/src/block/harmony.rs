@@ -79,10 +79,14 @@ impl Print<'_> {
                 push_bytes(out, block.transactions[at].hash().as_slice());
             }
         }
-        out.extend_from_slice(b"],\"transactionsInEthHash\":[");
-        for (at, transaction) in block.transactions.iter().enumerate() {
-            comma(out, at);
-            push_bytes(out, transaction.hash().as_slice());
+        if !wanted.transactions {
+            // Only beside hashes: whole transactions have both of theirs (harmony
+            // `rpc/harmony/v2/types.go`).
+            out.extend_from_slice(b"],\"transactionsInEthHash\":[");
+            for (at, transaction) in block.transactions.iter().enumerate() {
+                comma(out, at);
+                push_bytes(out, transaction.hash().as_slice());
+            }
         }
         bytes(out, "],\"transactionsRoot\":", header.transactions_root.as_slice());
         out.extend_from_slice(b",\"uncles\":[]");

@@ -38,11 +38,16 @@ Examples:
   weir index sync --from http://127.0.0.1:8545 --db chain.db
   weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
   weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
+  weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2
 
 Verification: `full` recomputes the hash of each header, the hashes and the root of the transactions,
 the root of the receipts, blooms and withdrawals, and what else follows from them. `senders` recovers
 the sender of each transaction as well, which takes much longer. `headers` looks at headers alone, and
 `off` is for nodes that are trusted.
+
+Of a Harmony chain, `--what blocks,receipts,logs,hmyv2` keeps its own form of each block too, for
+hmyv2_getBlocks and its like. Harmony hashes its blocks in a way of its own, so that nothing of such a
+file is verified; `weir index stats` says so.
 
 Exit codes: 0 all is there; 1 could not go on; 2 faulty arguments; 6 interrupted, to be gone on with.")]
 pub(crate) struct Sync {
@@ -61,13 +66,14 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "END", default_value = "finalized")]
     end: End,
 
-    /// What of the blocks: blocks, receipts and logs, separated by commas
+    /// What of the blocks: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by commas
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
     what: What,
 
-    /// How closely to look at what nodes say: off, headers, full, senders
-    #[arg(long, value_name = "LEVEL", default_value = "full")]
-    verify: Level,
+    /// How closely to look at what nodes say: off, headers, full, senders [default: full, and off
+    /// with hmyv2]
+    #[arg(long, value_name = "LEVEL")]
+    verify: Option<Level>,
 
     /// Requests under way at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -92,10 +98,13 @@ pub(crate) struct Sync {
 
 impl Sync {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if !(self.what.blocks || self.what.receipts || self.what.logs) {
-            eprintln!("weir index sync: --what: at least one of blocks, receipts and logs");
-            return Ok(ExitCode::from(FAULTY));
-        }
+        let verify = match self.level() {
+            Ok(level) => level,
+            Err(why) => {
+                eprintln!("weir index sync: {why}");
+                return Ok(ExitCode::from(FAULTY));
+            }
+        };
         let samples = self.samples.as_deref().map(create).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
@@ -107,7 +116,7 @@ impl Sync {
             start: self.start,
             end: self.end,
             what: self.what,
-            verify: self.verify,
+            verify,
             concurrency: usize::from(self.concurrency),
             batch_max: self.batch,
             settings: self.database.settings(),
@@ -138,6 +147,21 @@ impl Sync {
             Ended::Done => ExitCode::SUCCESS,
             Ended::Stopped => ExitCode::from(INTERRUPTED),
         })
+    }
+}
+
+impl Sync {
+    /// How closely it is looked at.
+    fn level(&self) -> Result<Level, String> {
+        match self.verify {
+            Some(level) if self.what.hmyv2 && level != Level::Off => Err(format!(
+                "--verify {level}: what hmyv2 asks for cannot be verified, for Harmony hashes its \
+                 blocks in a way of its own: leave it out, or say off"
+            )),
+            Some(level) => Ok(level),
+            None if self.what.hmyv2 => Ok(Level::Off),
+            None => Ok(Level::Full),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use index::store::{Settings, Store, StoreError, What};
 use index::sync::{Note, Options, Progress, SyncError, Watch};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use wire::method::FamilyName;
 
 /// Questions that may wait for a reader; more are left to the nodes.
 const WAITING_MAX: usize = 1024;
@@ -132,9 +133,9 @@ fn look(reader: &mut Reader, question: &Question, logs_max: u64) -> Result<Found
     };
     Ok(match reader.answer(&question.method, &question.params, &scope)? {
         serve::Found::Whole(result) => Found::Whole(result.into()),
-        serve::Found::Part { from, to, logs } => {
-            let array = [b"[", logs.as_slice(), b"]"].concat();
-            Found::Part { from, to, logs: array.into() }
+        serve::Found::Part { from, to, listed } => {
+            let array = [b"[", listed.as_slice(), b"]"].concat();
+            Found::Part { from, to, listed: array.into() }
         }
         serve::Found::Nothing => Found::Nothing,
     })
@@ -145,12 +146,15 @@ fn follow(config: &Config, settings: Settings) -> Result<Follower> {
     let own = config.index.as_ref().context("there is no index")?;
     let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
     let nodes: Vec<Arc<NodeUrl>> = own_nodes.map(|node| Arc::new(address(node))).collect();
+    let harmony = config.chains[own.chain].family == FamilyName::Harmony;
+    // Harmony hashes its blocks in a way of its own, which nothing here can follow.
+    let verify = if harmony { "off" } else { own.verify };
     let options = Options {
         nodes,
         start: None,
         end: End::Follow,
-        what: What { blocks: true, receipts: true, logs: true },
-        verify: own.verify.parse().context("index.verify")?,
+        what: What { blocks: true, receipts: true, logs: true, hmyv2: harmony },
+        verify: verify.parse().context("index.verify")?,
         concurrency: FOLLOW_CONCURRENCY,
         batch_max: FOLLOW_BATCH_MAX,
         settings,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use wire::method::FamilyName;
+
 use super::super::fault::Report;
 use super::super::field::INDEX;
 use super::super::file::Written;
@@ -39,6 +41,12 @@ pub(super) fn check(
             return None;
         }
     };
+    let level = index.chosen("verify").map(|level| level.choice()).filter(|level| *level != "off");
+    if level.is_some() && chains[chain].family == FamilyName::Harmony {
+        let message =
+            "blocks of a Harmony chain cannot be verified, as it hashes them in its own way";
+        refuse(report, &index, "verify", message, "off, or no such line");
+    }
     Some(Index {
         db: folder.join(db.text()),
         chain,

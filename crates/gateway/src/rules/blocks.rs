@@ -1,0 +1,32 @@
+//! `hmyv2_getBlocks` over a range of which the first part is known: what is asked of a node then,
+//! and how the two parts are put together. Blocks are copied as they came.
+
+use wire::block::{BlockForm, hash_of_value, write_number};
+use wire::json::walk;
+
+#[cfg(test)]
+mod tests;
+
+/// The raw parameters of the same call from another block on; none if they name no first block.
+pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
+    let span = walk::spans(params).next()?;
+    let mut rest = Vec::with_capacity(params.len() + 20);
+    rest.extend_from_slice(&params[..span.start]);
+    write_number(&mut rest, BlockForm::Harmony, from);
+    rest.extend_from_slice(&params[span.end..]);
+    Some(rest)
+}
+
+/// Two raw arrays of blocks as one; none if the second does not begin with a block whose parent is
+/// the last one of the first: its node is on another branch, or has nothing after it.
+pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
+    let (_, last) = walk::edges_of(first)?;
+    let (next, _) = walk::edges_of(second)?;
+    let hash = hash_of_value(walk::member(last, "hash")?)?;
+    if hash_of_value(walk::member(next, "parentHash")?)? != hash {
+        return None;
+    }
+    let before = first.trim_ascii().strip_suffix(b"]")?;
+    let after = second.trim_ascii().strip_prefix(b"[")?;
+    Some([before, b",", after].concat())
+}
