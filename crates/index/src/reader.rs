@@ -187,7 +187,9 @@ impl Reader {
     /// # Errors
     /// If it cannot be read.
     pub fn item(&mut self, out: &mut Vec<u8>, place: i64, form: Form) -> Result<bool, ReadError> {
-        let Some((_, of)) = self.row(parts(place).0)? else { return Ok(false) };
+        let number = parts(place).0;
+        let Some((hash, time)) = self.store.hash_and_time(number)? else { return Ok(false) };
+        let of = OfBlock::new(&hash, number, time);
         let Some(item) = self.store.item(place, form.wanted())? else { return Ok(false) };
         let row = (place, item.hash, item.packed.as_deref());
         write_item(out, &mut self.unpacker, &mut self.short, &of, row, form)?;
@@ -213,6 +215,7 @@ impl Reader {
             let Some(packed) = packed else { return Ok(()) };
             let (number, index) = parts(place);
             unpacker.unpack(short, packed)?;
+            let of_transaction = OfTransaction::new(&hash, index);
             for log in logs_of(short) {
                 if selection.has_raw(log) != Some(true) {
                     continue;
@@ -227,7 +230,7 @@ impl Reader {
                 if found > 0 {
                     out.push(b',');
                 }
-                pieces::restore(out, log, of, Some(&OfTransaction::new(&hash, index)));
+                pieces::restore(out, log, of, Some(&of_transaction));
                 found += 1;
             }
             if found > bounds.logs {
@@ -270,7 +273,7 @@ impl Reader {
 fn logs_of(short: &[u8]) -> impl Iterator<Item = &[u8]> {
     let array = match short.first() {
         Some(b'[') => Some(short),
-        _ => walk::member(short, "logs"),
+        _ => walk::from_member(short, "logs"),
     };
     walk::elements(array.unwrap_or_default())
 }

@@ -139,7 +139,7 @@ proptest! {
         let (raw, block) = (parts.concat(), block());
         let mut pass = Pass::new(raw.as_bytes(), &block);
         let mut steps = 0;
-        while pass.rest().len() > 0 && steps < 200 {
+        while !pass.rest().is_empty() && steps < 200 {
             let left = pass.rest().len();
             let ended = pass.open_object() && pass.member().is_err();
             if ended || pass.value().is_err() || pass.element().is_err() {

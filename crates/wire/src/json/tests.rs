@@ -202,6 +202,10 @@ fn fields_are_found_by_decoded_name() {
     assert_eq!(number, Some(&b"\"0x1\""[..]));
     assert_eq!(parent, None);
     assert_eq!(walk::fields_of(b"[1]", ["a"]), [None]);
+    let rest = walk::from_member(br#" { "a" : [1, "b"] , "\u0062" : [2, 3], "b":4}"#, "b");
+    assert_eq!(rest, Some(&br#"[2, 3], "b":4}"#[..]));
+    assert_eq!(walk::from_member(b"{\"a\":1", "b"), None);
+    assert_eq!(walk::from_member(b"[1]", "a"), None);
     assert_eq!(walk::fields_of(raw, []), [None::<&[u8]>; 0]);
     assert_eq!(walk::member(raw, "x"), Some(&b"{\"hash\":1}"[..]));
 }

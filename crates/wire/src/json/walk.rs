@@ -33,6 +33,19 @@ pub fn member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     members(raw).find(|(name, _)| *name.decode() == *wanted.as_bytes()).map(|(_, value)| value)
 }
 
+/// A raw object from the value of the member of this name on, without stepping over the value: for
+/// those who walk it anyway.
+pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
+    let mut walk = member_spans(raw);
+    loop {
+        let (name, start) = walk.name()?;
+        if *name.decode() == *wanted.as_bytes() {
+            return raw.get(start..);
+        }
+        walk.value(start)?;
+    }
+}
+
 /// The named top-level members of a raw object, in the order of `names`; all none for other
 /// values. Stops at the last one found.
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
@@ -89,10 +102,10 @@ pub struct MemberSpans<'a> {
     at: Option<usize>,
 }
 
-impl<'a> Iterator for MemberSpans<'a> {
-    type Item = (Text<'a>, Range<usize>);
-
-    fn next(&mut self) -> Option<(Text<'a>, Range<usize>)> {
+impl<'a> MemberSpans<'a> {
+    /// The next name, and where its value begins.
+    #[inline]
+    fn name(&mut self) -> Option<(Text<'a>, usize)> {
         let name_start = skip_space(self.raw, self.at.take()?);
         if self.raw.get(name_start) != Some(&b'"') {
             return None;
@@ -100,9 +113,25 @@ impl<'a> Iterator for MemberSpans<'a> {
         let (name_end, escaped) = skip_string(self.raw, name_start)?;
         let colon = skip_space(self.raw, name_end);
         let start = skip_space(self.raw, colon + 1);
+        Some((Text { raw: &self.raw[name_start + 1..name_end - 1], escaped }, start))
+    }
+
+    /// Steps over the value that begins here, and says where it ends.
+    #[inline]
+    fn value(&mut self, start: usize) -> Option<usize> {
         let end = skip_value(self.raw, start)?;
         self.at = after_comma(self.raw, end);
-        Some((Text { raw: &self.raw[name_start + 1..name_end - 1], escaped }, start..end))
+        Some(end)
+    }
+}
+
+impl<'a> Iterator for MemberSpans<'a> {
+    type Item = (Text<'a>, Range<usize>);
+
+    fn next(&mut self) -> Option<(Text<'a>, Range<usize>)> {
+        let (name, start) = self.name()?;
+        let end = self.value(start)?;
+        Some((name, start..end))
     }
 }
 
