@@ -45,7 +45,8 @@ fn run_it(
 
 #[test]
 fn what_warms_up_counts_for_nothing() {
-    let study = study("alternate", "repeats = 1\nwarm_up = true", &[("a", ARM), ("b", ARM)]);
+    let slow = ARM.replace("sleep \"$1\"", "sleep 0.03");
+    let study = study("alternate", "repeats = 1\nwarm_up = true", &[("a", ARM), ("b", &slow)]);
     let (made, seen, base) = run_it(&study, &Stop::new());
     assert_eq!(seen, ["0: a", "a 1000", "1: a", "a 1000", "1: b", "b 1000"]);
     let made = made.unwrap();
