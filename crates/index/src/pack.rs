@@ -100,11 +100,7 @@ impl Packer {
                 None => (0, [].as_slice()),
             };
             let set_up = failed("zstd cannot be set up");
-            let mut compressor = Compressor::with_dictionary(
-                std::env::var("LEVEL").ok().and_then(|l| l.parse().ok()).unwrap_or(LEVEL),
-                bytes,
-            )
-            .map_err(&set_up)?;
+            let mut compressor = Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up)?;
             // The piece says whose it is in one byte; zstd would take four.
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
             Ok((number, compressor))

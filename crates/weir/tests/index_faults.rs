@@ -4,19 +4,19 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use index::store::{Settings, Store};
 
+#[path = "support/front.rs"]
+mod front;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "support/running.rs"]
 mod running;
 
-use raw::Client;
+use front::front;
 use running::Running;
 
 fn node(more: &[&str]) -> Running {
@@ -139,39 +139,7 @@ fn nodes_that_fail_are_named_with_what_they_said() {
 
 /// A node's front that changes one text in what it says, for ever.
 fn liar(node: &Running, from: &'static str, to: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let behind = node.address.clone();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let behind = behind.clone();
-            std::thread::spawn(move || {
-                let mut node = Client::connect(&behind);
-                let mut read = Vec::new();
-                let mut piece = [0; 65536];
-                loop {
-                    let Ok(count @ 1..) = stream.read(&mut piece) else { return };
-                    read.extend_from_slice(&piece[..count]);
-                    let text = String::from_utf8_lossy(&read).into_owned();
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    let head = head.to_ascii_lowercase();
-                    let (_, length) = head.split_once("content-length:").unwrap();
-                    let length: usize = length.lines().next().unwrap().trim().parse().unwrap();
-                    if body.len() < length {
-                        continue;
-                    }
-                    let answer = node.call("/", body.as_bytes());
-                    let lie = answer.text().replacen(from, to, 1);
-                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", lie.len());
-                    if stream.write_all(format!("{head}{lie}").as_bytes()).is_err() {
-                        return;
-                    }
-                    read.clear();
-                }
-            });
-        }
-    });
-    url
+    front(&node.address, move |_, answer| answer.replacen(from, to, 1))
 }
 
 #[test]

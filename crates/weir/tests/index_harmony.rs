@@ -4,8 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -19,6 +18,8 @@ use index::verify::Level;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+#[path = "support/front.rs"]
+mod front;
 #[path = "support/members.rs"]
 mod members;
 #[path = "support/raw.rs"]
@@ -26,6 +27,7 @@ mod raw;
 #[path = "support/running.rs"]
 mod running;
 
+use front::front;
 use members::{difference, start};
 use raw::Client;
 use running::Running;
@@ -93,15 +95,13 @@ struct Front {
 
 impl Front {
     fn of(node: &Running) -> Front {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (behind, asked) = (node.address.clone(), Arc::new(Mutex::new(Vec::new())));
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (behind, noted) = (behind.clone(), Arc::clone(&noted));
-                std::thread::spawn(move || pass_on(stream, &behind, &noted));
+        let url = front(&node.address, move |body, answer| {
+            if body.contains("\"hmyv2_getBlocks\"") {
+                noted.lock().push(body.to_owned());
             }
+            answer
         });
         Front { url, asked }
     }
@@ -111,32 +111,6 @@ impl Front {
         let bodies = std::mem::take(&mut *self.asked.lock());
         let params = |body: &String| members::members(body)["params"].get().to_owned();
         bodies.iter().map(params).collect()
-    }
-}
-
-/// Takes requests of one connection to the node, and notes those for ranges of blocks.
-fn pass_on(mut stream: TcpStream, behind: &str, noted: &Mutex<Vec<String>>) {
-    let mut node = Client::connect(behind);
-    let (mut read, mut piece) = (Vec::new(), [0; 65536]);
-    loop {
-        let Ok(count @ 1..) = stream.read(&mut piece) else { return };
-        read.extend_from_slice(&piece[..count]);
-        let text = String::from_utf8_lossy(&read).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let head = head.to_ascii_lowercase();
-        let (_, length) = head.split_once("content-length:").unwrap();
-        if body.len() < length.lines().next().unwrap().trim().parse().unwrap() {
-            continue;
-        }
-        if body.contains("\"hmyv2_getBlocks\"") {
-            noted.lock().push(body.to_owned());
-        }
-        let answer = node.call("/", body.as_bytes());
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.body.len());
-        if stream.write_all(&[head.as_bytes(), &answer.body].concat()).is_err() {
-            return;
-        }
-        read.clear();
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::Bench;
 use super::http;
 use super::row::{Row, Subject};
-use super::server::{Server, scratch};
+use super::server::{Folder, Server, scratch};
 
 pub(crate) use self::query::query;
 
@@ -60,12 +60,12 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let prebuilt = Prebuilt::of(node.address, bench)?;
     let said: usize = prebuilt.answers.values().map(String::len).sum();
     let address = prebuilt.serve()?;
-    let folder = scratch("index")?;
+    let folder = Folder(scratch("index")?);
     let (mut ours, mut floor, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
-        let file = folder.join(format!("sync-{repetition}.db"));
+        let file = folder.0.join(format!("sync-{repetition}.db"));
         let took = synced(&bench.weir, address, &file)?;
-        let (bare, rows) = bare(&file, &folder.join(format!("bare-{repetition}.db")))?;
+        let (bare, rows) = bare(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
         let size = file.metadata()?.len();
         bench.say(&format!(
             "index {repetition}/{}: {BLOCKS} blocks, {} logs lists and {} transactions: {:.0} blocks/s; bare \

@@ -335,6 +335,15 @@ impl Drop for Server {
     }
 }
 
+/// A scratch folder that no server owns; dropping it removes it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _removed = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A new empty folder, in memory where the machine offers that, so that no disk is measured.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");

@@ -19,7 +19,9 @@ use serde_json::Value;
 use super::cost::{BLOCK_CALL, Figures, Taken, interleave, rows_in};
 use super::load::{Summary, Turn};
 use super::row::Row;
-use super::server::{Contender, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch};
+use super::server::{
+    Contender, Folder, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch,
+};
 use super::{Bench, CONNECTIONS, http, machine};
 use crate::shell;
 
@@ -161,15 +163,6 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
         all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.bar)]));
     }
     Ok(all)
-}
-
-/// The folder of certificates; dropping it removes them.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _removed = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
