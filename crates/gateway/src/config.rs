@@ -487,6 +487,12 @@ pub struct Node {
     pub calls_per_connection_max: usize,
     /// How long a WebSocket may be silent before the node is pinged, and how long its answer may take.
     pub ping_interval: Duration,
+    /// Whether HTTP/2 is offered to it. Only with a URL that is `https://`.
+    pub http2: bool,
+    /// Calls that one batch may have; 1 for no batches. Only where there is nothing but HTTP.
+    pub batch_calls_max: usize,
+    /// How long the first call of a batch waits for others.
+    pub batch_wait: Duration,
 }
 
 impl Node {
@@ -527,6 +533,9 @@ impl Node {
             && self.keep_alive == other.keep_alive
             && self.calls_per_connection_max == other.calls_per_connection_max
             && self.ping_interval == other.ping_interval
+            && self.http2 == other.http2
+            && self.batch_calls_max == other.batch_calls_max
+            && self.batch_wait == other.batch_wait
     }
 }
 

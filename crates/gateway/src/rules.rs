@@ -6,12 +6,13 @@
 //!
 //! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
 //! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
-//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges);
+//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges), `batch` (calls gathered for one node);
 //! `client` and `proxy` (whose address it is);
 //! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
 //! leave the process and come back, `breaker` when its store is left alone.
 
 pub mod access;
+pub mod batch;
 pub mod blocks;
 pub mod breaker;
 pub mod cacheable;

@@ -17,6 +17,8 @@ use crate::front::caller;
 use crate::front::head::Head;
 use crate::front::token::Tokens;
 use crate::nodes::balance::Balancer;
+use crate::nodes::gather::Gather;
+use crate::nodes::http2::Http2;
 use crate::nodes::multiplex::Multiplex;
 use crate::nodes::overload::Lane;
 use crate::nodes::pool::Pool;
@@ -79,6 +81,10 @@ pub(crate) struct LocalNode {
     pub(crate) pool: Rc<Pool>,
     /// Connections that carry many calls; none where the node has no address for such.
     pub(crate) multiplex: Option<Rc<Multiplex>>,
+    /// HTTP/2 connections; none where that is not asked for.
+    pub(crate) http2: Option<Rc<Http2>>,
+    /// Calls that leave as one batch; none where that is off.
+    pub(crate) gather: Option<Rc<Gather>>,
     pub(crate) latency: Cell<PeakEwma>,
     /// Readmissions of the node that `latency` knows of.
     readmissions: Cell<u64>,
@@ -96,17 +102,14 @@ impl LocalNode {
         let config = &shared.config;
         let place = shared.nodes.iter().position(|own| std::ptr::eq(own, node));
         let counts = place.map(|place| Arc::clone(&shared.counters[index].nodes[place]));
+        let counts = counts.unwrap_or_default();
         let methods = shared.chains[node.config.chain].family.count();
         let connections_max = node.config.connections_max.div_ceil(config.threads);
         LocalNode {
             pool: Pool::new(connections_max, node.config.idle_timeout),
-            multiplex: Multiplex::new(
-                config,
-                &node.config,
-                &node.dial,
-                methods,
-                &counts.unwrap_or_default(),
-            ),
+            multiplex: Multiplex::new(config, &node.config, &node.dial, methods, &counts),
+            http2: Http2::new(config, &node.config, &node.dial, &counts),
+            gather: Gather::new(&node.config),
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
@@ -118,6 +121,9 @@ impl LocalNode {
         self.pool.close();
         if let Some(multiplex) = &self.multiplex {
             multiplex.close();
+        }
+        if let Some(http2) = &self.http2 {
+            http2.close();
         }
     }
 

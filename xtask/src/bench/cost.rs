@@ -29,6 +29,7 @@ const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
 /// One contender's figures over all repetitions.
+#[derive(Clone)]
 pub(crate) struct Figures {
     name: &'static str,
     costs: Vec<f64>,
@@ -93,12 +94,27 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
         bench.weir("weir by http", nodes.clone(), Cache::Off),
+        Contender::Configured {
+            label: "weir by http in batches",
+            program: bench.weir.clone(),
+            nodes: nodes.clone(),
+            cache: false,
+            // Of the node, whose table is the last one before.
+            more: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
+        },
     ];
     let figures = interleave(bench, "multiplexed", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
         miss_turn(bench, &server, &backend)
     })?;
-    Ok(rows("miss, by websocket", &figures, &[Some(0.6), Some(0.6), None]))
+    let [websocket, nginx, haproxy, http, batches] = figures.as_slice() else {
+        return Ok(Vec::new());
+    };
+    let by_websocket = [websocket, nginx, haproxy, http].map(Figures::clone);
+    let in_batches = [batches, nginx, haproxy, http].map(Figures::clone);
+    let mut found = rows("miss, by websocket", &by_websocket, &[Some(0.6), Some(0.6), None]);
+    found.extend(rows("miss, by http in batches", &in_batches, &[None, None, None]));
+    Ok(found)
 }
 
 fn miss_turn(bench: &Bench, server: &Server, backend: &Server) -> Result<Taken> {

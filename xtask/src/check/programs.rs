@@ -92,15 +92,18 @@ pub(crate) fn fetch() -> Result<String> {
     })
 }
 
-/// Fetches the client libraries that the gateway is tested with into `target/clients`; whether that
-/// was needed.
+/// Fetches the client libraries that the gateway is tested with into `target/clients`, and builds the
+/// program of the one that is a crate; whether that was needed.
 fn fetch_clients() -> Result<bool> {
     let source = shell::root().join("crates/weir/tests/clients");
     let folder = shell::root().join("target/clients");
     let lists = ["package.json", "package-lock.json", "requirements.txt"];
-    let wanted = lists.map(|list| std::fs::read_to_string(source.join(list)).unwrap_or_default());
+    let crates = ["alloy/Cargo.toml", "alloy/Cargo.lock", "alloy/src/main.rs"];
+    let read = |list| std::fs::read_to_string(source.join(list)).unwrap_or_default();
+    let (wanted, of_crates) = (lists.map(read), crates.map(read).concat());
     let stamp = folder.join("fetched");
-    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == wanted.concat()) {
+    let all = wanted.concat() + &of_crates;
+    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == all) {
         return Ok(false);
     }
     for program in ["node", "npm", "python3"] {
@@ -123,7 +126,10 @@ fn fetch_clients() -> Result<bool> {
             .args(["install", "--quiet", "--requirement"])
             .arg(folder.join("requirements.txt")),
     )?;
-    std::fs::write(&stamp, wanted.concat())?;
+    let mut build = Command::new("cargo");
+    build.args(["build", "--quiet", "--locked"]).current_dir(source.join("alloy"));
+    quiet(build.arg("--target-dir").arg(folder.join("alloy")))?;
+    std::fs::write(&stamp, all)?;
     Ok(true)
 }
 

@@ -309,14 +309,39 @@ pub(super) static NODE: Section = Section {
             key: "calls_per_connection_max",
             kind: Kind::Count { min: 1, max: 65_536 },
             default: Default::Is("256"),
-            doc: "Calls under way at a time on one WebSocket or socket. Further ones open another.",
+            doc: "Calls under way at a time on one WebSocket, socket or HTTP/2 connection. Further ones \
+                  open another.",
         },
         Field {
             key: "ping_interval",
             kind: Kind::Duration { min: MS, max: HOUR },
             default: Default::Is("5s"),
             doc: "How long a WebSocket may be silent before the node is pinged, and how long it may \
-                  take to answer that.",
+                  take to answer that. Over HTTP/2 it is pinged as often.",
+        },
+        Field {
+            key: "http2",
+            kind: Kind::Switch,
+            default: Default::Is("false"),
+            doc: "Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. A \
+                  node that declines gets HTTP/1.1, and so do polls. Only for https.",
+        },
+        Field {
+            key: "batch_calls_max",
+            kind: Kind::Count { min: 1, max: 1000 },
+            default: Default::Is("1"),
+            doc: "Calls of any clients that may leave as one JSON-RPC batch, of those that a thread \
+                  has for the node at a moment; 1 for no batches. For providers that are reached \
+                  over HTTP alone. Reads of little weight are gathered, others go alone. A batch \
+                  that is refused as a whole is sent call by call, and the next ones are smaller.",
+        },
+        Field {
+            key: "batch_wait",
+            kind: Kind::Duration { min: Duration::ZERO, max: SECOND },
+            default: Default::Is("1ms"),
+            doc: "How long the first call of a batch waits for others. With `0ms` only those that \
+                  come in the same turn of a thread share one, such as the calls of a client's own \
+                  batch.",
         },
         Field {
             key: "idle_timeout",

@@ -405,6 +405,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The seconds of a `Retry-After`; a date is not taken, for no node sends one.
+pub(crate) fn retry_after(value: &[u8]) -> Option<Duration> {
+    let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
 /// How the body of an answer is delimited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Framing {
@@ -453,10 +459,7 @@ fn answer_head(
                 head.keep_alive = true;
             }
         } else if header.name.eq_ignore_ascii_case("retry-after") {
-            head.retry_after = std::str::from_utf8(value)
-                .ok()
-                .and_then(|v| v.parse().ok())
-                .map(Duration::from_secs);
+            head.retry_after = retry_after(value);
         }
     }
     if two_lengths {

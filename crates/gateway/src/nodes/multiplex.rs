@@ -31,7 +31,7 @@ const REST_ALONE_MAX: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(10);
 
 /// Methods of this weight and above are taken to have large answers.
-const LARGE_WEIGHT: u32 = 10;
+pub(crate) const LARGE_WEIGHT: u32 = 10;
 /// An answer of so many bytes is large: several reads, while small ones are many to a read.
 const LARGE_BYTES: usize = 64 * 1024;
 /// A large answer lets its method's calls be taken for large ones, until so many were small.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wire::answer::{Answer, Outcome, call_bytes, read_answer, write_call_raw};
 use wire::method::Repeat;
-use wire::quantity::{Decimal, write_decimal};
+use wire::quantity::Decimal;
 
 use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
-use crate::nodes::dial::Way;
-use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::nodes::http1::HttpAnswer;
 use crate::nodes::multiplex::{Multiplex, NoTrunk};
 use crate::nodes::overload;
+use crate::nodes::post::{Body, Broken, post};
 use crate::nodes::trunk::{Lost, Trunk};
 use crate::path::Ask;
 use crate::rules::classify::{Blame, Fault, Heard, Verdict, classify};
@@ -25,7 +25,7 @@ use crate::worker::Worker;
 
 /// Nesting allowed in answers: traces of deep call stacks go to 1024 calls, each a few levels, but
 /// the wire crate bounds it to its own ceiling.
-const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
+pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
 /// A failed attempt feels as long as this many of the node's usual ones.
 const FAILED_FEELS_TIMES: u32 = 4;
@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
 
 /// Runs one attempt to its end, at the latest at `deadline`. Dropping it closes its connection.
 pub(crate) async fn attempt(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     node: usize,
     ask: &Ask<'_>,
     deadline: Instant,
@@ -59,7 +59,7 @@ pub(crate) async fn attempt(
     worker.tick();
     let attempt = match exchanged {
         Ok((id, answer)) => read(node, ask, &id, answer),
-        Err(failed) => failed,
+        Err(broken) => failed(node, broken),
     };
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
     let took = worker.now().saturating_sub(began);
@@ -110,12 +110,12 @@ impl Drop for Leaving<'_> {
 
 /// Over a connection that carries many calls, or over HTTP.
 async fn exchange(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     node: usize,
     ask: &Ask<'_>,
     deadline: Instant,
     fresh: bool,
-) -> Result<(Decimal, HttpAnswer), Attempt> {
+) -> Result<(Decimal, HttpAnswer), Broken> {
     let Some(multiplex) = &worker.nodes[node].multiplex else {
         return exchange_http(worker, node, ask, deadline, fresh).await;
     };
@@ -126,8 +126,7 @@ async fn exchange(
         None if !over_http => match Box::pin(multiplex.wait(ask, deadline)).await {
             Ok(trunk) => Some(trunk),
             Err(NoTrunk) => {
-                let failure = Failure::of_node(node, Kind::Connect, Sent::No);
-                return Err(failed(node, failure, false));
+                return Err(Broken::new(node, Kind::Connect, Sent::No));
             }
         },
         found => found,
@@ -140,10 +139,7 @@ async fn exchange(
         Some(exchanged) => exchanged,
         // Nothing was sent.
         None if over_http => Box::pin(exchange_http(worker, node, ask, deadline, false)).await,
-        None => {
-            let failure = Failure::of_node(node, Kind::Connect, Sent::No);
-            Err(failed(node, failure, false))
-        }
+        None => Err(Broken::new(node, Kind::Connect, Sent::No)),
     }
 }
 
@@ -155,7 +151,7 @@ async fn over_trunk(
     deadline: Instant,
     multiplex: &Rc<Multiplex>,
     trunk: &Rc<Trunk>,
-) -> Option<Result<(Decimal, HttpAnswer), Attempt>> {
+) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
     let call = trunk.call(&ask.name, ask.params.as_deref(), worker.recent(), deadline)?;
     worker.counters.nodes[node].multiplexed.add(1);
     let answered = call.await;
@@ -165,74 +161,57 @@ async fn over_trunk(
             multiplex.answered(ask, body.len());
             let bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
             if body.len() > bytes_max {
-                let failure = Failure::of_node(node, Kind::TooLarge, Sent::Yes);
-                return Some(Err(failed(node, failure, false)));
+                return Some(Err(Broken::new(node, Kind::TooLarge, Sent::Yes)));
             }
             let answer = HttpAnswer { status: 200, retry_after: None, body, reusable: true };
             Some(Ok((id, answer)))
         }
         Err(lost) if lost.sent == Sent::No && lost.kind == Kind::Closed => None,
-        Err(Lost { kind, sent, stale }) => {
-            Some(Err(failed(node, Failure::of_node(node, kind, sent), stale)))
+        Err(Lost { kind, sent, stale: stale_connection }) => {
+            Some(Err(Broken { failure: Failure::of_node(node, kind, sent), stale_connection }))
         }
     }
 }
 
+/// In a batch with others where that is on, or by itself.
 async fn exchange_http(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     node: usize,
     ask: &Ask<'_>,
     deadline: Instant,
     fresh: bool,
-) -> Result<(Decimal, HttpAnswer), Attempt> {
-    let state = &worker.shared.nodes[node];
-    let pool = &worker.nodes[node].pool;
-    let refused = |kind, sent| failed(node, Failure::of_node(node, kind, sent), false);
-    let _lease = pool.lease(deadline).await.ok_or_else(|| refused(Kind::Connect, Sent::No))?;
-    let reused = if fresh { None } else { pool.reuse(worker.recent()) };
-    let mut connection = match reused {
-        Some(connection) => connection,
-        None => {
-            worker.counters.nodes[node].connects.add(1);
-            // Apart, because most calls find a connection and need no room for making one.
-            let dial = state.dial.connect(&state.config, Way::Http);
-            match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
-                Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
-                Ok(Err(error)) => {
-                    tracing::debug!(node = &*state.config.name, %error, "cannot connect");
-                    return Err(refused(Kind::Connect, Sent::No));
-                }
-                Err(_) => return Err(refused(Kind::Connect, Sent::No)),
-            }
+) -> Result<(Decimal, HttpAnswer), Broken> {
+    if let Some(gather) = worker.nodes[node].gather.as_ref().filter(|_| !fresh) {
+        // Apart, so that calls by themselves need no room for it.
+        let gathered = Box::pin(gather.ask(worker, node, ask, deadline)).await;
+        if let Some(gathered) = gathered {
+            return gathered;
         }
-    };
-    let was_used = connection.used;
-    let id = Decimal::of(worker.next_id());
-    let mut request = worker.spare.take();
-    write_request(&mut request, &state.request_head, &id, ask);
-    let body_bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
-    let exchanged = connection.exchange(&request, deadline, body_bytes_max).await;
-    worker.spare.give(request);
-    match exchanged {
-        Ok(answer) => {
-            if answer.reusable && state.config.keep_alive {
-                pool.keep(connection, worker.recent());
-            }
-            Ok((id, answer))
-        }
-        Err(fault) => Err(fault_of(node, fault, was_used)),
+    }
+    let call = Call { id: Decimal::of(worker.next_id()), ask };
+    let bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;
+    let answer = post(worker, node, &call, deadline, fresh, bytes_max).await?;
+    Ok((call.id, answer))
+}
+
+/// One call.
+struct Call<'a> {
+    id: Decimal,
+    ask: &'a Ask<'a>,
+}
+
+impl Body for Call<'_> {
+    fn bytes(&self) -> usize {
+        call_bytes(self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref())
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        write_call_raw(out, self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref());
     }
 }
 
-fn write_request(out: &mut Vec<u8>, head: &[u8], id: &Decimal, ask: &Ask<'_>) {
-    let params = ask.params.as_deref();
-    out.extend_from_slice(head);
-    write_decimal(out, call_bytes(id.as_bytes(), &ask.name, params) as u64);
-    out.extend_from_slice(b"\r\n\r\n");
-    write_call_raw(out, id.as_bytes(), &ask.name, params);
-}
-
-fn failed(node: usize, failure: Failure, stale_connection: bool) -> Attempt {
+fn failed(node: usize, broken: Broken) -> Attempt {
+    let Broken { failure, stale_connection } = broken;
     let fault = match failure.kind {
         Kind::Connect => Fault::Connect,
         Kind::Deadline => Fault::Timeout,
@@ -242,18 +221,6 @@ fn failed(node: usize, failure: Failure, stale_connection: bool) -> Attempt {
     };
     let verdict = classify(&Heard::Broken(fault));
     Attempt { node, verdict, payload: None, failure, stale_connection }
-}
-
-fn fault_of(node: usize, fault: ExchangeFault, was_used: bool) -> Attempt {
-    let kind = match fault.kind {
-        ExchangeFaultKind::Late => Kind::Deadline,
-        ExchangeFaultKind::Closed | ExchangeFaultKind::Io(_) => Kind::Closed,
-        ExchangeFaultKind::Malformed => Kind::Malformed,
-        ExchangeFaultKind::TooLarge => Kind::TooLarge,
-    };
-    let sent = if fault.answered { Sent::Yes } else { Sent::Maybe };
-    let stale = was_used && !fault.answered && kind == Kind::Closed;
-    failed(node, Failure::of_node(node, kind, sent), stale)
 }
 
 /// Reads the JSON-RPC answer out of an HTTP answer and says what it means.

@@ -89,6 +89,10 @@ pub(crate) struct NodeCounts {
     pub(crate) connects: Count,
     /// Of the attempts, those over a connection that carries many calls.
     pub(crate) multiplexed: Count,
+    /// Batches that were gathered from several calls.
+    pub(crate) batches: Count,
+    /// Attempts in them.
+    pub(crate) batched: Count,
     /// Such connections that are open.
     pub(crate) trunks_open: Count,
     /// Such connections that the node, or something on the way, has ended.

@@ -199,10 +199,15 @@ pub struct NodeStatus {
     pub rate_limited: u64,
     /// Connections that were begun.
     pub connects: u64,
-    /// How calls get there, the cheapest way first: `websocket`, `ipc` or `http`.
+    /// How calls get there, the cheapest way first: `websocket`, `ipc`, `http2` where that is offered,
+    /// or `http`.
     pub transports: Vec<&'static str>,
-    /// Of the attempts, those over a WebSocket or local socket.
+    /// Of the attempts, those over a WebSocket, local socket or HTTP/2.
     pub multiplexed: u64,
+    /// Batches that were gathered from several calls.
+    pub batches: u64,
+    /// Of the attempts, those in such batches.
+    pub batched: u64,
     /// WebSockets or local sockets that are open.
     pub trunks_open: u64,
     /// Of those that were open before, the ones that did not end by our will.
@@ -528,6 +533,8 @@ fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) 
         connects: tally.connects,
         transports: transports(&node.config),
         multiplexed: tally.multiplexed,
+        batches: tally.batches,
+        batched: tally.batched,
         trunks_open: tally.trunks_open,
         trunks_lost: tally.trunks_lost,
         ejections: node.ejections.load(relaxed),
@@ -538,8 +545,12 @@ fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) 
 }
 
 fn transports(node: &config::Node) -> Vec<&'static str> {
-    let addresses = [node.multiplexed(), node.http()].into_iter().flatten();
-    addresses.map(|(url, _)| url.transport().name()).collect()
+    let over_http = node.http().map(|(url, _)| match node.http2 {
+        true => "http2",
+        false => url.transport().name(),
+    });
+    let multiplexed = node.multiplexed().map(|(url, _)| url.transport().name());
+    [multiplexed, over_http].into_iter().flatten().collect()
 }
 
 fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Duration>) {

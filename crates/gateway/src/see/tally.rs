@@ -135,6 +135,8 @@ pub(crate) struct NodeTally {
     pub(crate) in_flight: u64,
     pub(crate) connects: u64,
     pub(crate) multiplexed: u64,
+    pub(crate) batches: u64,
+    pub(crate) batched: u64,
     pub(crate) trunks_open: u64,
     pub(crate) trunks_lost: u64,
     pub(crate) latency: Spread,
@@ -326,6 +328,8 @@ impl NodeTally {
         self.in_flight += counts.in_flight.get();
         self.connects += counts.connects.get();
         self.multiplexed += counts.multiplexed.get();
+        self.batches += counts.batches.get();
+        self.batched += counts.batched.get();
         self.trunks_open += counts.trunks_open.get();
         self.trunks_lost += counts.trunks_lost.get();
         self.latency.add(&counts.latency);

@@ -1,9 +1,17 @@
 // The ordinary use of ethers, over HTTP and over a WebSocket: reads, batches, and events, which it
 // gets by filters or subscriptions.
 import assert from "node:assert";
+import { once } from "node:events";
+import { connect } from "node:net";
 import { ethers } from "ethers";
 
-const [address] = process.argv.slice(2);
+const [address, cutter] = process.argv.slice(2);
+
+/// Cuts all connections.
+async function cut() {
+  const [host, port] = cutter.split(":");
+  await once(connect(port, host), "close");
+}
 
 /// Resolves with the first `count` values of an event.
 function heard(provider, event, count) {
@@ -41,4 +49,14 @@ for (const provider of providers) {
   assert(log.blockNumber >= number && log.removed === false);
   await provider.removeAllListeners();
 }
+
+// Over HTTP a lost connection is no matter; for a WebSocket ethers wants a new provider.
+const [polled, told] = providers;
+await polled.getBlockNumber();
+const lost = once(told.websocket, "close");
+await cut();
+assert((await polled.getBlockNumber()) > 0);
+await lost;
+const anew = new ethers.WebSocketProvider(`ws://${address}`);
+assert.equal((await heard(anew, "block", 2)).length, 2);
 process.exit(0);

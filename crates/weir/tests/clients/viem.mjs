@@ -1,15 +1,27 @@
 // The ordinary use of viem, over HTTP with batches and over a WebSocket: reads, and what it watches,
 // by polls, filters or subscriptions.
 import assert from "node:assert";
+import { once } from "node:events";
+import { connect } from "node:net";
+import { setTimeout } from "node:timers/promises";
 import { createPublicClient, http, webSocket } from "viem";
 
-const [address] = process.argv.slice(2);
+const [address, cutter] = process.argv.slice(2);
+
+/// Cuts all connections.
+async function cut() {
+  const [host, port] = cutter.split(":");
+  await once(connect(port, host), "close");
+}
 
 /// Resolves with the first `count` values that are told.
 function heard(count, watch) {
   return new Promise((resolve, reject) => {
     const seen = [];
-    const timer = setTimeout(() => reject(new Error(`${seen.length} were told`)), 60_000);
+    const timer = globalThis.setTimeout(
+      () => reject(new Error(`${seen.length} were told`)),
+      60_000,
+    );
     const stop = watch((value) => {
       seen.push(value);
       if (seen.length === count) {
@@ -42,5 +54,13 @@ for (const transport of transports) {
   assert.equal(blocks[2].parentHash, blocks[1].hash);
   const [logs] = await heard(1, (onLogs, onError) => client.watchEvent({ onLogs, onError }));
   assert(logs.length > 0 && logs[0].blockNumber >= number);
+
+  // The connection is lost, and viem opens another; what it was told of it watches again.
+  await cut();
+  while (!(await client.getChainId().catch(() => null))) await setTimeout(200);
+  const later = await heard(2, (onBlockNumber, onError) =>
+    client.watchBlockNumber({ onBlockNumber, onError }),
+  );
+  assert(later[1] > numbers[2]);
 }
 process.exit(0);

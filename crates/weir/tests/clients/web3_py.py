@@ -1,13 +1,23 @@
-"""The ordinary use of web3.py: reads, batches and filters over HTTP, subscriptions over a WebSocket."""
+"""The ordinary use of web3.py: reads, batches and filters over HTTP, subscriptions over a WebSocket,
+also over one that is lost."""
 
 import asyncio
+import socket
 import sys
 import time
 
 from web3 import AsyncWeb3, Web3, WebSocketProvider
+from websockets.exceptions import ConnectionClosed
 
-ADDRESS = sys.argv[1]
+ADDRESS, CUTTER = sys.argv[1:]
 PATIENCE_S = 60
+
+
+def cut():
+    """Cuts all connections."""
+    host, port = CUTTER.split(":")
+    with socket.create_connection((host, int(port))) as told:
+        told.recv(1)
 
 
 def over_http():
@@ -33,6 +43,8 @@ def over_http():
     parents = [w3.eth.get_block(hash).parentHash for hash in hashes]
     assert parents[1:] == hashes[:-1]
     assert w3.eth.uninstall_filter(blocks.filter_id)
+    cut()
+    assert w3.eth.block_number >= number
 
 
 async def over_websocket():
@@ -52,5 +64,22 @@ async def over_websocket():
         assert await w3.eth.unsubscribe(heads)
 
 
+async def over_websockets_that_are_lost():
+    connections, heads = 0, []
+    async for w3 in AsyncWeb3(WebSocketProvider(f"ws://{ADDRESS}")):
+        connections += 1
+        try:
+            await w3.eth.subscribe("newHeads")
+            async for message in w3.socket.process_subscriptions():
+                heads.append(message["result"]["number"])
+                if connections == 3:
+                    assert heads == sorted(heads), heads
+                    return
+                cut()
+        except ConnectionClosed:
+            continue
+
+
 over_http()
 asyncio.run(asyncio.wait_for(over_websocket(), PATIENCE_S))
+asyncio.run(asyncio.wait_for(over_websockets_that_are_lost(), PATIENCE_S))

@@ -118,12 +118,8 @@ fn node(
             report.warn(span, entry.key(key), message, safe);
         }
     }
-    for key in ["calls_per_connection_max", "ping_interval"] {
-        if entry.set(key).is_some() && url.transport() == Transport::Http && ws_url.is_none() {
-            let message = "the node has neither a websocket nor a socket";
-            refuse(report, entry, key, message, "a ws_url, or a url that is no http");
-        }
-    }
+    let http2 = entry.value("http2").switch();
+    only_where_of_use(entry, &url, ws_url.is_some(), report);
     if url.transport() != Transport::Http && !entry.value("keep_alive").switch() {
         let message = "a websocket or socket carries many calls";
         refuse(report, entry, "keep_alive", message, "true, or an http:// url");
@@ -156,6 +152,38 @@ fn node(
         ws_url,
         calls_per_connection_max: entry.value("calls_per_connection_max").size(),
         ping_interval: entry.value("ping_interval").duration(),
+        http2,
+        batch_calls_max: entry.value("batch_calls_max").size(),
+        batch_wait: entry.value("batch_wait").duration(),
+    }
+}
+
+/// Refuses what would do nothing with the addresses that the node has.
+fn only_where_of_use(entry: &Entry, url: &NodeUrl, has_ws_url: bool, report: &mut Report<'_>) {
+    let http_alone = url.transport() == Transport::Http && !has_ws_url;
+    let http2 = entry.value("http2").switch();
+    for key in ["calls_per_connection_max", "ping_interval"] {
+        if entry.set(key).is_some() && http_alone && !http2 {
+            let message = "the node has neither a websocket nor a socket, nor http2";
+            refuse(report, entry, key, message, "a ws_url, a url that is no http, or http2 = true");
+        }
+    }
+    if http2 && (url.transport() != Transport::Http || !url.tls()) {
+        let message = "http/2 is agreed on in tls";
+        refuse(report, entry, "http2", message, "an https:// url");
+    }
+    if http2 && !entry.value("keep_alive").switch() {
+        let message = "a connection of http/2 carries many calls";
+        refuse(report, entry, "keep_alive", message, "true, or http2 = false");
+    }
+    let gathers = entry.value("batch_calls_max").size() > 1;
+    if gathers && !http_alone {
+        let message = "calls share the websocket or socket, one by one";
+        refuse(report, entry, "batch_calls_max", message, "1, or an http:// url alone");
+    }
+    if entry.set("batch_wait").is_some() && !gathers {
+        let message = "there are no batches";
+        refuse(report, entry, "batch_wait", message, "a batch_calls_max above 1");
     }
 }
 

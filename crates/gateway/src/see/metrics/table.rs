@@ -936,11 +936,33 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Counter,
         unit: "",
         labels: NODE,
-        help: "Attempts at the node over a WebSocket or local socket, which carries many calls at a \
-               time.",
+        help: "Attempts at the node over a WebSocket, local socket or HTTP/2, which carries many \
+               calls at a time.",
         samples: |scrape, series| {
             let mut nodes = scrape.nodes();
             nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.multiplexed))
+        },
+    },
+    Metric {
+        name: "weir_node_batches",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "Batches that were gathered from several calls and sent to the node as one request.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.batches))
+        },
+    },
+    Metric {
+        name: "weir_node_batched",
+        kind: Counter,
+        unit: "",
+        labels: NODE,
+        help: "Attempts at the node that left in such batches.",
+        samples: |scrape, series| {
+            let mut nodes = scrape.nodes();
+            nodes.try_for_each(|(chain, node)| series.count(&[chain, &node.name], node.batched))
         },
     },
     Metric {

@@ -78,11 +78,7 @@ const GROWTH_MIN: f64 = 3.0;
 
 /// Judges one probe.
 pub fn judge(seen: Seen<'_>) -> Judgement {
-    let part: Vec<&Second> = seen
-        .seconds
-        .iter()
-        .filter(|second| second.at > seen.warmup + 0.5 && second.at <= seen.end + 0.5)
-        .collect();
+    let part = judged_part(&seen);
     let (due, begun) =
         part.iter().fold((0, 0), |sum, second| (sum.0 + second.due, sum.1 + second.begun));
     // What waited since the warm-up may begin now, so more can begin than is due.
@@ -130,6 +126,15 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
         in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
     }
+}
+
+/// The seconds after the warm-up. The last one of a run is cut short by its end and stands for little;
+/// as a whole second it would make rates look lower than they were.
+fn judged_part<'a>(seen: &Seen<'a>) -> Vec<&'a Second> {
+    let begins = std::iter::once(0.0).chain(seen.seconds.iter().map(|second| second.at));
+    let whole = begins.zip(seen.seconds).filter(|(begin, second)| second.at - begin > 0.5);
+    let judged = |second: &&Second| second.at > seen.warmup + 0.5 && second.at <= seen.end + 0.5;
+    whole.map(|(_, second)| second).filter(judged).collect()
 }
 
 /// What an invalid run says all the same, if its sends were late and nothing else is against it.

@@ -89,6 +89,16 @@ fn a_calm_probe_passes() {
     assert_eq!(found.margin, Some(1.0));
 }
 
+/// A run ends some milliseconds after its last whole second: the piece is no second.
+#[test]
+fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
+    let mut calm = seconds(|_| 40, 1000);
+    let piece = Second { at: 12.02, due: 20, workers_busy: 3, ..Second::default() };
+    calm.push(piece);
+    let found = judge(seen(&PASS, &calm, &[]));
+    assert_eq!((found.rate_ended, found.under_way), (1000.0, 40.0));
+}
+
 /// 2 % above the capacity every objective is kept, but 20 iterations a second are never answered.
 #[test]
 fn a_growing_backlog_fails_although_all_is_kept() {
