@@ -113,7 +113,7 @@ pub fn sync(
     let options = &own;
     let nodes = nodes::Nodes::new(options);
     let facts = found::facts(&mut store, options, &nodes, watch, stop)?;
-    let reader = Reader::over(Store::open_to_read(store.path(), options.settings)?)?;
+    let reader = Reader::over(Store::open_to_read(store.location(), options.settings)?)?;
     let Some(reader) = reader else { return Ok(Ended::Stopped) };
     let plan = Plan::new(&facts, options);
     let dictionaries = store.dictionaries()?;

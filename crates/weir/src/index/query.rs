@@ -11,7 +11,7 @@ use index::places::parts;
 use index::reader::{Form, Reader};
 use wire::block::hash_of;
 
-use super::{Database, reader};
+use super::Database;
 
 /// Ask a file
 ///
@@ -132,7 +132,7 @@ impl Query {
 
 impl Block {
     fn run(self) -> Result<ExitCode> {
-        let mut reader = reader(&self.database)?;
+        let mut reader = self.database.reader()?;
         let number = match self.block {
             Named::Number(number) => Some(number),
             Named::Hash(hash) => reader.store().number_of(&hash)?,
@@ -163,7 +163,7 @@ fn held(reader: &Reader) -> Result<String> {
 }
 
 fn item(database: &Database, hash: Hash, form: Form) -> Result<ExitCode> {
-    let mut reader = reader(database)?;
+    let mut reader = database.reader()?;
     let what = reader.facts().what;
     let kept = if form == Form::Receipt { what.receipts } else { what.blocks };
     if !kept {
