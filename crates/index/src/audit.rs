@@ -181,7 +181,7 @@ impl Audit<'_> {
             let is = first.map_or("nothing is there".to_owned(), |first| {
                 format!("block {first} is the first that is there")
             });
-            let what = format!("the file says that it begins with block {}, but {is}", held.first);
+            let what = format!("the index says that it begins with block {}, but {is}", held.first);
             if self.tell(None, what).is_break() {
                 return Ok(Going::Break(Enough));
             }

@@ -257,8 +257,8 @@ impl Sync<'_> {
         let common = common.filter(|common| *common >= held.finalized);
         let Some(common) = common else {
             return Err(SyncError::OtherChain(format!(
-                "the nodes have other blocks than the file below block {}, which was final: a \
-                 node on another chain, or one that lies; the file is left as it is",
+                "the nodes have other blocks than the index below block {}, which was final: a \
+                 node on another chain, or one that lies; the index is left as it is",
                 held.finalized + 1
             )));
         };
@@ -312,7 +312,7 @@ impl Batch {
 pub(crate) fn fits(facts: &Facts, options: &Options) -> Result<(), String> {
     if facts.what != options.what {
         return Err(format!(
-            "the file has {} of its blocks, and {} were asked for: that is fixed when a file is made",
+            "the index has {} of its blocks, and {} were asked for: that is fixed when a file is made",
             facts.what, options.what
         ));
     }

@@ -101,7 +101,7 @@ fn missing_and_changed_rows_are_told() {
         check(
             kinds,
             "DELETE FROM blocks WHERE number = 509",
-            &["the file says that it begins with block 509, but block 510 is the first"],
+            &["the index says that it begins with block 509, but block 510 is the first"],
         );
         check(
             kinds,

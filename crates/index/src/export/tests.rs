@@ -1,4 +1,4 @@
-//! Goal: tables and requests tell what the file holds. Method: made blocks are exported from
+//! Goal: tables and requests tell what the index holds. Method: made blocks are exported from
 //! wherever they are kept,
 //! read back, and compared with the JSON that they were made of.
 
@@ -149,8 +149,8 @@ fn what_is_not_held_is_not_exported() {
         let held = reader.held().unwrap();
         let told = |from, to| range(held, from, to).unwrap_err().to_string();
         assert_eq!(range(held, None, Some(511)).unwrap(), (509, 511));
-        assert_eq!(told(Some(500), None), "blocks 500 to 514: the file holds 509 to 514");
-        assert_eq!(told(None, Some(515)), "blocks 509 to 515: the file holds 509 to 514");
+        assert_eq!(told(Some(500), None), "blocks 500 to 514: the index holds 509 to 514");
+        assert_eq!(told(None, Some(515)), "blocks 509 to 515: the index holds 509 to 514");
         assert_eq!(told(Some(512), Some(511)), "blocks 512 to 511: none");
         let stop = AtomicBool::new(false);
         let out = folder.path().join("out");
@@ -158,7 +158,7 @@ fn what_is_not_held_is_not_exported() {
         let tables = [Table::Blocks, Table::Transactions];
         let error =
             export(&mut reader, &tables, &out, (FIRST, LAST), &mut watch, &stop).unwrap_err();
-        assert_eq!(error.to_string(), "transactions: the file holds logs only");
+        assert_eq!(error.to_string(), "transactions: the index holds logs only");
         let stop = AtomicBool::new(true);
         let stopped = export(&mut reader, &[Table::Logs], &out, (FIRST, LAST), &mut watch, &stop);
         assert!(matches!(stopped, Err(ExportError::Stopped)));

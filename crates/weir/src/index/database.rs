@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use clap::builder::{TypedValueParser, ValueParserFactory};
 use clap::error::ErrorKind;
 use clap::{Arg, Args, Command};
@@ -31,18 +31,24 @@ impl Database {
         &self.db.0
     }
 
-    pub(super) fn settings(&self) -> Settings {
+    /// How it is worked on.
+    pub(super) fn settings(&self) -> Result<Settings> {
         let usual = Settings::default();
-        Settings {
+        if matches!(self.at(), Location::Server(_)) {
+            for (given, name) in [(self.page_cache, "page-cache"), (self.mmap, "mmap")] {
+                ensure!(given.is_none(), "--{name} is for files: a server has settings of its own");
+            }
+        }
+        Ok(Settings {
             page_cache: self.page_cache.unwrap_or(usual.page_cache),
             mmap: self.mmap.unwrap_or(usual.mmap),
             ..usual
-        }
+        })
     }
 
     /// Opens an index that holds something.
     pub(super) fn reader(&self) -> Result<Reader> {
-        let reader = Reader::open(self.at(), self.settings())?;
+        let reader = Reader::open(self.at(), self.settings()?)?;
         reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.at()))
     }
 }

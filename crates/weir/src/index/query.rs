@@ -25,7 +25,7 @@ Examples:
   weir index query transaction --db chain.db 0x5c50…
   weir index query receipt --db chain.db 0x5c50…
 
-Exit codes: 0 printed; 1 it is not held, or the file cannot be read; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 it is not held, or it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Query {
     #[command(subcommand)]
     about: About,
@@ -139,7 +139,7 @@ impl Block {
         };
         let what = reader.facts().what;
         if !self.hashes && !what.blocks {
-            bail!("the file holds {what} only: blocks are there with --hashes");
+            bail!("the index holds {what} only: blocks are there with --hashes");
         }
         let form = if self.hashes { Form::Hash } else { Form::Whole };
         let mut out = Vec::new();
@@ -157,8 +157,8 @@ impl Block {
 
 /// Which blocks a file has, for messages.
 fn held(reader: &Reader) -> Result<String> {
-    Ok(reader.held()?.map_or("the file has no blocks".to_owned(), |held| {
-        format!("the file has blocks {} to {}", held.first, held.last)
+    Ok(reader.held()?.map_or("the index has no blocks".to_owned(), |held| {
+        format!("the index has blocks {} to {}", held.first, held.last)
     }))
 }
 
@@ -167,7 +167,7 @@ fn item(database: &Database, hash: Hash, form: Form) -> Result<ExitCode> {
     let what = reader.facts().what;
     let kept = if form == Form::Receipt { what.receipts } else { what.blocks };
     if !kept {
-        bail!("the file holds {what} only");
+        bail!("the index holds {what} only");
     }
     let mut out = Vec::new();
     let found = match reader.store().place_of(&hash)? {

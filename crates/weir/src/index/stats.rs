@@ -54,7 +54,7 @@ fn text(hash: &[u8; 32]) -> String {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let store = Store::open_to_read(self.database.at(), self.database.settings())?;
+        let store = Store::open_to_read(self.database.at(), self.database.settings()?)?;
         let Some(facts) = store.facts()? else {
             println!("{}: nothing was synced yet", self.database.at());
             return Ok(ExitCode::SUCCESS);

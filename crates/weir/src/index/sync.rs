@@ -120,7 +120,7 @@ impl Sync {
             verify,
             concurrency: usize::from(self.concurrency),
             batch_max: self.batch,
-            settings: self.database.settings(),
+            settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
         let store = Store::open(self.database.at(), options.settings)?;

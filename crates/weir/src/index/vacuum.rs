@@ -29,11 +29,11 @@ impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // To open it for writing would make it.
         if let Err(error @ StoreError::Missing(_)) =
-            Store::open_to_read(self.database.at(), self.database.settings())
+            Store::open_to_read(self.database.at(), self.database.settings()?)
         {
             return Err(error.into());
         }
-        let mut store = Store::open(self.database.at(), self.database.settings())?;
+        let mut store = Store::open(self.database.at(), self.database.settings()?)?;
         let before = store.disk_bytes()?;
         let fewer = store.merge_lists()?;
         store.vacuum()?;

@@ -102,7 +102,7 @@ impl Verify {
             let id = replies.result(0).ok().and_then(quantity::from_value);
             if id.map(|id| id.to_string()).as_ref() != Some(&reader.facts().chain.id) {
                 let told = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
-                let what = format!("the file is of chain {}", reader.facts().chain.id);
+                let what = format!("the index is of chain {}", reader.facts().chain.id);
                 differing.push(Finding { block: None, what: format!("{what}, {node} has {told}") });
                 continue;
             }

@@ -5,7 +5,9 @@
 //! that nothing is left running however the test ends.
 #![allow(dead_code)] // Each test binary that includes this file uses a part of it.
 
+use std::fs::Permissions;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,8 +28,8 @@ const SHELL: &str = r#"
     wait
     if [ -n "$REMOVE" ]; then rm -rf "$DATA"; fi
 "#;
-/// Everybody is let in, but `guest` has to know a password.
-const ACCESS: &str = "host all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
+/// Everybody is let in, but `guest` has to know a password, and `sealed` to speak TLS.
+const ACCESS: &str = "hostnossl all sealed 127.0.0.1/32 reject\nhost all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       local all all trust\n";
 
 /// A `postgres` process with its children.
@@ -87,6 +89,20 @@ impl Postgres {
     /// The folder of its local socket.
     pub(crate) fn socket(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Has it speak TLS with this certificate and key, in PEM, where it is asked to.
+    pub(crate) fn seal(&self, certificate: &str, key: &str) {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            if let Some((user, group)) = user() {
+                std::os::unix::fs::chown(&path, Some(user), Some(group)).unwrap();
+            }
+        }
+        self.sql("ALTER SYSTEM SET ssl = on");
+        self.sql("SELECT pg_reload_conf()");
     }
 
     /// What `psql` prints for some SQL.

@@ -44,12 +44,23 @@ pub(super) fn of(server: &Server, error: &tokio_postgres::Error) -> StoreError {
         true => unreachable(server, &why),
         // Without a source the client itself refuses: no password was given, or no TLS is there.
         false if error.source().is_none() => StoreError::Server { at: at(server), why },
-        false => refused(server, why, "is a password in PGPASSWORD, or sslmode another one?"),
+        false => refused(
+            server,
+            why,
+            "a password is taken from PGPASSWORD; sslmode=disable does without TLS",
+        ),
     }
 }
 
 fn refused(server: &Server, why: String, advice: &'static str) -> StoreError {
     StoreError::Refused { at: at(server), why, advice }
+}
+
+/// A right is lacking.
+pub(super) fn not_allowed(server: &Server, why: String) -> StoreError {
+    let advice = "who syncs owns the schema, or may make it (GRANT CREATE ON DATABASE); who reads \
+                  needs USAGE on it and SELECT on its tables";
+    refused(server, why, advice)
 }
 
 /// What the server said, by its code
@@ -67,11 +78,8 @@ fn told(server: &Server, said: &DbError) -> StoreError {
         return refused(server, why, "`createdb` makes a database");
     }
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        let advice = "who syncs owns the schema, or may make it (GRANT CREATE ON DATABASE); who \
-                      reads needs USAGE on it and SELECT on its tables";
-        return refused(server, why, advice);
+        return not_allowed(server, why);
     }
-    let full = [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY, SqlState::INSUFFICIENT_RESOURCES];
     let leaving = [
         SqlState::ADMIN_SHUTDOWN,
         SqlState::CRASH_SHUTDOWN,
@@ -81,7 +89,7 @@ fn told(server: &Server, said: &DbError) -> StoreError {
     ];
     match code {
         code if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Taken(at(server)),
-        code if full.contains(code) => StoreError::Full(format!("{}: {why}", at(server))),
+        code if *code == SqlState::DISK_FULL => StoreError::Full(format!("{}: {why}", at(server))),
         code if leaving.contains(code) => unreachable(server, &why),
         code if *code == SqlState::QUERY_CANCELED => unreachable(server, &why),
         code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {

@@ -5,7 +5,7 @@
 //! to another disk. The tables of hashes are not cut: a hash tells nothing of its block, so each
 //! look-up would have to go through every part.
 
-use super::session::Session;
+use super::session::{Session, value};
 use crate::store::StoreError;
 
 /// Blocks in a partition: half a year of Ethereum. More would make the indexes in use larger than
@@ -100,15 +100,20 @@ fn exists(session: &Session) -> Result<bool, StoreError> {
 /// The version of the schema; none if there is nothing in it.
 fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     let tables = session.all(
-        "SELECT relname = 'facts' FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+        "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE') FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p', 'v', 'm') ORDER BY 1 DESC LIMIT 1",
         &[&session.schema()],
     )?;
     let foreign = |why: &str| StoreError::Foreign { at: session.at(), why: why.to_owned() };
-    match tables.first().map(|row| row.try_get::<_, bool>(0)) {
-        None => return Ok(None),
-        Some(Ok(true)) => {}
-        Some(_) => return Err(foreign("a schema with tables of another program")),
+    let Some(first) = tables.first() else { return Ok(None) };
+    if !value::<bool>(first, 1)? {
+        // Its tables would seem not to be there.
+        return Err(
+            session.not_allowed(&format!("permission denied for schema {}", session.schema()))
+        );
+    }
+    if !value::<bool>(first, 0)? {
+        return Err(foreign("a schema with tables of another program"));
     }
     let told = session.all("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
     let told = match told {
@@ -117,7 +122,7 @@ fn version(session: &Session) -> Result<Option<i64>, StoreError> {
         }
         told => told?,
     };
-    let text = told.first().map(|row| super::session::value::<String>(row, 0)).transpose()?;
+    let text = told.first().map(|row| value::<String>(row, 0)).transpose()?;
     let found = text.and_then(|text| text.parse::<i64>().ok()).filter(|found| *found > 0);
     let Some(found) = found else {
         return Err(foreign("a table `facts` that does not tell its schema"));

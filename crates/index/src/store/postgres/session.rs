@@ -126,6 +126,11 @@ impl Session {
         Location::Server(Box::new(self.server.clone()))
     }
 
+    /// A right is lacking.
+    pub(super) fn not_allowed(&self, why: &str) -> StoreError {
+        fault::not_allowed(&self.server, why.to_owned())
+    }
+
     /// The name of the schema; it needs no quotes.
     pub(super) fn schema(&self) -> &str {
         &self.server.schema
@@ -210,9 +215,10 @@ impl Session {
         let millis = limit.unwrap_or_default().as_millis();
         // Whole tables are better read in their order than by an index.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
-        let done = does()?;
-        self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
+        let done = does();
         self.patience.set(limit);
+        let done = done?;
+        self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
         Ok(done)
     }
 

@@ -97,7 +97,7 @@ impl Logs {
         let mut reader = self.database.reader()?;
         let what = reader.facts().what;
         if !what.logs {
-            bail!("the file holds {what} only");
+            bail!("the index holds {what} only");
         }
         let range = export::range(reader.held()?, self.from, self.to)?;
         let selection = self.selection()?;
