@@ -30,13 +30,16 @@ impl Database {
     pub fn parse(text: &str) -> Result<Database, &'static str> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
-                if rest.is_empty() {
-                    return Err("the url names no database");
+                if is_url(rest) {
+                    Ok(Database::Url(text.into()))
+                } else {
+                    Err("not a url")
                 }
-                Ok(Database::Url(text.into()))
             }
             Some(_) => Err("no such scheme"),
             None if text.is_empty() => Err("empty"),
+            // It would be shown with all that stands in it.
+            None if text.contains(':') && text.contains('@') => Err("a url without its scheme"),
             None => Ok(Database::File(PathBuf::from(text))),
         }
     }
@@ -48,6 +51,20 @@ impl Database {
             url @ Database::Url(_) => url,
         }
     }
+}
+
+/// Whether what stands behind the scheme is, as far as it is shown, what it seems to be: hosts with
+/// ports, and the name of a database.
+fn is_url(rest: &str) -> bool {
+    let base = rest.split('?').next().unwrap_or_default();
+    let place = base.rsplit_once('@').map_or(base, |(_, place)| place);
+    let (hosts, name) = place.split_once('/').unwrap_or((place, ""));
+    let is_host = |host: &str| {
+        let port = host.rsplit_once(']').map_or(host, |(_, port)| port).split_once(':');
+        port.is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte);
+    !rest.is_empty() && hosts.split(',').all(is_host) && name.bytes().all(plain)
 }
 
 impl fmt::Display for Database {

@@ -15,7 +15,16 @@ fn secrets_are_masked() {
     assert_eq!(shown(url), "postgres://***@db:5432/chains?***");
     assert_eq!(shown("postgresql://db/chains"), "postgresql://db/chains");
     assert_eq!(shown("postgres://a:sek@rit@db/chains"), "postgres://***@db/chains");
-    assert_eq!(masked("mysql://weir:sekrit@db"), MASK);
+    assert_eq!(shown("postgres://weir@[::1]:5432,db/a"), "postgres://***@[::1]:5432,db/a");
+    assert_eq!(shown("postgres:///a?host=/run/postgresql"), "postgres:///a?***");
+    for text in [
+        "mysql://weir:sekrit@db",
+        "postgres//weir:sekrit@db",
+        "postgres://weir:sekrit/db",
+        "postgres://db/chains,password=sekrit",
+    ] {
+        assert_eq!(masked(text), MASK);
+    }
 }
 
 #[test]
