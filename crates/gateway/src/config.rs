@@ -19,6 +19,7 @@ use wire::call::Limits;
 use wire::method::FamilyName;
 
 pub mod access;
+pub mod database;
 pub mod diff;
 pub mod fault;
 pub mod field;
@@ -44,6 +45,7 @@ use crate::rules::overload::Priorities;
 use crate::rules::overload::limiter::LimiterSettings;
 use crate::tls::{ClientAuth, SessionTerms, TicketKeys};
 use access::{Access, AccessLog};
+use database::Database;
 use fault::{Faults, Report};
 use redis_url::RedisUrl;
 use url::{NodeUrl, Transport};
@@ -326,15 +328,15 @@ pub struct Redis {
 /// A file with a chain's past, as a tier of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// The file.
-    pub db: PathBuf,
+    /// Where it is kept.
+    pub db: Database,
     /// Which chain it is of.
     pub chain: usize,
     /// Whether the gateway syncs it.
     pub follow: bool,
     /// How closely what is synced is looked at: `off`, `headers`, `full`, `senders`.
     pub verify: &'static str,
-    /// Threads that read it.
+    /// Threads that read it, each over a connection of its own.
     pub readers: usize,
     /// Bytes of pages that each connection keeps.
     pub page_cache: usize,

@@ -93,11 +93,11 @@ pub fn audit(
     watch: &mut dyn FnMut(Step),
     stop: &AtomicBool,
 ) -> Result<Findings, ReadError> {
-    reader.store().hold()?;
+    reader.store().begin_reading()?;
     let mut audit = Audit { reader, level, stop, findings: Findings::default(), before: None };
     let done = audit.run(watch);
     let findings = audit.findings;
-    reader.store().let_go()?;
+    reader.store().end_reading()?;
     done.map(|_| findings)
 }
 
@@ -181,7 +181,7 @@ impl Audit<'_> {
             let is = first.map_or("nothing is there".to_owned(), |first| {
                 format!("block {first} is the first that is there")
             });
-            let what = format!("the file says that it begins with block {}, but {is}", held.first);
+            let what = format!("the index says that it begins with block {}, but {is}", held.first);
             if self.tell(None, what).is_break() {
                 return Ok(Going::Break(Enough));
             }
@@ -320,8 +320,8 @@ impl Audit<'_> {
         let store = self.reader.store();
         let mut rows = Vec::new();
         let (from, to) = (place(row.number, 0), place(row.number, INDEX_MAX));
-        store.items(from, to, Wanted::Hash, |place, hash, _| {
-            rows.push((place, hash));
+        store.items(from, to, Wanted::Hash, |item| {
+            rows.push((item.place, item.hash));
             Ok::<_, ReadError>(true)
         })?;
         let mut faults = Vec::new();
@@ -333,12 +333,9 @@ impl Audit<'_> {
         if let Some((at, _)) = hole {
             faults.push(format!("transaction {at} is not there"));
         }
-        for (place, hash) in rows {
-            if !store.leads_to_item(&hash, place)? {
-                let index = parts(place).1;
-                faults.push(format!("the hash of transaction {index} does not lead to it"));
-                break;
-            }
+        if let Some(place) = store.unled(&rows)? {
+            let index = parts(place).1;
+            faults.push(format!("the hash of transaction {index} does not lead to it"));
         }
         Ok(faults)
     }

@@ -116,7 +116,7 @@ pub fn range(
     to: Option<u64>,
 ) -> Result<(u64, u64), ExportError> {
     let Some(held) = held else {
-        return Err(ExportError::NotHeld("the file holds no blocks yet".to_owned()));
+        return Err(ExportError::NotHeld("the index holds no blocks yet".to_owned()));
     };
     let (first, last) = (from.unwrap_or(held.first), to.unwrap_or(held.last));
     if first > last {
@@ -124,7 +124,7 @@ pub fn range(
     }
     if first < held.first || last > held.last {
         return Err(ExportError::NotHeld(format!(
-            "blocks {first} to {last}: the file holds {} to {}",
+            "blocks {first} to {last}: the index holds {} to {}",
             held.first, held.last
         )));
     }
@@ -153,7 +153,7 @@ pub fn export(
         };
         if !held {
             let name = table.name();
-            return Err(ExportError::NotHeld(format!("{name}: the file holds {what} only")));
+            return Err(ExportError::NotHeld(format!("{name}: the index holds {what} only")));
         }
     }
     std::fs::create_dir_all(folder)

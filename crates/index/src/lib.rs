@@ -21,4 +21,5 @@ pub mod search;
 pub mod serve;
 pub mod store;
 pub mod sync;
+mod tls;
 pub mod verify;

@@ -1,7 +1,6 @@
 //! Answers put together from the rows.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use wire::json::walk;
 use wire::logs::{self, Selection};
@@ -11,9 +10,9 @@ use crate::pack::{PackError, Unpacker};
 use crate::pieces::{self, OfBlock, OfTransaction};
 use crate::places::{INDEX_MAX, Key, keys_of, parts, place};
 use crate::search::{self, Bounds};
-use crate::store::{BlockRow, Facts, Held, Settings, Store, StoreError, Wanted};
+use crate::store::{BlockRow, Facts, Held, Item, Location, Settings, Store, StoreError, Wanted};
 
-/// Reads a file; one for each thread that does.
+/// Reads an index; one for each thread that does.
 pub struct Reader {
     store: Store,
     unpacker: Unpacker,
@@ -25,7 +24,7 @@ pub struct Reader {
 /// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file.
+    /// Where it is kept.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A piece of it.
@@ -58,12 +57,12 @@ impl Form {
 }
 
 impl Reader {
-    /// Opens a file that holds something; none if nothing was ever written to it.
+    /// Opens an index that holds something; none if nothing was ever written to it.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn open(path: &Path, settings: Settings) -> Result<Option<Reader>, ReadError> {
-        Reader::over(Store::open_to_read(path, settings)?)
+    pub fn open(at: impl Into<Location>, settings: Settings) -> Result<Option<Reader>, ReadError> {
+        Reader::over(Store::open_to_read(at, settings)?)
     }
 
     /// Reads by a connection.
@@ -76,17 +75,17 @@ impl Reader {
         Ok(Some(Reader { store, unpacker, facts, short: Vec::new() }))
     }
 
-    /// What the file is about.
+    /// What the index is about.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The file itself.
+    /// The index itself.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// From where to where the file goes.
+    /// From where to where the index goes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -132,16 +131,45 @@ impl Reader {
         number: u64,
         form: harmony::Form,
     ) -> Result<bool, ReadError> {
-        let Some(row) = self.store.harmony_block(number)? else { return Ok(false) };
-        self.unpacker.unpack(&mut self.short, &row.body)?;
-        let of = OfBlock::new(&row.hash, number, row.time);
-        if form == harmony::Form::KEPT {
-            pieces::restore(out, &self.short, &of, None);
-            return Ok(true);
-        }
-        let mut whole = Vec::with_capacity(self.short.len());
-        pieces::restore(&mut whole, &self.short, &of, None);
-        Ok(harmony::write(out, &whole, form))
+        self.harmony_blocks(out, (number, number), form, u64::MAX)
+    }
+
+    /// Appends blocks as Harmony's own methods write them, separated by commas; false if one is not
+    /// there, or not in this form, or they have more bytes than these.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn harmony_blocks(
+        &mut self,
+        out: &mut Vec<u8>,
+        (from, to): (u64, u64),
+        form: harmony::Form,
+        bytes_max: u64,
+    ) -> Result<bool, ReadError> {
+        let start = out.len();
+        let (mut next, mut fits) = (from, true);
+        let Reader { store, unpacker, short, .. } = self;
+        store.harmony_blocks(from, to, |row| {
+            if row.number != next {
+                return Ok(false);
+            }
+            if next > from {
+                out.push(b',');
+            }
+            unpacker.unpack(short, row.body)?;
+            let of = OfBlock::new(&row.hash, row.number, row.time);
+            if form == harmony::Form::KEPT {
+                pieces::restore(out, short, &of, None);
+            } else {
+                let mut whole = Vec::with_capacity(short.len());
+                pieces::restore(&mut whole, short, &of, None);
+                fits = harmony::write(out, &whole, form);
+            }
+            next += 1;
+            fits &= (out.len() - start) as u64 <= bytes_max;
+            Ok::<_, ReadError>(fits)
+        })?;
+        Ok(fits && next > to)
     }
 
     /// Appends how many transactions a block of Harmony's has; false if it is not there.
@@ -149,11 +177,17 @@ impl Reader {
     /// # Errors
     /// If it cannot be read.
     pub fn harmony_count(&mut self, out: &mut Vec<u8>, number: u64) -> Result<bool, ReadError> {
-        let Some(row) = self.store.harmony_block(number)? else { return Ok(false) };
-        self.unpacker.unpack(&mut self.short, &row.body)?;
-        let Some((count, _)) = harmony::counts(&self.short) else { return Ok(false) };
-        wire::quantity::write_decimal(out, count);
-        Ok(true)
+        let mut written = false;
+        let Reader { store, unpacker, short, .. } = self;
+        store.harmony_blocks(number, number, |row| {
+            unpacker.unpack(short, row.body)?;
+            if let Some((count, _)) = harmony::counts(short) {
+                wire::quantity::write_decimal(out, count);
+                written = true;
+            }
+            Ok::<_, ReadError>(false)
+        })?;
+        Ok(written)
     }
 
     /// Appends the array of something of all transactions of a block.
@@ -171,11 +205,11 @@ impl Reader {
         let (from, to) = (place(number, 0), place(number, INDEX_MAX));
         let (unpacker, short) = (&mut self.unpacker, &mut self.short);
         let mut first = true;
-        self.store.items(from, to, form.wanted(), |place, hash, packed| {
+        self.store.items(from, to, form.wanted(), |item| {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
-            write_item(out, unpacker, short, of, (place, hash, packed), form)?;
+            write_item(out, unpacker, short, of, item, form)?;
             Ok::<_, ReadError>(true)
         })?;
         out.push(b']');
@@ -188,11 +222,16 @@ impl Reader {
     /// If it cannot be read.
     pub fn item(&mut self, out: &mut Vec<u8>, place: i64, form: Form) -> Result<bool, ReadError> {
         let number = parts(place).0;
-        let Some((hash, time)) = self.store.hash_and_time(number)? else { return Ok(false) };
+        let Some(row) = self.store.item(place, form.wanted())? else { return Ok(false) };
+        let block = match row.block {
+            Some(block) => Some(block),
+            None => self.store.hash_and_time(number)?,
+        };
+        let Some((hash, time)) = block else { return Ok(false) };
         let of = OfBlock::new(&hash, number, time);
-        let Some(item) = self.store.item(place, form.wanted())? else { return Ok(false) };
-        let row = (place, item.hash, item.packed.as_deref());
-        write_item(out, &mut self.unpacker, &mut self.short, &of, row, form)?;
+        let packed = row.packed.as_deref();
+        let item = Item { place, hash: row.hash, packed, block: row.block };
+        write_item(out, &mut self.unpacker, &mut self.short, &of, item, form)?;
         Ok(true)
     }
 
@@ -211,19 +250,21 @@ impl Reader {
         let start = out.len();
         let mut of: Option<(u64, OfBlock)> = None;
         let Reader { store, unpacker, short, .. } = self;
-        search::search(store, selection, (from, to), |place, hash, packed| {
-            let Some(packed) = packed else { return Ok(()) };
-            let (number, index) = parts(place);
+        search::search(store, selection, (from, to), |item| {
+            let Some(packed) = item.packed else { return Ok(()) };
+            let (number, index) = parts(item.place);
             unpacker.unpack(short, packed)?;
-            let of_transaction = OfTransaction::new(&hash, index);
+            let of_transaction = OfTransaction::new(&item.hash, index);
             for log in logs_of(short) {
                 if selection.has_raw(log) != Some(true) {
                     continue;
                 }
                 if of.as_ref().is_none_or(|(known, _)| *known != number) {
-                    let Some((hash, time)) = store.hash_and_time(number)? else {
-                        return Ok(());
+                    let block = match item.block {
+                        Some(block) => Some(block),
+                        None => store.hash_and_time(number)?,
                     };
+                    let Some((hash, time)) = block else { return Ok(()) };
                     of = Some((number, OfBlock::new(&hash, number, time)));
                 }
                 let Some((_, of)) = &of else { return Ok(()) };
@@ -254,8 +295,8 @@ impl Reader {
             return Ok(keys);
         }
         let (unpacker, short) = (&mut self.unpacker, &mut self.short);
-        self.store.items(place(last + 1, 0), i64::MAX, Wanted::Receipt, |_, _, packed| {
-            if let Some(packed) = packed {
+        self.store.items(place(last + 1, 0), i64::MAX, Wanted::Receipt, |item| {
+            if let Some(packed) = item.packed {
                 unpacker.unpack(short, packed)?;
                 for log in logs_of(short) {
                     if let Some((address, topics)) = logs::keys_of(log) {
@@ -283,23 +324,23 @@ fn write_item(
     unpacker: &mut Unpacker,
     short: &mut Vec<u8>,
     of: &OfBlock,
-    (place, hash, packed): (i64, [u8; 32], Option<&[u8]>),
+    item: Item<'_>,
     form: Form,
 ) -> Result<(), ReadError> {
     if form == Form::Hash {
         out.push(b'"');
-        out.extend_from_slice(&pieces::hash_text(&hash));
+        out.extend_from_slice(&pieces::hash_text(&item.hash));
         out.push(b'"');
         return Ok(());
     }
-    let Some(packed) = packed else {
-        let (number, index) = parts(place);
+    let Some(packed) = item.packed else {
+        let (number, index) = parts(item.place);
         return Err(StoreError::Damaged(format!(
             "block {number}, transaction {index}: nothing kept"
         ))
         .into());
     };
     unpacker.unpack(short, packed)?;
-    pieces::restore(out, short, of, Some(&OfTransaction::new(&hash, parts(place).1)));
+    pieces::restore(out, short, of, Some(&OfTransaction::new(&item.hash, parts(item.place).1)));
     Ok(())
 }

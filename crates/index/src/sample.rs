@@ -1,26 +1,24 @@
-//! Files for tests: linked blocks with true hashes, written as a sync writes them.
-
-use std::path::Path;
+//! Indexes for tests: linked blocks with true hashes, written as a sync writes them.
 
 use serde_json::{Value, json};
 
 use crate::cut::{self, Said};
 use crate::pack::Packer;
 use crate::reader::Reader;
-use crate::store::{Chain, Facts, Settings, Store};
+use crate::store::{Chain, Facts, Location, Settings, Store};
 use crate::verify::tests::made::Made;
 
-/// The first block of a file: with [`BLOCKS`] after it, a multiple of 256 is in the middle.
+/// The first block of an index: with [`BLOCKS`] after it, a multiple of 256 is in the middle.
 pub(crate) const FIRST: u64 = 509;
-/// Blocks of a file.
+/// Blocks of an index.
 pub(crate) const BLOCKS: u64 = 6;
-/// The last block of a file.
+/// The last block of an index.
 pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
 
-/// Writes a file that holds `what`, so many blocks in each transaction.
-pub(crate) fn write(path: &Path, what: &str, at_once: usize) {
+/// Writes an index that holds `what`, so many blocks in each transaction.
+pub(crate) fn write(at: &Location, what: &str, at_once: usize) {
     let what: crate::store::What = what.parse().unwrap();
-    let mut store = Store::open(path, Settings::default()).unwrap();
+    let mut store = Store::open(at, Settings::default()).unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
     let facts = Facts { chain, what, verified: "full".to_owned(), unlike: Vec::new() };
     store.found(&facts, &[]).unwrap();
@@ -87,7 +85,7 @@ pub(crate) fn harmony(block: &Value) -> Vec<u8> {
     serde_json::to_vec(&whole).unwrap()
 }
 
-/// Opens such a file.
-pub(crate) fn reader(path: &Path) -> Reader {
-    Reader::open(path, Settings::default()).unwrap().unwrap()
+/// Opens such an index.
+pub(crate) fn reader(at: &Location) -> Reader {
+    Reader::open(at, Settings::default()).unwrap().unwrap()
 }

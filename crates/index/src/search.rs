@@ -9,7 +9,7 @@ use wire::logs::Selection;
 
 use crate::places::{INDEX_MAX, Key, address_key, place, topic_key};
 use crate::reader::ReadError;
-use crate::store::{Store, Wanted};
+use crate::store::{Item, Places, Store, Wanted};
 
 /// How much may be answered.
 #[derive(Debug, Clone, Copy)]
@@ -31,46 +31,25 @@ struct Part {
     keys: Vec<Key>,
 }
 
-/// What was read of a part's lists.
-struct Walked {
-    places: Vec<i64>,
-    /// All places up to this one were read.
-    to: i64,
-}
-
 impl Part {
-    fn walk(&self, store: &Store, from: i64, to: i64) -> Result<Walked, ReadError> {
-        let mut walked = Walked { places: Vec::new(), to };
-        for key in &self.keys {
-            let (places, rest) = store.places(*key, from, walked.to, LISTS)?;
-            walked.places.extend(places);
-            if let Some(rest) = rest {
-                walked.to = walked.to.min(rest - 1);
-            }
-        }
-        if self.keys.len() > 1 {
-            walked.places.sort_unstable();
-            walked.places.dedup();
-        }
-        let end = walked.places.partition_point(|place| *place <= walked.to);
-        walked.places.truncate(end);
-        Ok(walked)
+    fn walk(&self, store: &Store, from: i64, to: i64) -> Result<Places, ReadError> {
+        Ok(store.places(&self.keys, from, to, LISTS)?)
     }
 }
 
-/// Shows `each` place, hash and what is kept of the receipt of every transaction in blocks `from`
+/// Shows `each` transaction, with what is kept of its receipt, in blocks `from`
 /// to `to` that may have selected logs, in order.
 pub(crate) fn search(
     store: &Store,
     selection: &Selection,
     (from, to): (u64, u64),
-    mut each: impl FnMut(i64, [u8; 32], Option<&[u8]>) -> Result<(), ReadError>,
+    mut each: impl FnMut(Item<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let (mut at, end) = (place(from, 0), place(to, INDEX_MAX));
     let parts = parts_of(selection);
     if parts.is_empty() {
-        return store.items(at, end, Wanted::Receipt, |place, hash, packed| {
-            each(place, hash, packed)?;
+        return store.items(at, end, Wanted::Receipt, |item| {
+            each(item)?;
             Ok(true)
         });
     }
@@ -102,7 +81,7 @@ fn cross(
     from: i64,
     to: i64,
     part: &Part,
-    walked: Walked,
+    walked: Places,
 ) -> Result<(), ReadError> {
     let share = (walked.to - from + 1) as f64 / (to - from + 1) as f64;
     let expected = walked.places.len() as f64 / share.max(f64::MIN_POSITIVE);

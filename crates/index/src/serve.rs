@@ -110,7 +110,7 @@ impl Reader {
             }
             ("eth_getLogs", [filter]) => return self.filtered(held, scope, filter),
             ("hmyv2_getBlocks", [from, to, options]) => {
-                return self.harmony_blocks(held, scope, (from, to), options);
+                return self.harmony_range(held, scope, (from, to), options);
             }
             ("hmyv2_getBlockByNumber", [block, options]) => {
                 self.harmony_single(held, scope, (block, BlockForm::Harmony), options)?
@@ -265,7 +265,7 @@ impl Reader {
         (!unlike).then_some(form)
     }
 
-    fn harmony_blocks(
+    fn harmony_range(
         &mut self,
         held: Held,
         scope: &Scope<'_>,
@@ -284,14 +284,8 @@ impl Reader {
             return Ok(Found::Nothing);
         }
         let mut listed = b"[".to_vec();
-        for number in from..=last {
-            if number > from {
-                listed.push(b',');
-            }
-            let written = self.harmony_block(&mut listed, number, form)?;
-            if !written || listed.len() as u64 > scope.bounds.bytes {
-                return Ok(Found::Nothing);
-            }
+        if !self.harmony_blocks(&mut listed, (from, last), form, scope.bounds.bytes)? {
+            return Ok(Found::Nothing);
         }
         if last == to {
             listed.push(b']');

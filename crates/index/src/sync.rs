@@ -113,7 +113,7 @@ pub fn sync(
     let options = &own;
     let nodes = nodes::Nodes::new(options);
     let facts = found::facts(&mut store, options, &nodes, watch, stop)?;
-    let reader = Reader::over(Store::open_to_read(store.path(), options.settings)?)?;
+    let reader = Reader::over(Store::open_to_read(store.location(), options.settings)?)?;
     let Some(reader) = reader else { return Ok(Ended::Stopped) };
     let plan = Plan::new(&facts, options);
     let dictionaries = store.dictionaries()?;
@@ -257,8 +257,8 @@ impl Sync<'_> {
         let common = common.filter(|common| *common >= held.finalized);
         let Some(common) = common else {
             return Err(SyncError::OtherChain(format!(
-                "the nodes have other blocks than the file below block {}, which was final: a \
-                 node on another chain, or one that lies; the file is left as it is",
+                "the nodes have other blocks than the index below block {}, which was final: a \
+                 node on another chain, or one that lies; the index is left as it is",
                 held.finalized + 1
             )));
         };
@@ -312,7 +312,7 @@ impl Batch {
 pub(crate) fn fits(facts: &Facts, options: &Options) -> Result<(), String> {
     if facts.what != options.what {
         return Err(format!(
-            "the file has {} of its blocks, and {} were asked for: that is fixed when a file is made",
+            "the index has {} of its blocks, and {} were asked for: that is fixed when a file is made",
             facts.what, options.what
         ));
     }

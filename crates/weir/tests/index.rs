@@ -1,26 +1,27 @@
 //! Goal: what the index answers are the node's own bytes. Method: a real geth on the chain of the
 //! execution-apis tests is synced by the program; every block, transaction, receipt and log of it is
-//! then asked of geth and of the file, in every form of every method that the file serves, and the
-//! raw text of the results is compared.
+//! then asked of geth and of the index, in every form of every method that it serves, and the raw
+//! text of the results is compared; of a file, and of a database of PostgreSQL.
 //!
-//! Needs geth; see `support/programs.rs` for what happens without.
+//! Needs geth and postgres; see `support/programs.rs` for what happens without.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::Command;
 
 use index::reader::Reader;
 use index::search::Bounds;
 use index::serve::{Found, METHODS, Scope};
-use index::store::Settings;
+use index::store::{Location, Settings};
 use serde_json::Value;
 
 #[path = "support/geth.rs"]
 mod geth;
 #[path = "support/members.rs"]
 mod members;
+#[path = "support/postgres.rs"]
+mod postgres;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "support/raw.rs"]
@@ -41,9 +42,9 @@ fn weir(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(said).unwrap())
 }
 
-fn sync(url: &str, file: &Path, more: &[&str]) {
-    let file = file.to_str().unwrap();
-    let arguments = ["index", "sync", "--from", url, "--db", file, "--end", "54"];
+fn sync(url: &str, at: &Location, more: &[&str]) {
+    let at = at.to_string();
+    let arguments = ["index", "sync", "--from", url, "--db", &at, "--end", "54"];
     let (done, said) = weir(&[&arguments, more].concat());
     assert!(done, "{said}");
 }
@@ -181,10 +182,19 @@ fn every_answer_is_the_nodes_own() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("http://{}", geth.address);
     // Everything; logs without receipts beside whole blocks; logs alone.
-    for (what, most) in [("blocks,receipts,logs", 10), ("blocks,logs", 8), ("logs", 5)] {
-        let file = folder.path().join(what.replace(',', "-"));
-        sync(&url, &file, &["--what", what, "--verify", "senders"]);
-        let mut reader = Reader::open(&file, Settings::default()).unwrap().unwrap();
+    let file = |name: &str| Location::from(folder.path().join(name));
+    let mut synced = vec![
+        ("blocks,receipts,logs", 10, file("whole.db")),
+        ("blocks,logs", 8, file("blocks.db")),
+        ("logs", 5, file("logs.db")),
+    ];
+    let server = postgres::Postgres::start();
+    if let Some(server) = &server {
+        synced.push(("blocks,receipts,logs", 10, server.url("whole").parse().unwrap()));
+    }
+    for (what, most, at) in synced {
+        sync(&url, &at, &["--what", what, "--verify", "senders"]);
+        let mut reader = Reader::open(&at, Settings::default()).unwrap().unwrap();
         assert_eq!(reader.facts().unlike, Vec::<String>::new());
         let mut answered: BTreeMap<&str, usize> = BTreeMap::new();
         for ((method, params), theirs) in calls.iter().zip(&theirs) {

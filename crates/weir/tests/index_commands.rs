@@ -136,7 +136,7 @@ fn a_file_of_logs_alone_is_synced_and_sound() {
     let (_other, whole) = copy();
     assert_eq!(fine(&["query", "logs"], &file), fine(&["query", "logs"], &whole));
     let out = refused(&["query", "receipt", &format!("0x{}", "1".repeat(64))], &file);
-    assert!(out.contains("the file holds logs only"), "{out}");
+    assert!(out.contains("the index holds logs only"), "{out}");
     let out = refused(&["query", "block", "3"], &file);
     assert!(out.contains("blocks are there with --hashes"), "{out}");
 }
@@ -160,13 +160,13 @@ fn blocks_transactions_and_receipts_are_printed_as_they_are() {
     assert_eq!(out, *said);
     let out: Value = serde_json::from_str(&fine(&["query", "transaction", hash], &file)).unwrap();
     assert_eq!((&out["hash"], &out["blockHash"]), (&said["transactionHash"], &said["blockHash"]));
-    let told = "is not held: the file has blocks 0 to 60";
+    let told = "is not held: the index has blocks 0 to 60";
     let out = refused(&["query", "block", "61"], &file);
     assert!(out.contains(&format!("block 61 {told}")), "{out}");
     let none = format!("0x{}", "1".repeat(64));
     for about in ["block", "transaction", "receipt"] {
         let out = refused(&["query", about, &none], &file);
-        assert!(out.contains("with this hash is held: the file has blocks 0 to 60"), "{out}");
+        assert!(out.contains("with this hash is held: the index has blocks 0 to 60"), "{out}");
     }
     assert_eq!(weir(&["query", "block", "0xg"], &file).code, 2);
 }
@@ -221,7 +221,7 @@ fn logs_are_printed_as_json_lines_and_as_csv() {
         assert_eq!(fields[10], log["data"]);
     }
     let out = refused(&["query", "logs", "--to", "61"], &file);
-    assert!(out.contains("blocks 0 to 61: the file holds 0 to 60"), "{out}");
+    assert!(out.contains("blocks 0 to 61: the index holds 0 to 60"), "{out}");
     assert_eq!(weir(&["query", "logs", "--address", "0x12"], &file).code, 2);
 }
 
@@ -268,5 +268,5 @@ fn tables_and_requests_are_exported() {
     assert!(!said.contains("rpc error"), "{said}");
     assert_eq!(weir(&["export"], &file).code, 2);
     let out = refused(&["export", "--out", tables, "--to", "99"], &file);
-    assert!(out.contains("blocks 0 to 99: the file holds 0 to 60"), "{out}");
+    assert!(out.contains("blocks 0 to 99: the index holds 0 to 60"), "{out}");
 }

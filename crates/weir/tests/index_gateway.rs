@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 #[path = "support/members.rs"]
 mod members;
+#[path = "support/postgres.rs"]
+mod postgres;
+#[path = "support/programs.rs"]
+mod programs;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "support/running.rs"]
@@ -64,26 +68,36 @@ fn lookups(gateway: &Running, outcome: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-fn configured(node: &Running, file: &std::path::Path, more: &str) -> Running {
-    let (url, file) = (node.url(), file.display());
+fn configured(node: &Running, file: &str, more: &str) -> Running {
+    let url = node.url();
     let toml =
         format!("[[node]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{file}\"\n{more}");
     Running::configured_observed(&toml)
 }
 
+/// Runs a test with a file, and with a database if one can be had.
+fn each(test: impl Fn(&str)) {
+    let folder = tempfile::tempdir().unwrap();
+    test(folder.path().join("chain.db").to_str().unwrap());
+    if let Some(server) = postgres::Postgres::start() {
+        test(&server.url("chain"));
+    }
+}
+
 #[test]
 fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+    each(held_and_rest);
+}
+
+fn held_and_rest(file: &str) {
     let node = node();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("chain.db");
     let held = HELD.to_string();
     let synced = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["index", "sync", "--from", &node.url(), "--end", &held, "--quiet", "--db"])
-        .arg(&file)
+        .args(["index", "sync", "--from", &node.url(), "--end", &held, "--quiet", "--db", file])
         .output()
         .unwrap();
     assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
-    let gateway = configured(&node, &file, "");
+    let gateway = configured(&node, file, "");
     let (mut ours, mut theirs) =
         (Client::connect(&gateway.address), Client::connect(&node.address));
     let calls = calls();
@@ -114,10 +128,12 @@ fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
 
 #[test]
 fn the_gateway_follows_by_itself() {
+    each(follows);
+}
+
+fn follows(file: &str) {
     let node = node();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("followed.db");
-    let gateway = configured(&node, &file, "follow = true\n");
+    let gateway = configured(&node, file, "follow = true\n");
     let mut ours = Client::connect(&gateway.address);
     let deadline = Instant::now() + PATIENCE;
     let mut number = 0;

@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("wrk", "wrk"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
+    ("postgres", "postgresql"),
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),

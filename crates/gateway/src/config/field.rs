@@ -823,16 +823,19 @@ pub(super) static REDIS: Section = Section {
 pub(super) static INDEX: Section = Section {
     name: "index",
     form: Form::Once,
-    doc: "A file of `weir index` as a further tier of the cache: blocks, transactions, receipts and \
+    doc: "A file or database of `weir index` as a further tier of the cache: blocks, transactions, receipts and \
           logs of the past are answered from it, byte for byte as nodes write them. Only what is \
-          final is, or what is on the chain as the gateway sees it; whatever the file does not hold \
+          final is, or what is on the chain as the gateway sees it; whatever it does not hold \
           goes to the nodes, and a range of logs that it holds in part is split.",
     fields: &[
         Field {
             key: "db",
-            kind: Kind::Output,
+            kind: Kind::Database,
             default: Default::Follows("there is no index"),
-            doc: "The file. With `follow` it is made if it is not there.",
+            doc: "The file, or the database of PostgreSQL, whose parameters are in \
+                  [The index](index.md#postgresql). A password is written as `${VAR}` or \
+                  `${file:PATH}`, or is taken from the environment, `PGPASSWORD`. With `follow` the \
+                  file, or the schema in the database, is made if it is not there.",
         },
         Field {
             key: "chain",
@@ -844,7 +847,7 @@ pub(super) static INDEX: Section = Section {
             key: "follow",
             kind: Kind::Switch,
             default: Default::Is("false"),
-            doc: "Whether the gateway itself syncs the file from the nodes of the chain and goes on \
+            doc: "Whether the gateway itself syncs it from the nodes of the chain and goes on \
                   with each new block. Otherwise `weir index sync` does, beside it.",
         },
         Field {
@@ -858,13 +861,13 @@ pub(super) static INDEX: Section = Section {
             key: "readers",
             kind: Kind::Count { min: 1, max: 64 },
             default: Default::Is("2"),
-            doc: "Threads that read the file.",
+            doc: "Threads that read it, each over a connection of its own.",
         },
         Field {
             key: "page_cache",
             kind: Kind::Bytes { min: 64 << 10, max: 1024 * GIB },
             default: Default::Is("64MiB"),
-            doc: "Pages of the file that each of them, and who syncs, keeps in memory.",
+            doc: "Pages of a file that each of them, and who syncs, keeps in memory.",
         },
         Field {
             key: "logs_max",

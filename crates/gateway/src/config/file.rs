@@ -10,6 +10,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::database;
 use super::expand::{self, World, expand};
 use super::fault::Report;
 use super::field::{self, Default, Field, Form, SECTIONS, Section};
@@ -437,6 +438,7 @@ fn shown(field: Option<&Field>, written: &str) -> Shown {
         None => Shown::Instead(MASK.to_owned()),
         Some(Field { kind: Kind::Url, .. }) => quoted(url::masked(text)),
         Some(Field { kind: Kind::RedisUrl, .. }) => quoted(redis_url::masked(text)),
+        Some(Field { kind: Kind::Database, .. }) => quoted(database::masked(text)),
         Some(field) if field.kind.is_secret() => Shown::Instead(MASK.to_owned()),
         Some(Field { kind: Kind::Origins, .. }) => Shown::Itself,
         Some(_) if text.contains("://") || text.contains(":-") => quoted(MASK.to_owned()),

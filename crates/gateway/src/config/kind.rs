@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::database::Database;
 use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
 use super::{HashKey, KeyPart};
@@ -42,6 +43,8 @@ pub(super) enum Kind {
     Url,
     /// The URL of a Redis; secret.
     RedisUrl,
+    /// Name of a file that is written, or the URL of a database; secret.
+    Database,
     /// What a consistent hash is taken of.
     HashKey,
     /// Name of a file that is read.
@@ -107,6 +110,7 @@ pub(super) enum Value {
     Text(String),
     Url(NodeUrl),
     RedisUrl(RedisUrl),
+    Database(Database),
     HashKey(HashKey),
     Texts(Vec<String>),
     Headers(Vec<(http::HeaderName, http::HeaderValue)>),
@@ -146,7 +150,12 @@ impl Kind {
         // Whoever puts a header that carries a secret into a rule is told so without it.
         matches!(
             self,
-            Kind::Url | Kind::RedisUrl | Kind::Headers | Kind::Secret { .. } | Kind::HeaderTests
+            Kind::Url
+                | Kind::RedisUrl
+                | Kind::Database
+                | Kind::Headers
+                | Kind::Secret { .. }
+                | Kind::HeaderTests
         )
     }
 
@@ -181,6 +190,7 @@ impl Kind {
             Kind::AddressOrOff => "an address",
             Kind::Name => "a name",
             Kind::Url | Kind::RedisUrl => "a url",
+            Kind::Database => "a file name or a url",
             Kind::HashKey => "a hash key",
             Kind::File | Kind::Output => "a file name",
             Kind::Host => "a host name",
@@ -259,6 +269,7 @@ impl Kind {
             Kind::AddressOrOff => address(text).map(|address| Value::Address(Some(address))),
             Kind::Url => NodeUrl::parse(text).map(Value::Url),
             Kind::RedisUrl => RedisUrl::parse(text).map(Value::RedisUrl),
+            Kind::Database => Database::parse(text).map(Value::Database),
             Kind::HashKey => hash_key(text).map(Value::HashKey),
             Kind::Name | Kind::Names => plain(check_name(text)),
             Kind::File | Kind::Files | Kind::Output | Kind::Host => plain(check_not_empty(text)),
@@ -348,6 +359,10 @@ impl fmt::Display for Kind {
             Kind::RedisUrl => write!(
                 formatter,
                 "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…"
+            ),
+            Kind::Database => write!(
+                formatter,
+                "name of a file, from the folder of this one, or postgres://user@host[:port]/database"
             ),
             Kind::HashKey => write!(formatter, "\"call\", \"client\" or \"header:NAME\""),
             Kind::File | Kind::Output => {
@@ -686,6 +701,13 @@ impl Value {
     pub(super) fn redis_url(self) -> RedisUrl {
         match self {
             Value::RedisUrl(url) => url,
+            other => misread(&other),
+        }
+    }
+
+    pub(super) fn database(self) -> Database {
+        match self {
+            Value::Database(database) => database,
             other => misread(&other),
         }
     }

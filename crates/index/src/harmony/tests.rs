@@ -1,13 +1,13 @@
 //! Goal: what is served of Harmony's blocks is what a node would say, or nothing. Method: a block in
 //! the layout of harmony's own types is turned into each form and compared with the text that those
-//! types give; then a file of linked blocks is asked in every way.
+//! types give; then an index of linked blocks is asked in every way, wherever it is kept.
 
 use super::*;
 use crate::reader::Reader;
 use crate::sample::{self, FIRST, LAST};
 use crate::search::Bounds;
 use crate::serve::{Found, Scope};
-use crate::store::Settings;
+use crate::store::kinds::{self, Kinds};
 
 fn form(options: &str) -> Option<(bool, bool)> {
     Form::read(options.as_bytes()).map(|form| (form.whole, form.staking))
@@ -113,22 +113,20 @@ struct File {
     reader: Reader,
     /// By number.
     blocks: Vec<(u64, String, String)>,
-    _folder: tempfile::TempDir,
 }
 
 impl File {
-    fn new(what: &str) -> File {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        sample::write(&path, what, 2);
-        let reader = Reader::open(&path, Settings::default()).unwrap().unwrap();
+    fn new(kinds: &Kinds, what: &str) -> File {
+        let at = kinds.at(what);
+        sample::write(&at, what, 2);
+        let reader = sample::reader(&at);
         let made = crate::verify::tests::made::Made::chain(FIRST, LAST - FIRST + 1);
         let blocks = made.iter().map(|made| {
             let text = String::from_utf8(sample::harmony(&made.block)).unwrap();
             (text, made.block["hash"].as_str().unwrap().to_owned())
         });
         let blocks = (FIRST..).zip(blocks).map(|(at, (text, hash))| (at, text, hash)).collect();
-        File { reader, blocks, _folder: folder }
+        File { reader, blocks }
     }
 
     fn scoped(&mut self, method: &str, params: &str, final_to: u64, bytes: u64) -> Option<String> {
@@ -154,105 +152,122 @@ impl File {
 
 #[test]
 fn blocks_are_answered_in_every_way_of_asking() {
-    let mut file = File::new("blocks,receipts,logs,hmyv2");
-    let all: Vec<String> = file.blocks.iter().map(|(_, text, _)| text.clone()).collect();
-    assert!(all[0].contains("Delegate") && !all[1].contains("Delegate"));
-    let range = |from, to| format!("[{from},{to},{WHOLE_OPTIONS}]");
-    let expected = format!("[{}]", all.join(","));
-    assert_eq!(file.ask("hmyv2_getBlocks", &range(FIRST, LAST)), Some(expected));
-    let mixed = format!(r#"["{FIRST}","{:#x}",{WHOLE_OPTIONS}]"#, FIRST + 1);
-    let two = format!("[{},{}]", all[0], all[1]);
-    assert_eq!(file.ask("hmyv2_getBlocks", &mixed), Some(two));
-    for (number, text, hash) in file.blocks.clone() {
-        for (whole, staking) in [(true, true), (true, false), (false, true), (false, false)] {
-            let options = Form { whole, staking }.options();
-            let expected = written(&text, whole, staking);
-            assert!(expected.is_some());
-            let by_number = file.ask("hmyv2_getBlockByNumber", &format!("[{number},{options}]"));
-            assert_eq!(by_number, expected);
-            let by_hash = file.ask("hmyv2_getBlockByHash", &format!(r#"["{hash}",{options}]"#));
-            assert_eq!(by_hash, expected);
-            let listed = file.ask("hmyv2_getBlocks", &format!("[{number},{number},{options}]"));
-            assert_eq!(listed, expected.map(|text| format!("[{text}]")));
+    kinds::each(|kinds| {
+        let mut file = File::new(kinds, "blocks,receipts,logs,hmyv2");
+        let all: Vec<String> = file.blocks.iter().map(|(_, text, _)| text.clone()).collect();
+        assert!(all[0].contains("Delegate") && !all[1].contains("Delegate"));
+        let range = |from, to| format!("[{from},{to},{WHOLE_OPTIONS}]");
+        let expected = format!("[{}]", all.join(","));
+        assert_eq!(file.ask("hmyv2_getBlocks", &range(FIRST, LAST)), Some(expected));
+        let mixed = format!(r#"["{FIRST}","{:#x}",{WHOLE_OPTIONS}]"#, FIRST + 1);
+        let two = format!("[{},{}]", all[0], all[1]);
+        assert_eq!(file.ask("hmyv2_getBlocks", &mixed), Some(two));
+        for (number, text, hash) in file.blocks.clone() {
+            for (whole, staking) in [(true, true), (true, false), (false, true), (false, false)] {
+                let options = Form { whole, staking }.options();
+                let expected = written(&text, whole, staking);
+                assert!(expected.is_some());
+                let by_number =
+                    file.ask("hmyv2_getBlockByNumber", &format!("[{number},{options}]"));
+                assert_eq!(by_number, expected);
+                let by_hash = file.ask("hmyv2_getBlockByHash", &format!(r#"["{hash}",{options}]"#));
+                assert_eq!(by_hash, expected);
+                let listed = file.ask("hmyv2_getBlocks", &format!("[{number},{number},{options}]"));
+                assert_eq!(listed, expected.map(|text| format!("[{text}]")));
+            }
+            for (method, block) in [("Number", number.to_string()), ("Hash", format!("\"{hash}\""))]
+            {
+                let method = format!("hmyv2_getBlockTransactionCountBy{method}");
+                assert_eq!(file.ask(&method, &format!("[{block}]")), Some("9".to_owned()));
+            }
         }
-        for (method, block) in [("Number", number.to_string()), ("Hash", format!("\"{hash}\""))] {
-            let method = format!("hmyv2_getBlockTransactionCountBy{method}");
-            assert_eq!(file.ask(&method, &format!("[{block}]")), Some("9".to_owned()));
-        }
-    }
+    });
 }
 
 #[test]
 fn what_is_not_held_or_not_sure_is_for_nodes() {
-    let mut file = File::new("blocks,hmyv2");
-    let range = |from: u64, to: u64| format!("[{from},{to},{WHOLE_OPTIONS}]");
-    let blocks = "hmyv2_getBlocks";
-    assert!(file.ask(blocks, &range(LAST, LAST)).is_some());
-    for (from, to) in [
-        (LAST + 1, LAST + 2),
-        (FIRST - 1, FIRST),
-        (LAST, FIRST),
-        (0, 4),
-        (0, LAST),
-        (FIRST, FIRST + 1025),
-    ] {
-        assert_eq!(file.ask(blocks, &range(from, to)), None, "{from} to {to}");
-    }
-    // The first part of a range.
-    let three: Vec<String> = file.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
-    let part = |to, blocks: &[String]| Some(format!("{} to {to}: {}", FIRST + 3, blocks.join(",")));
-    let from = FIRST + 3;
-    assert_eq!(file.ask(blocks, &range(from, LAST + 9)), part(LAST, &three));
-    // The last one is not final for who asks.
-    let found = file.scoped(blocks, &range(from, LAST), LAST - 1, u64::MAX);
-    assert_eq!(found, part(LAST - 1, &three[..2]));
-    assert!(file.scoped(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
-    assert_eq!(file.scoped(blocks, &range(LAST, LAST), LAST - 1, u64::MAX), None);
-    assert_eq!(file.scoped(blocks, &range(FIRST, LAST), LAST, 2000), None, "too long");
-    for params in [
-        format!("[{FIRST},{LAST}]"),
-        format!("[{FIRST},\"latest\",{WHOLE_OPTIONS}]"),
-        format!("[{FIRST},-1,{WHOLE_OPTIONS}]"),
-        format!(r#"[{FIRST},{FIRST},{{"withSigners":true,"fullTx":true,"inclStaking":true}}]"#),
-        format!("[{FIRST},{FIRST},true]"),
-        "[]".to_owned(),
-    ] {
-        assert_eq!(file.ask(blocks, &params), None, "{params}");
-    }
-    assert_eq!(file.ask("hmyv2_getBlockByNumber", &format!("[{FIRST}]")), None);
-    assert_eq!(file.ask("hmyv2_getBlockByNumber", &format!("[\"latest\",{WHOLE_OPTIONS}]")), None);
-    assert_eq!(file.ask("hmy_getBlockByNumber", &format!("[{FIRST},true]")), None);
-    let mut other = File::new("blocks,receipts,logs");
-    assert_eq!(other.ask(blocks, &range(FIRST, LAST)), None);
-    assert_eq!(other.ask("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]")), None);
-    assert_eq!(other.ask("hmyv2_getBlockByNumber", &format!("[{FIRST},{WHOLE_OPTIONS}]")), None);
+    kinds::each(|kinds| {
+        let mut file = File::new(kinds, "blocks,hmyv2");
+        let range = |from: u64, to: u64| format!("[{from},{to},{WHOLE_OPTIONS}]");
+        let blocks = "hmyv2_getBlocks";
+        assert!(file.ask(blocks, &range(LAST, LAST)).is_some());
+        for (from, to) in [
+            (LAST + 1, LAST + 2),
+            (FIRST - 1, FIRST),
+            (LAST, FIRST),
+            (0, 4),
+            (0, LAST),
+            (FIRST, FIRST + 1025),
+        ] {
+            assert_eq!(file.ask(blocks, &range(from, to)), None, "{from} to {to}");
+        }
+        // The first part of a range.
+        let three: Vec<String> = file.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
+        let part =
+            |to, blocks: &[String]| Some(format!("{} to {to}: {}", FIRST + 3, blocks.join(",")));
+        let from = FIRST + 3;
+        assert_eq!(file.ask(blocks, &range(from, LAST + 9)), part(LAST, &three));
+        // The last one is not final for who asks.
+        let found = file.scoped(blocks, &range(from, LAST), LAST - 1, u64::MAX);
+        assert_eq!(found, part(LAST - 1, &three[..2]));
+        assert!(file.scoped(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
+        assert_eq!(file.scoped(blocks, &range(LAST, LAST), LAST - 1, u64::MAX), None);
+        assert_eq!(file.scoped(blocks, &range(FIRST, LAST), LAST, 2000), None, "too long");
+        for params in [
+            format!("[{FIRST},{LAST}]"),
+            format!("[{FIRST},\"latest\",{WHOLE_OPTIONS}]"),
+            format!("[{FIRST},-1,{WHOLE_OPTIONS}]"),
+            format!(r#"[{FIRST},{FIRST},{{"withSigners":true,"fullTx":true,"inclStaking":true}}]"#),
+            format!("[{FIRST},{FIRST},true]"),
+            "[]".to_owned(),
+        ] {
+            assert_eq!(file.ask(blocks, &params), None, "{params}");
+        }
+        assert_eq!(file.ask("hmyv2_getBlockByNumber", &format!("[{FIRST}]")), None);
+        assert_eq!(
+            file.ask("hmyv2_getBlockByNumber", &format!("[\"latest\",{WHOLE_OPTIONS}]")),
+            None
+        );
+        assert_eq!(file.ask("hmy_getBlockByNumber", &format!("[{FIRST},true]")), None);
+        let mut other = File::new(kinds, "blocks,receipts,logs");
+        assert_eq!(other.ask(blocks, &range(FIRST, LAST)), None);
+        assert_eq!(
+            other.ask("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]")),
+            None
+        );
+        assert_eq!(
+            other.ask("hmyv2_getBlockByNumber", &format!("[{FIRST},{WHOLE_OPTIONS}]")),
+            None
+        );
+    });
 }
 
 #[test]
 fn forms_that_a_node_writes_in_another_way_are_for_nodes() {
-    let params =
-        |whole, staking| format!("[{FIRST},{FIRST},{}]", Form { whole, staking }.options());
-    for (name, lost) in [
-        (HASHES, [false, false, true, true, false]),
-        (WITHOUT_STAKING, [false, true, false, true, false]),
-        (SINGLE, [false; 5]),
-        (COUNT, [false, false, false, false, true]),
-    ] {
-        let mut file = File::new("blocks,hmyv2");
-        let path = file.reader.store().path().to_owned();
-        let connection = rusqlite::Connection::open(path).unwrap();
-        connection.execute("UPDATE facts SET value = ?1 WHERE name = 'unlike'", [name]).unwrap();
-        file.reader =
-            Reader::open(file.reader.store().path(), Settings::default()).unwrap().unwrap();
-        for (at, (whole, staking)) in
-            [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate()
-        {
-            let found = file.ask("hmyv2_getBlocks", &params(whole, staking));
-            assert_eq!(found.is_none(), lost[at], "{name}, {whole}, {staking}");
+    kinds::each(|kinds| {
+        let params =
+            |whole, staking| format!("[{FIRST},{FIRST},{}]", Form { whole, staking }.options());
+        for (name, lost) in [
+            (HASHES, [false, false, true, true, false]),
+            (WITHOUT_STAKING, [false, true, false, true, false]),
+            (SINGLE, [false; 5]),
+            (COUNT, [false, false, false, false, true]),
+        ] {
+            let mut file = File::new(kinds, "blocks,hmyv2");
+            let at = file.reader.store().location().clone();
+            let sql = format!("UPDATE facts SET value = '{name}' WHERE name = 'unlike'");
+            assert_eq!(kinds::change(&at, &sql), 1);
+            file.reader = sample::reader(&at);
+            for (at, (whole, staking)) in
+                [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate()
+            {
+                let found = file.ask("hmyv2_getBlocks", &params(whole, staking));
+                assert_eq!(found.is_none(), lost[at], "{name}, {whole}, {staking}");
+            }
+            let single = file.ask("hmyv2_getBlockByNumber", &format!("[{FIRST},{WHOLE_OPTIONS}]"));
+            assert_eq!(single.is_none(), name == SINGLE);
+            let count = file.ask("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]"));
+            assert_eq!(count.is_none(), lost[4], "{name}");
         }
-        let single = file.ask("hmyv2_getBlockByNumber", &format!("[{FIRST},{WHOLE_OPTIONS}]"));
-        assert_eq!(single.is_none(), name == SINGLE);
-        let count = file.ask("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]"));
-        assert_eq!(count.is_none(), lost[4], "{name}");
-    }
+    });
 }

@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::{HeaderName, HeaderValue};
 use tungstenite::protocol::WebSocketConfig;
@@ -93,11 +92,7 @@ fn secured(
     stream: TcpStream,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, AskError> {
     let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(transport)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = crate::tls::trusting(roots).map_err(transport)?;
     let name = ServerName::try_from(node.host().to_owned()).map_err(transport)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(transport)?;
     Ok(StreamOwned::new(connection, stream))

@@ -60,17 +60,17 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeFault {
     /// A file grows at its end only.
-    #[error("the file begins with block {first}: what is before can only be had in a new file")]
+    #[error("the index begins with block {first}: what is before can only be had in a new file")]
     Before {
-        /// Where the file begins.
+        /// Where the index begins.
         first: u64,
     },
     /// A file has no holes.
     #[error(
-        "the file ends with block {last}: it goes on from there, and cannot begin anew at {start}"
+        "the index ends with block {last}: it goes on from there, and cannot begin anew at {start}"
     )]
     Hole {
-        /// Where the file ends.
+        /// Where the index ends.
         last: u64,
         /// Where it was to begin.
         start: u64,
@@ -85,7 +85,7 @@ pub enum RangeFault {
     },
 }
 
-/// What is to be done next, given what the file has, where it was to begin and end, and what a node
+/// What is to be done next, given what the index has, where it was to begin and end, and what a node
 /// says of the tip.
 ///
 /// # Errors

@@ -1,12 +1,14 @@
-//! What a file is about: which chain, what of it, from where to where.
+//! What an index is about: which chain, what of it, from where to where.
 
-use rusqlite::OptionalExtension;
-
-use super::{Store, StoreError};
-use crate::pack::{Dictionary, Kind};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Which chain a file is of.
+use alloy_primitives::hex;
+
+use super::StoreError;
+use crate::pack::{Dictionary, Kind};
+
+/// Which chain an index is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// `ethereum` or `harmony`.
@@ -17,7 +19,7 @@ pub struct Chain {
     pub genesis: [u8; 32],
 }
 
-/// What of the chain a file has. Blocks' headers are always there.
+/// What of the chain an index has. Blocks' headers are always there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct What {
     /// Whole transactions.
@@ -65,7 +67,7 @@ impl std::fmt::Display for What {
     }
 }
 
-/// What is fixed when a file is made.
+/// What is fixed when an index is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Of which chain.
@@ -80,7 +82,7 @@ pub struct Facts {
     pub unlike: Vec<String>,
 }
 
-/// From where to where a file goes, without holes.
+/// From where to where an index goes, without holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     /// The first block.
@@ -93,100 +95,49 @@ pub struct Held {
     pub finalized: u64,
 }
 
-impl Store {
-    /// What the file is about; none before the first block.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn facts(&self) -> Result<Option<Facts>, StoreError> {
-        let Some(family) = self.fact::<String>("family")? else { return Ok(None) };
+impl Held {
+    /// What a row of the first, the last, its hash and the final block says.
+    pub(super) fn of(first: i64, last: i64, last_hash: [u8; 32], finalized: Option<i64>) -> Held {
+        let last = last as u64;
+        let finalized = (finalized.unwrap_or(0) as u64).min(last);
+        Held { first: first as u64, last, last_hash, finalized }
+    }
+}
+
+impl Facts {
+    /// Reads the facts of an index by their names; none before any was written.
+    pub(super) fn of(texts: &BTreeMap<String, String>) -> Result<Option<Facts>, StoreError> {
+        let Some(family) = texts.get("family") else { return Ok(None) };
         let damaged =
             |what: &str| StoreError::Damaged(format!("the fact `{what}` is missing or odd"));
-        let what: String = self.fact("what")?.ok_or_else(|| damaged("what"))?;
-        let unlike: String = self.fact("unlike")?.unwrap_or_default();
+        let fact = |name: &str| texts.get(name).cloned().ok_or_else(|| damaged(name));
+        let mut genesis = [0; 32];
+        hex::decode_to_slice(fact("genesis")?, &mut genesis).map_err(|_| damaged("genesis"))?;
+        let unlike = texts.get("unlike").map(String::as_str).unwrap_or_default();
         Ok(Some(Facts {
-            chain: Chain {
-                family,
-                id: self.fact("chain")?.ok_or_else(|| damaged("chain"))?,
-                genesis: self.fact("genesis")?.ok_or_else(|| damaged("genesis"))?,
-            },
-            what: what.parse().map_err(|_| damaged("what"))?,
-            verified: self.fact("verified")?.ok_or_else(|| damaged("verified"))?,
+            chain: Chain { family: family.clone(), id: fact("chain")?, genesis },
+            what: fact("what")?.parse().map_err(|_| damaged("what"))?,
+            verified: fact("verified")?,
             unlike: unlike.split_whitespace().map(str::to_owned).collect(),
         }))
     }
 
-    /// Says what a new file is about, and with what its pieces are packed.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn found(&mut self, facts: &Facts, dictionaries: &[Dictionary]) -> Result<(), StoreError> {
-        let transaction = self.connection.transaction()?;
-        {
-            let mut set = transaction.prepare("INSERT INTO facts (name, value) VALUES (?1, ?2)")?;
-            set.execute(("family", &facts.chain.family))?;
-            set.execute(("chain", &facts.chain.id))?;
-            set.execute(("genesis", facts.chain.genesis.as_slice()))?;
-            set.execute(("what", facts.what.to_string()))?;
-            set.execute(("verified", &facts.verified))?;
-            set.execute(("unlike", facts.unlike.join(" ")))?;
-            let mut add =
-                transaction.prepare("INSERT INTO dictionaries (kind, bytes) VALUES (?1, ?2)")?;
-            for dictionary in dictionaries {
-                add.execute((dictionary.kind as i64, &dictionary.bytes))?;
-            }
-        }
-        transaction.commit()?;
-        Ok(())
+    /// Names and texts under which they are kept.
+    pub(super) fn texts(&self) -> [(&'static str, String); 6] {
+        [
+            ("family", self.chain.family.clone()),
+            ("chain", self.chain.id.clone()),
+            ("genesis", hex::encode(self.chain.genesis)),
+            ("what", self.what.to_string()),
+            ("verified", self.verified.clone()),
+            ("unlike", self.unlike.join(" ")),
+        ]
     }
+}
 
-    /// From where to where the file goes; none before the first block.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn held(&self) -> Result<Option<Held>, StoreError> {
-        let row = self
-            .connection
-            .prepare_cached(
-                "SELECT (SELECT value FROM facts WHERE name = 'first'), max(number), hash,
-                    (SELECT value FROM facts WHERE name = 'finalized') FROM blocks",
-            )?
-            .query_row([], |row| {
-                let first: Option<i64> = row.get(0)?;
-                let last: Option<i64> = row.get(1)?;
-                let hash: Option<[u8; 32]> = row.get(2)?;
-                let finalized: Option<i64> = row.get(3)?;
-                Ok((first, last, hash, finalized))
-            })?;
-        let (Some(first), Some(last), Some(last_hash), finalized) = row else { return Ok(None) };
-        Ok(Some(Held {
-            first: first as u64,
-            last: last as u64,
-            last_hash,
-            finalized: (finalized.unwrap_or(0) as u64).min(last as u64),
-        }))
-    }
-
-    /// The dictionaries in the order of their numbers.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
-        let mut all =
-            self.connection.prepare("SELECT kind, bytes FROM dictionaries ORDER BY number")?;
-        let rows =
-            all.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
-        rows.map(|row| {
-            let (kind, bytes) = row?;
-            let kind = Kind::ALL.into_iter().find(|known| *known as i64 == kind);
-            let kind = kind.ok_or_else(|| StoreError::Damaged("an odd dictionary".to_owned()))?;
-            Ok(Dictionary { kind, bytes })
-        })
-        .collect()
-    }
-
-    fn fact<T: rusqlite::types::FromSql>(&self, name: &str) -> Result<Option<T>, StoreError> {
-        let mut one = self.connection.prepare_cached("SELECT value FROM facts WHERE name = ?1")?;
-        Ok(one.query_row([name], |row| row.get(0)).optional()?)
-    }
+/// A dictionary as it is kept.
+pub(super) fn dictionary(kind: i64, bytes: Vec<u8>) -> Result<Dictionary, StoreError> {
+    let kind = Kind::ALL.into_iter().find(|known| *known as i64 == kind);
+    let kind = kind.ok_or_else(|| StoreError::Damaged("an odd dictionary".to_owned()))?;
+    Ok(Dictionary { kind, bytes })
 }

@@ -1,30 +1,30 @@
-//! What can be wrong with a file.
+//! What can be wrong with an index.
 
 use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
-/// Why a file cannot be worked with.
+use super::Location;
+
+/// Why an index cannot be worked with. No message holds a password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is none.
-    #[error("{0}: there is no such file; `weir index sync --db` makes it")]
-    Missing(PathBuf),
-    /// A file, but not ours.
-    #[error("{path}: this is no index of weir ({why})")]
+    #[error("{0}: there is no {what}; `weir index sync --db` makes it", what = lacking(.0))]
+    Missing(Location),
+    /// Something, but not ours.
+    #[error("{at}: this is no index of weir ({why})")]
     Foreign {
-        /// Which file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// What it is instead.
         why: String,
     },
     /// Made by a later version.
-    #[error(
-        "{path}: made by a later version of weir (schema {found}, this one knows up to {known})"
-    )]
+    #[error("{at}: made by a later version of weir (schema {found}, this one knows up to {known})")]
     Newer {
-        /// Which file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// Its schema.
         found: i64,
         /// The latest that we know.
@@ -32,36 +32,28 @@ pub enum StoreError {
     },
     /// Made by an earlier version, and opened to read.
     #[error(
-        "{path}: made by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` brings it up to date"
+        "{at}: made by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` brings it up to date"
     )]
     Older {
-        /// Which file.
-        path: PathBuf,
+        /// Where.
+        at: Location,
         /// Its schema.
         found: i64,
     },
     /// Another process writes to it.
-    #[error("{0}: another process writes to this file; one writer at a time")]
-    Taken(PathBuf),
+    #[error("{0}: another process writes to this {what}; one writer at a time", what = named(.0))]
+    Taken(Location),
     /// The disk is full.
     #[error(
         "the disk is full: {0}; what was written before is safe, and a sync goes on from there"
     )]
     Full(String),
-    /// The file or its folder may not be written.
-    #[error("not to be written: {0}; the file and its folder must be writable")]
+    /// The file or its folder may not be written, or the server takes no writes.
+    #[error("not to be written: {0}")]
     ReadOnly(String),
-    /// The file is damaged.
-    #[error("the file is damaged: {0}; restore it or sync anew")]
+    /// What is kept is damaged.
+    #[error("the index is damaged: {0}; restore it or sync anew")]
     Damaged(String),
-    /// It holds another chain, or another part of what a chain has.
-    #[error("{path}: {why}")]
-    Other {
-        /// Which file.
-        path: PathBuf,
-        /// What differs.
-        why: String,
-    },
     /// Another failure of SQLite.
     #[error("sqlite: {0}")]
     Sqlite(rusqlite::Error),
@@ -73,6 +65,48 @@ pub enum StoreError {
         /// Why.
         error: std::io::Error,
     },
+    /// The server is not there, or has left in the middle.
+    #[error(
+        "{at}: {why}; what was written before is safe, and a sync that begins anew goes on from there"
+    )]
+    Unreachable {
+        /// Where.
+        at: Location,
+        /// What happened.
+        why: String,
+    },
+    /// The server does not let us do it.
+    #[error("{at}: {why}; {advice}")]
+    Refused {
+        /// Where.
+        at: Location,
+        /// What the server said.
+        why: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Another failure of the server.
+    #[error("{at}: {why}")]
+    Server {
+        /// Where.
+        at: Location,
+        /// What it said.
+        why: String,
+    },
+}
+
+fn named(at: &Location) -> &'static str {
+    match at {
+        Location::File(_) => "file",
+        Location::Server(_) => "schema",
+    }
+}
+
+fn lacking(at: &Location) -> &'static str {
+    match at {
+        Location::File(_) => "such file",
+        Location::Server(_) => "index in this schema",
+    }
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -80,7 +114,9 @@ impl From<rusqlite::Error> for StoreError {
         let text = error.to_string();
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StoreError::Full(text),
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly(text),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                StoreError::ReadOnly(format!("{text}; the file and its folder must be writable"))
+            }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged(text),
             _ => StoreError::Sqlite(error),
         }

@@ -1,31 +1,41 @@
 //! Short lists of logs made long again. Following a chain writes a row per key and block; a sync
 //! writes one per key and 256 blocks. A search pays for each row that it reads.
 
-use super::{Store, StoreError};
+use super::rows::SPAN;
 use crate::places::{self, Key, parts};
 
 #[cfg(test)]
 mod tests;
 
-/// Blocks that a list may span, from its first to its last: as many as a sync writes at once.
-const SPAN: u64 = 256;
 /// Rows looked at in one transaction: some megabytes of changes, and a writer that waits for its
 /// turn waits for milliseconds.
-const ROWS_AT_ONCE: usize = 20_000;
+pub(super) const ROWS_AT_ONCE: usize = 20_000;
 
-/// A list, and how many rows it was.
-struct Merged {
+/// What became of some rows.
+pub(super) struct Merged {
+    /// How many rows there are fewer.
+    pub(super) joined: u64,
+    /// The row to go on with: the last list that was begun, since more may follow it.
+    pub(super) next: Option<(Key, i64)>,
+}
+
+/// A list, and the rows that it was.
+pub(super) struct List {
     key: Key,
     places: Vec<i64>,
     /// First places of the rows after the first, which are to go.
     others: Vec<i64>,
 }
 
-impl Merged {
-    fn of(key: Key, places: Vec<i64>) -> Merged {
-        Merged { key, places, others: Vec::new() }
-    }
+/// What is to be done with some rows, read in their order.
+pub(super) struct Merge {
+    from: (Key, i64),
+    done: Vec<List>,
+    open: Option<List>,
+    rows: usize,
+}
 
+impl List {
     /// Whether these places follow, near enough.
     fn takes(&self, key: Key, places: &[i64]) -> bool {
         let (Some(first), Some(end)) = (self.places.first(), self.places.last()) else {
@@ -35,86 +45,59 @@ impl Merged {
         // Lists that overlap are damaged; that is not for here to mend.
         self.key == key && end < next && parts(*last).0.abs_diff(parts(*first).0) < SPAN
     }
-}
 
-impl Store {
-    /// Joins the lists of a key that follow each other and together span at most 256 blocks; how
-    /// many rows there are fewer. What a search finds is the same. It may be ended at any moment:
-    /// each transaction leaves whole lists.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn merge_lists(&mut self) -> Result<u64, StoreError> {
-        let mut fewer = 0;
-        let mut after = Some((i64::MIN, i64::MIN));
-        while let Some(from) = after {
-            after = self.merge_some(from, &mut fewer)?;
-        }
-        Ok(fewer)
+    /// The rows that are to go.
+    pub(super) fn gone(&self) -> impl Iterator<Item = (Key, i64)> + '_ {
+        self.others.iter().map(|first| (self.key, *first))
     }
 
-    /// Looks at some rows from this one on. Returns with which to go on: the last list that was
-    /// begun, since more may follow it.
-    fn merge_some(
-        &mut self,
-        from: (Key, i64),
-        fewer: &mut u64,
-    ) -> Result<Option<(Key, i64)>, StoreError> {
-        let transaction = self.connection.transaction()?;
-        let mut done = Vec::new();
-        let mut open: Option<Merged> = None;
-        let mut rows_read = 0;
-        {
-            let mut statement = transaction.prepare_cached(
-                "SELECT key, first, others FROM log_places WHERE (key, first) >= (?1, ?2)
-                 ORDER BY key, first LIMIT ?3",
-            )?;
-            let mut rows = statement.query((from.0, from.1, ROWS_AT_ONCE as i64))?;
-            while let Some(row) = rows.next()? {
-                rows_read += 1;
-                let (key, first): (Key, i64) = (row.get(0)?, row.get(1)?);
-                let others = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-                let places: Vec<i64> = places::places(first, others).collect();
-                match &mut open {
-                    Some(list) if list.takes(key, &places) => {
-                        list.others.push(first);
-                        list.places.extend(places);
-                    }
-                    _ => done.extend(open.replace(Merged::of(key, places))),
-                }
+    /// The row that takes them in: key, first place, the others.
+    pub(super) fn row(&self) -> (Key, i64, Vec<u8>) {
+        let first = self.places.first().copied().unwrap_or(i64::MAX);
+        (self.key, first, places::pack(&self.places))
+    }
+}
+
+impl Merge {
+    /// Begins with the rows from this one on.
+    pub(super) fn from(from: (Key, i64)) -> Merge {
+        Merge { from, done: Vec::new(), open: None, rows: 0 }
+    }
+
+    /// Takes the next row.
+    pub(super) fn take(&mut self, key: Key, first: i64, others: &[u8]) {
+        self.rows += 1;
+        let places: Vec<i64> = places::places(first, others).collect();
+        match &mut self.open {
+            Some(list) if list.takes(key, &places) => {
+                list.others.push(first);
+                list.places.extend(places);
+            }
+            open => {
+                let list = List { key, places, others: Vec::new() };
+                self.done.extend(open.replace(list));
             }
         }
-        let next = match open {
+    }
+
+    /// The lists that take in others, and what comes of it.
+    pub(super) fn end(mut self) -> (Vec<List>, Merged) {
+        let next = match self.open.take() {
             // More rows than were read: what is open is looked at again together with them. It is
             // not what was looked at again already, for it has at most a row for each of 256
-            // blocks; if the file is damaged and it has, the next step begins a row later.
-            Some(list) if rows_read == ROWS_AT_ONCE => {
+            // blocks; if the index is damaged and it has, the next step begins a row later.
+            Some(list) if self.rows == ROWS_AT_ONCE => {
                 let first = list.places.first().copied().unwrap_or(i64::MAX);
-                let again = i64::from((list.key, first) == from);
+                let again = i64::from((list.key, first) == self.from);
                 Some((list.key, first.saturating_add(again)))
             }
             list => {
-                done.extend(list);
+                self.done.extend(list);
                 None
             }
         };
-        for list in done.iter().filter(|list| !list.others.is_empty()) {
-            replace(&transaction, list)?;
-            *fewer += list.others.len() as u64;
-        }
-        transaction.commit()?;
-        Ok(next)
+        self.done.retain(|list| !list.others.is_empty());
+        let joined = self.done.iter().map(|list| list.others.len() as u64).sum();
+        (self.done, Merged { joined, next })
     }
-}
-
-fn replace(transaction: &rusqlite::Transaction<'_>, list: &Merged) -> Result<(), rusqlite::Error> {
-    let mut delete =
-        transaction.prepare_cached("DELETE FROM log_places WHERE key = ?1 AND first = ?2")?;
-    for first in &list.others {
-        delete.execute((list.key, first))?;
-    }
-    transaction
-        .prepare_cached("UPDATE log_places SET others = ?3 WHERE key = ?1 AND first = ?2")?
-        .execute((list.key, list.places.first(), places::pack(&list.places)))?;
-    Ok(())
 }

@@ -1,11 +1,16 @@
-//! Files that are not what they should be, and steps back.
+//! Goal: what is written is what is read, in steps forward and back, and what is no index of ours is
+//! told to be none. Method: the same tests wherever an index is kept; then what only a file can
+//! suffer. What only a server can is in `postgres/tests.rs`.
 
 use std::collections::BTreeSet;
 
+use rusqlite::Connection;
+
+use super::kinds;
 use super::*;
 use crate::places::{INDEX_MAX, place};
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [1; 32] },
         what: "blocks,receipts,logs".parse().unwrap(),
@@ -15,7 +20,7 @@ fn facts() -> Facts {
 }
 
 /// A block of three transactions with one key each and one in common.
-fn block(number: u64) -> NewBlock {
+pub(super) fn block(number: u64) -> NewBlock {
     let hash = |kind: u8, index: u64| {
         let mut hash = [kind; 32];
         hash[..8].copy_from_slice(&(number << 8 | index).to_be_bytes());
@@ -42,54 +47,84 @@ fn block(number: u64) -> NewBlock {
     }
 }
 
-fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
+/// SQLite's own connection.
+fn file(store: &Store) -> &Connection {
+    let Kept::Sqlite(sqlite) = &store.kept else { unreachable!() };
+    sqlite.connection()
+}
+
+pub(super) fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
     numbers.map(block).collect()
 }
 
-fn all_places(store: &Store, key: i64) -> Vec<i64> {
-    store.places(key, 0, i64::MAX, usize::MAX).unwrap().0
+/// Numbers of the blocks that are there in Harmony's own form.
+fn harmony(store: &Store, from: u64, to: u64) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    store
+        .harmony_blocks(from, to, |row| {
+            assert_eq!((row.hash, row.body), (block(row.number).hash, [6; 40].as_slice()));
+            numbers.push(row.number);
+            Ok::<_, StoreError>(true)
+        })
+        .unwrap();
+    numbers
+}
+
+pub(super) fn all_places(store: &Store, key: i64) -> Vec<i64> {
+    store.places(&[key], 0, i64::MAX, usize::MAX).unwrap().places
 }
 
 #[test]
-fn a_file_tells_what_it_holds() {
-    let mut store = Store::in_memory().unwrap();
-    assert_eq!((store.facts().unwrap(), store.held().unwrap()), (None, None));
-    store.found(&facts(), &[]).unwrap();
-    assert_eq!(store.facts().unwrap(), Some(facts()));
-    store.append(&blocks(10..=20), 15).unwrap();
-    store.append(&blocks(21..=22), 99).unwrap();
-    let held = store.held().unwrap().unwrap();
-    assert_eq!((held.first, held.last, held.finalized), (10, 22, 22));
-    assert_eq!(held.last_hash, block(22).hash);
-    assert_eq!(store.number_of(&block(12).hash).unwrap(), Some(12));
-    assert_eq!(store.place_of(&block(12).items[2].hash).unwrap(), Some(place(12, 2)));
-    assert_eq!(store.number_of(&[9; 32]).unwrap(), None);
-    assert_eq!(all_places(&store, 7).len(), 13 * 3);
-    let (some, rest) = store.places(7, place(12, 1), place(21, INDEX_MAX), 1).unwrap();
-    assert_eq!(some.len(), 9 * 3 - 1 + 3);
-    assert_eq!((some[0], rest), (place(12, 1), None));
+fn an_index_tells_what_it_holds() {
+    kinds::each(|kinds| {
+        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
+        assert_eq!((store.facts().unwrap(), store.held().unwrap()), (None, None));
+        store.found(&facts(), &[]).unwrap();
+        assert_eq!(store.facts().unwrap(), Some(facts()));
+        store.append(&blocks(10..=20), 15).unwrap();
+        store.append(&blocks(21..=22), 99).unwrap();
+        let held = store.held().unwrap().unwrap();
+        assert_eq!((held.first, held.last, held.finalized), (10, 22, 22));
+        assert_eq!(held.last_hash, block(22).hash);
+        assert_eq!(store.number_of(&block(12).hash).unwrap(), Some(12));
+        assert_eq!(store.place_of(&block(12).items[2].hash).unwrap(), Some(place(12, 2)));
+        assert_eq!(store.number_of(&[9; 32]).unwrap(), None);
+        assert_eq!(all_places(&store, 7).len(), 13 * 3);
+        let found = store.places(&[7], place(12, 1), place(21, INDEX_MAX), 1).unwrap();
+        assert_eq!(found.places.len(), 9 * 3 - 1 + 3);
+        assert_eq!((found.places[0], found.to), (place(12, 1), place(21, INDEX_MAX)));
+        // Some lists of several keys: only up to where all of them were read.
+        let found = store.places(&[7, 1], 0, i64::MAX, 1).unwrap();
+        assert_eq!((found.places.len(), found.to), (11 * 3, place(21, 0) - 1));
+        let found = store.places(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
+        assert_eq!((found.places.len(), found.to), (13 * 3, i64::MAX));
+    });
 }
 
 #[test]
 fn a_step_back_leaves_what_was_before_the_step() {
-    let mut store = Store::in_memory().unwrap();
-    store.found(&facts(), &[]).unwrap();
-    store.append(&blocks(0..=9), 0).unwrap();
-    store.append(&blocks(10..=12), 0).unwrap();
-    let keys = BTreeSet::from([7, 0, 1, 2]);
-    store.rewind(7, &keys).unwrap();
-    assert_eq!(store.held().unwrap().unwrap().last, 7);
-    assert_eq!(all_places(&store, 7).len(), 8 * 3);
-    assert_eq!(all_places(&store, 1), (0..8).map(|number| place(number, 1)).collect::<Vec<_>>());
-    assert_eq!(store.number_of(&block(8).hash).unwrap(), None);
-    assert_eq!(store.place_of(&block(8).items[0].hash).unwrap(), None);
-    assert_eq!(store.totals().unwrap(), (8, 24));
-    let harmony = |store: &Store, number| store.harmony_block(number).unwrap().is_some();
-    assert!(harmony(&store, 6) && !harmony(&store, 7), "only even ones have one");
-    assert_eq!(store.stray_harmony(9).unwrap(), Vec::<i64>::new());
-    // And forward again, as if nothing had been.
-    store.append(&blocks(8..=12), 0).unwrap();
-    assert_eq!(all_places(&store, 7).len(), 13 * 3);
+    kinds::each(|kinds| {
+        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
+        store.found(&facts(), &[]).unwrap();
+        store.append(&blocks(0..=9), 0).unwrap();
+        store.append(&blocks(10..=12), 0).unwrap();
+        let keys = BTreeSet::from([7, 0, 1, 2]);
+        store.rewind(7, &keys).unwrap();
+        assert_eq!(store.held().unwrap().unwrap().last, 7);
+        assert_eq!(all_places(&store, 7).len(), 8 * 3);
+        assert_eq!(
+            all_places(&store, 1),
+            (0..8).map(|number| place(number, 1)).collect::<Vec<_>>()
+        );
+        assert_eq!(store.number_of(&block(8).hash).unwrap(), None);
+        assert_eq!(store.place_of(&block(8).items[0].hash).unwrap(), None);
+        assert_eq!(store.totals().unwrap(), (8, 24));
+        assert_eq!(harmony(&store, 0, 99), [0, 2, 4, 6], "only even ones have one");
+        assert_eq!(store.stray_harmony(9).unwrap(), Vec::<i64>::new());
+        // And forward again, as if nothing had been.
+        store.append(&blocks(8..=12), 0).unwrap();
+        assert_eq!(all_places(&store, 7).len(), 13 * 3);
+    });
 }
 
 #[test]
@@ -100,13 +135,12 @@ fn a_batch_that_cannot_be_written_leaves_nothing() {
     store.found(&facts(), &[]).unwrap();
     store.append(&blocks(0..=2), 0).unwrap();
     // The disk is full from here on, as far as SQLite can tell.
-    let pages: i64 =
-        store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    store.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+    let pages: i64 = file(&store).pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    file(&store).pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
     let error = store.append(&blocks(3..=2000), 0).unwrap_err();
     assert!(matches!(error, StoreError::Full(_)), "{error}");
     assert_eq!(store.held().unwrap().unwrap().last, 2);
-    store.connection.pragma_update_and_check(None, "max_page_count", 1 << 20, |_| Ok(())).unwrap();
+    file(&store).pragma_update_and_check(None, "max_page_count", 1 << 20, |_| Ok(())).unwrap();
     store.append(&blocks(3..=2000), 0).unwrap();
     assert_eq!(store.held().unwrap().unwrap().last, 2000);
     assert_eq!(store.flaws().unwrap(), Vec::<String>::new());
@@ -114,23 +148,24 @@ fn a_batch_that_cannot_be_written_leaves_nothing() {
 
 #[test]
 fn one_writes_and_others_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("chain.db");
-    let missing = Store::open_to_read(&path, Settings::default()).err().unwrap();
-    assert!(matches!(missing, StoreError::Missing(_)), "{missing}");
-    let mut store = Store::open(&path, Settings::default()).unwrap();
-    store.found(&facts(), &[]).unwrap();
-    store.append(&blocks(0..=2), 0).unwrap();
-    let second = Store::open(&path, Settings::default()).err().unwrap();
-    assert!(matches!(second, StoreError::Taken(_)), "{second}");
-    let mut reader = Store::open_to_read(&path, Settings::default()).unwrap();
-    assert_eq!(reader.held().unwrap().unwrap().last, 2);
-    let error = reader.append(&blocks(3..=3), 0).unwrap_err();
-    assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
-    store.append(&blocks(3..=3), 0).unwrap();
-    assert_eq!(reader.held().unwrap().unwrap().last, 3);
-    drop(store);
-    Store::open(&path, Settings::default()).unwrap();
+    kinds::each(|kinds| {
+        let path = kinds.at("chain.db");
+        let missing = Store::open_to_read(&path, Settings::default()).err().unwrap();
+        assert!(matches!(missing, StoreError::Missing(_)), "{missing}");
+        let mut store = Store::open(&path, Settings::default()).unwrap();
+        store.found(&facts(), &[]).unwrap();
+        store.append(&blocks(0..=2), 0).unwrap();
+        let second = Store::open(&path, Settings::default()).err().unwrap();
+        assert!(matches!(second, StoreError::Taken(_)), "{second}");
+        let mut reader = Store::open_to_read(&path, Settings::default()).unwrap();
+        assert_eq!(reader.held().unwrap().unwrap().last, 2);
+        let error = reader.append(&blocks(3..=3), 0).unwrap_err();
+        assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
+        store.append(&blocks(3..=3), 0).unwrap();
+        assert_eq!(reader.held().unwrap().unwrap().last, 3);
+        drop(store);
+        Store::open(&path, Settings::default()).unwrap();
+    });
 }
 
 #[test]
@@ -155,7 +190,7 @@ fn other_files_are_refused_and_left_alone() {
     let path = folder.path().join("newer");
     drop(Store::open(&path, Settings::default()).unwrap());
     let newer = Connection::open(&path).unwrap();
-    newer.pragma_update(None, "user_version", schema::KNOWN + 1).unwrap();
+    newer.pragma_update(None, "user_version", sqlite::KNOWN + 1).unwrap();
     newer.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
     drop(newer);
     let error = open("newer");
@@ -185,8 +220,7 @@ fn a_file_of_an_earlier_schema_is_brought_up_to_date_by_who_writes() {
     store.rewind(11, &BTreeSet::from([7, 0, 1, 2])).unwrap();
     let reader = Store::open_to_read(&path, Settings::default()).unwrap();
     assert_eq!(reader.totals().unwrap(), (12, 36));
-    assert!(reader.harmony_block(10).unwrap().is_some());
-    assert_eq!(reader.harmony_block(8).unwrap(), None);
+    assert_eq!(harmony(&reader, 0, 99), [10]);
     assert_eq!(reader.flaws().unwrap(), Vec::<String>::new());
 }
 
@@ -212,23 +246,29 @@ fn a_file_that_was_cut_off_is_told() {
 
 #[test]
 fn receipts_are_those_asked_for_near_and_far() {
-    let mut store = Store::in_memory().unwrap();
-    store.found(&facts(), &[]).unwrap();
-    store.append(&blocks(0..=40), 0).unwrap();
-    let all: Vec<i64> = (0..=40).flat_map(|block| (0..3).map(move |at| place(block, at))).collect();
-    let missing = [place(7, 5), place(9, 9), place(50, 0)];
-    for apart in [1, 2, 3, 4, 5, 7, 40, 200] {
-        let wanted: Vec<i64> = all.iter().copied().skip(1).step_by(apart).collect();
-        let mut asked = [wanted.as_slice(), &missing].concat();
-        asked.sort_unstable();
-        let mut shown = Vec::new();
-        store
-            .receipts(&asked, |place, _, packed| {
-                assert_eq!(packed, Some([3; 40].as_slice()));
-                shown.push(place);
-                Ok::<_, StoreError>(())
-            })
-            .unwrap();
-        assert_eq!(shown, wanted, "every {apart}");
-    }
+    kinds::each(|kinds| {
+        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
+        store.found(&facts(), &[]).unwrap();
+        store.append(&blocks(0..=40), 0).unwrap();
+        let all: Vec<i64> =
+            (0..=40).flat_map(|block| (0..3).map(move |at| place(block, at))).collect();
+        let missing = [place(7, 5), place(9, 9), place(50, 0)];
+        for apart in [1, 2, 3, 4, 5, 7, 40, 200] {
+            let wanted: Vec<i64> = all.iter().copied().skip(1).step_by(apart).collect();
+            let mut asked = [wanted.as_slice(), &missing].concat();
+            asked.sort_unstable();
+            let mut shown = Vec::new();
+            store
+                .receipts(&asked, |item| {
+                    let (number, index) = crate::places::parts(item.place);
+                    assert_eq!(item.packed, Some([3; 40].as_slice()));
+                    assert_eq!(item.hash, block(number).items[index as usize].hash);
+                    assert!(item.block.is_none_or(|of| of == (block(number).hash, number)));
+                    shown.push(item.place);
+                    Ok::<_, StoreError>(())
+                })
+                .unwrap();
+            assert_eq!(shown, wanted, "every {apart}");
+        }
+    });
 }

@@ -76,7 +76,7 @@ pub(super) fn facts(
     Ok(facts)
 }
 
-/// The chain of the nodes. Those of another one are left; if the file is of another one, that is an
+/// The chain of the nodes. Those of another one are left; if the index is of another one, that is an
 /// error.
 fn chain(
     nodes: &Nodes,
@@ -127,7 +127,7 @@ fn chain(
     }
     match (known, others.first(), agreed) {
         (Some(known), Some(other), false) => Err(SyncError::OtherChain(format!(
-            "the file is of chain {} (first block {}), the node of chain {} (first block {})",
+            "the index is of chain {} (first block {}), the node of chain {} (first block {})",
             known.id,
             show(&known.genesis),
             other.id,

@@ -102,9 +102,9 @@ pub struct Progress {
     pub said_bytes: u64,
     /// Blocks dropped.
     pub rewound: u64,
-    /// Of the connection that writes.
-    pub page_cache: PageCache,
-    /// Bytes of the file.
+    /// Of the connection that writes; none where a server has its own.
+    pub page_cache: Option<PageCache>,
+    /// Bytes of the file, or of the server's tables.
     pub disk_bytes: u64,
     /// Whether all is there.
     pub done: bool,
@@ -144,6 +144,7 @@ impl Progress {
 
     pub(super) fn look(&mut self, store: &mut Store) {
         self.page_cache = store.page_cache();
-        self.disk_bytes = store.disk_bytes();
+        // What cannot be told now is told with the next step.
+        self.disk_bytes = store.disk_bytes().unwrap_or(self.disk_bytes);
     }
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use index::export::{self, ExportError, Table};
 
-use super::{Database, bar, reader, shown_bytes};
+use super::{Database, bar, shown_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
@@ -81,7 +81,7 @@ impl Export {
         }
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
-        let mut reader = reader(&self.database)?;
+        let mut reader = self.database.reader()?;
         let range = export::range(reader.held()?, self.from, self.to)?;
         if let Some(folder) = &self.out {
             let stop = Arc::new(AtomicBool::new(false));

@@ -11,7 +11,7 @@ use index::places::parts;
 use index::reader::{Form, Reader};
 use wire::block::hash_of;
 
-use super::{Database, reader};
+use super::Database;
 
 /// Ask a file
 ///
@@ -25,7 +25,7 @@ Examples:
   weir index query transaction --db chain.db 0x5c50…
   weir index query receipt --db chain.db 0x5c50…
 
-Exit codes: 0 printed; 1 it is not held, or the file cannot be read; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 it is not held, or it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Query {
     #[command(subcommand)]
     about: About,
@@ -132,14 +132,14 @@ impl Query {
 
 impl Block {
     fn run(self) -> Result<ExitCode> {
-        let mut reader = reader(&self.database)?;
+        let mut reader = self.database.reader()?;
         let number = match self.block {
             Named::Number(number) => Some(number),
             Named::Hash(hash) => reader.store().number_of(&hash)?,
         };
         let what = reader.facts().what;
         if !self.hashes && !what.blocks {
-            bail!("the file holds {what} only: blocks are there with --hashes");
+            bail!("the index holds {what} only: blocks are there with --hashes");
         }
         let form = if self.hashes { Form::Hash } else { Form::Whole };
         let mut out = Vec::new();
@@ -157,17 +157,17 @@ impl Block {
 
 /// Which blocks a file has, for messages.
 fn held(reader: &Reader) -> Result<String> {
-    Ok(reader.held()?.map_or("the file has no blocks".to_owned(), |held| {
-        format!("the file has blocks {} to {}", held.first, held.last)
+    Ok(reader.held()?.map_or("the index has no blocks".to_owned(), |held| {
+        format!("the index has blocks {} to {}", held.first, held.last)
     }))
 }
 
 fn item(database: &Database, hash: Hash, form: Form) -> Result<ExitCode> {
-    let mut reader = reader(database)?;
+    let mut reader = database.reader()?;
     let what = reader.facts().what;
     let kept = if form == Form::Receipt { what.receipts } else { what.blocks };
     if !kept {
-        bail!("the file holds {what} only");
+        bail!("the index holds {what} only");
     }
     let mut out = Vec::new();
     let found = match reader.store().place_of(&hash)? {

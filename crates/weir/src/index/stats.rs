@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Database, shown_bytes};
 
-/// Tell what a file has
+/// Tell what an index has
 ///
 /// Which chain, from where to where, what of it, how it was verified, and how large it is.
 #[derive(Args)]
@@ -18,8 +18,9 @@ use super::{Database, shown_bytes};
 Examples:
   weir index stats --db chain.db
   weir index stats --db chain.db --json | jq .last
+  weir index stats --db 'postgres:///chains?host=/run/postgresql&user=weir&schema=mainnet'
 
-Exit codes: 0 told; 1 the file cannot be read; 2 faulty arguments.")]
+Exit codes: 0 told; 1 it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     database: Database,
@@ -53,14 +54,14 @@ fn text(hash: &[u8; 32]) -> String {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let store = Store::open_to_read(&self.database.path, self.database.settings())?;
+        let store = Store::open_to_read(self.database.at(), self.database.settings()?)?;
         let Some(facts) = store.facts()? else {
-            println!("{}: nothing was synced yet", self.database.path.display());
+            println!("{}: nothing was synced yet", self.database.at());
             return Ok(ExitCode::SUCCESS);
         };
         let held = store.held()?;
         let (blocks, transactions) = store.totals()?;
-        let bytes = store.disk_bytes();
+        let bytes = store.disk_bytes()?;
         let told = Told {
             family: facts.chain.family,
             chain: facts.chain.id,
@@ -102,5 +103,5 @@ fn print(told: &Told) {
     }
     println!("transactions  {}", told.transactions);
     let each = told.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));
-    println!("file          {}{}", shown_bytes(told.bytes), each.unwrap_or_default());
+    println!("disk          {}{}", shown_bytes(told.bytes), each.unwrap_or_default());
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use index::nodes::NodeUrl;
 use index::rules::range::End;
-use index::store::{Store, What};
+use index::store::{Location, PageCache, Store, What};
 use index::sync::{Ended, Note, Options, Progress, Watch};
 use index::verify::Level;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,6 +39,7 @@ Examples:
   weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
   weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
   weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2
+  PGPASSWORD=… weir index sync --from http://127.0.0.1:8545 --db postgres://weir@db.example/chains
 
 Verification: `full` recomputes the hash of each header, the hashes and the root of the transactions,
 the root of the receipts, blooms and withdrawals, and what else follows from them. `senders` recovers
@@ -58,7 +59,7 @@ pub(crate) struct Sync {
     #[arg(long = "from", value_name = "URL", required = true)]
     nodes: Vec<NodeUrl>,
 
-    /// First block of a new file [default: 0]
+    /// First block of a new index [default: 0]
     #[arg(long, value_name = "NUMBER")]
     start: Option<u64>,
 
@@ -119,15 +120,15 @@ impl Sync {
             verify,
             concurrency: usize::from(self.concurrency),
             batch_max: self.batch,
-            settings: self.database.settings(),
+            settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
-        let store = Store::open(&self.database.path, options.settings)?;
+        let store = Store::open(self.database.at(), options.settings)?;
         let screen = Screen::new(self.quiet);
         let over = AtomicBool::new(false);
         let begun = Instant::now();
         let ended = std::thread::scope(|scope| {
-            let show = scope.spawn(|| screen.show(samples, &self.database.path, &over));
+            let show = scope.spawn(|| screen.show(samples, self.database.at(), &over));
             let ended = index::sync::sync(store, &options, &screen, &stop);
             over.store(true, Ordering::Relaxed);
             show.thread().unpark();
@@ -179,13 +180,31 @@ struct Sample {
     blocks: u64,
     transactions: u64,
     logs: u64,
+    #[serde(flatten)]
+    page_cache: Option<PagesSampled>,
+    memory: u64,
+    disk: u64,
+    done: bool,
+}
+
+/// What the page cache did, where there is one.
+#[derive(Serialize)]
+struct PagesSampled {
     page_cache_used: u64,
     page_cache_hit: u64,
     page_cache_miss: u64,
     page_cache_spill: u64,
-    memory: u64,
-    disk: u64,
-    done: bool,
+}
+
+impl PagesSampled {
+    fn of(counted: PageCache) -> PagesSampled {
+        PagesSampled {
+            page_cache_used: counted.used,
+            page_cache_hit: counted.hit,
+            page_cache_miss: counted.miss,
+            page_cache_spill: counted.spill,
+        }
+    }
 }
 
 impl Sample {
@@ -197,10 +216,7 @@ impl Sample {
             blocks: progress.blocks,
             transactions: progress.transactions,
             logs: progress.logs,
-            page_cache_used: progress.page_cache.used,
-            page_cache_hit: progress.page_cache.hit,
-            page_cache_miss: progress.page_cache.miss,
-            page_cache_spill: progress.page_cache.spill,
+            page_cache: progress.page_cache.map(PagesSampled::of),
             memory: resident_bytes(),
             disk: progress.disk_bytes,
             done: progress.done,
@@ -254,7 +270,7 @@ impl Screen {
     fn show(
         &self,
         mut samples: Option<BufWriter<File>>,
-        path: &Path,
+        at: &Location,
         over: &AtomicBool,
     ) -> std::io::Result<()> {
         let begun = Instant::now();
@@ -273,7 +289,7 @@ impl Screen {
                 bar.set_position(height + 1 - first);
                 bar.set_message(line(&progress, &before));
             } else if self.lines && lines.elapsed() >= LINE_EVERY && progress.height.is_some() {
-                eprintln!("{}: {}", path.display(), line(&progress, &before));
+                eprintln!("{at}: {}", line(&progress, &before));
                 lines = Instant::now();
             }
             if ended {
@@ -301,7 +317,7 @@ impl Screen {
         };
         format!(
             "{held}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({:.0} blocks/s, {:.0} \
-             logs/s); file {}",
+             logs/s); {} on disk",
             progress.blocks,
             progress.transactions,
             progress.logs,
@@ -312,7 +328,7 @@ impl Screen {
     }
 }
 
-/// Height, speeds since the line before, time left, page cache.
+/// Height, speeds since the line before, time left, page cache where there is one.
 fn line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
     let seconds = since.elapsed().as_secs_f64().max(0.001);
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
@@ -327,12 +343,13 @@ fn line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
             format!("{} left", indicatif::HumanDuration(left))
         }
     };
-    let cache = &now.page_cache;
+    let cache = now
+        .page_cache
+        .map(|cache| format!("; page cache {} hits, {} misses", cache.hit, cache.miss));
     format!(
-        "block {height} of {}, {blocks:.0} blocks/s, {:.0} logs/s, {eta}; page cache {} hits, {} misses",
+        "block {height} of {}, {blocks:.0} blocks/s, {:.0} logs/s, {eta}{}",
         now.target,
         rate(now.logs, before.logs),
-        cache.hit,
-        cache.miss
+        cache.unwrap_or_default(),
     )
 }

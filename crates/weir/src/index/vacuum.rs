@@ -4,21 +4,22 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use index::store::Store;
+use index::store::{Store, StoreError};
 
 use super::{Database, shown_bytes};
 
-/// Make a file smaller, and its searches faster
+/// Make an index smaller, and its searches faster
 ///
-/// Joins the short lists of logs that following a chain block by block leaves, and rebuilds the file
-/// without holes. It needs room for a second copy meanwhile, and to be the only writer; readers may
-/// go on.
+/// Joins the short lists of logs that following a chain block by block leaves, and rebuilds a file
+/// without holes, which needs room for a second copy meanwhile. PostgreSQL gives the room of dropped
+/// rows to new ones, and looks at how values are distributed (VACUUM ANALYZE). Nobody else may write
+/// meanwhile; readers may go on.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   weir index vacuum --db chain.db
 
-Exit codes: 0 done; 1 it could not be done: the file is as it was; 2 faulty arguments.")]
+Exit codes: 0 done; 1 it could not be done: nothing is lost; 2 faulty arguments.")]
 pub(crate) struct Vacuum {
     #[command(flatten)]
     database: Database,
@@ -26,19 +27,21 @@ pub(crate) struct Vacuum {
 
 impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if !self.database.path.exists() {
-            // To open it for writing would make it.
-            Store::open_to_read(&self.database.path, self.database.settings())?;
+        // To open it for writing would make it.
+        if let Err(error @ StoreError::Missing(_)) =
+            Store::open_to_read(self.database.at(), self.database.settings()?)
+        {
+            return Err(error.into());
         }
-        let mut store = Store::open(&self.database.path, self.database.settings())?;
-        let before = store.disk_bytes();
+        let mut store = Store::open(self.database.at(), self.database.settings()?)?;
+        let before = store.disk_bytes()?;
         let fewer = store.merge_lists()?;
         store.vacuum()?;
-        let after = store.disk_bytes();
+        let after = store.disk_bytes()?;
         println!(
             "{}: {} ({before} bytes) before, {} ({after} bytes) after; {fewer} lists of logs joined to \
              others",
-            self.database.path.display(),
+            self.database.at(),
             shown_bytes(before),
             shown_bytes(after),
         );

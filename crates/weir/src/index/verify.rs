@@ -14,15 +14,16 @@ use index::verify::Level;
 use wire::json::walk;
 use wire::{block, quantity};
 
-use super::{Database, bar, reader};
+use super::{Database, bar};
 use crate::load::INTERRUPTED;
 use crate::stop;
 
-/// Tell whether a file is sound
+/// Tell whether an index is sound
 ///
-/// Reads all of it, and asks nobody: the structures of SQLite, that no block is missing, that blocks
-/// are linked, that hashes lead to what has them, that lists of logs name exactly the logs, that
-/// every piece can be read, and that it is what the hashes of the blocks say. With --from, it is
+/// Reads all of it, and asks nobody: the structures of SQLite (PostgreSQL does not tell of its own),
+/// that no block is missing, that blocks are linked, that hashes lead to what has them, that lists
+/// of logs name exactly the logs, that every piece can be read, and that it is what the hashes of the
+/// blocks say. With --from, it is
 /// also asked whether nodes have the same first, last and last final block.
 #[derive(Args)]
 #[command(after_long_help = "\
@@ -31,7 +32,7 @@ Examples:
   weir index verify --db chain.db --level senders
   weir index verify --db chain.db --from http://127.0.0.1:8545
 
-A file that could not be verified when it was synced, for its chain hashes in another way, is looked
+An index that could not be verified when it was synced, for its chain hashes in another way, is looked
 through without hashes unless --level says otherwise.
 
 Exit codes: 0 it is sound; 1 it is not, or cannot be read: each finding is told, at most 20; 2 faulty
@@ -55,7 +56,7 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut reader = reader(&self.database)?;
+        let mut reader = self.database.reader()?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
@@ -64,7 +65,7 @@ impl Verify {
         let mut watch = |step: Step| {
             let Some(bar) = &bar else { return };
             match step {
-                Step::Structures => bar.set_message("structures of SQLite"),
+                Step::Structures => bar.set_message("structures"),
                 Step::Lists => bar.set_message("lists of logs"),
                 Step::Block { first, at, last } => {
                     bar.set_length((last + 1).saturating_sub(first));
@@ -101,7 +102,7 @@ impl Verify {
             let id = replies.result(0).ok().and_then(quantity::from_value);
             if id.map(|id| id.to_string()).as_ref() != Some(&reader.facts().chain.id) {
                 let told = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
-                let what = format!("the file is of chain {}", reader.facts().chain.id);
+                let what = format!("the index is of chain {}", reader.facts().chain.id);
                 differing.push(Finding { block: None, what: format!("{what}, {node} has {told}") });
                 continue;
             }

@@ -1,17 +1,18 @@
-//! The index as a tier of the gateway's cache: threads that read it, and one that syncs it.
+//! The index as a tier of the gateway's cache: threads that read it, and
+//! one that syncs it.
 //!
 //! The gateway knows only that somebody may have answers; the index knows nothing of gateways. Here
 //! they meet.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use gateway::config::Config;
+use gateway::config::database::Database;
 use gateway::config::url::Transport;
 use gateway::index::{Found, Index, Question};
 use index::nodes::{self, NodeUrl};
@@ -19,7 +20,7 @@ use index::reader::{ReadError, Reader};
 use index::rules::range::End;
 use index::search::Bounds;
 use index::serve::{self, METHODS, Scope};
-use index::store::{Settings, Store, StoreError, What};
+use index::store::{Location, Settings, Store, StoreError, What};
 use index::sync::{Note, Options, Progress, SyncError, Watch};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -29,6 +30,12 @@ use wire::method::FamilyName;
 const WAITING_MAX: usize = 1024;
 /// Bytes of the logs of one answer: as many as the gateway takes from a node.
 const LOGS_BYTES_MAX: u64 = 64 << 20;
+/// How long a server may take over one question of a call, and over one step of following the chain,
+/// which the end of the gateway waits for.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+const FOLLOW_PATIENCE: Duration = Duration::from_secs(15);
+/// Wait before an index that could not be read is opened anew.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Wait before a sync that ended in an error is begun anew.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long a waiting thread sleeps before it looks whether it is to end.
@@ -36,10 +43,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 type Job = (Question, oneshot::Sender<Found>);
 
-/// Who reads the file, in the gateway's terms.
+/// Who reads the index, in the gateway's terms.
 pub(super) struct Readers {
     chain: String,
     jobs: SyncSender<Job>,
+    /// Threads that can read it now. With none, nobody waits to hear that there is nothing.
+    ready: Arc<AtomicUsize>,
 }
 
 impl Index for Readers {
@@ -52,8 +61,11 @@ impl Index for Readers {
     }
 
     fn ask(&self, question: Question, answer: oneshot::Sender<Found>) {
+        // A sender that is dropped says that there is nothing.
+        if self.ready.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         match self.jobs.try_send((question, answer)) {
-            // The sender is dropped, which says that there is nothing.
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
@@ -78,50 +90,151 @@ impl Drop for Follower {
 /// Starts what the configuration asks for; none without an index.
 pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Follower>)>> {
     let Some(own) = &config.index else { return Ok(None) };
-    let settings = Settings { page_cache: own.page_cache as u64, mmap: 0 };
-    if !own.follow {
-        // What is wrong with the file is told now, not with the first call.
-        Store::open_to_read(&own.db, settings).context("index")?;
-    }
+    let location = location(&own.db).context("index")?;
+    let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
+    let settings = Settings { patience: READ_PATIENCE, ..usual };
     let (jobs, queue) = sync_channel(WAITING_MAX);
-    let queue = Arc::new(Mutex::new(queue));
+    let ready = Arc::new(AtomicUsize::new(0));
+    let reading = Arc::new(Reading {
+        queue: Mutex::new(queue),
+        ready: Arc::clone(&ready),
+        location: location.clone(),
+        settings,
+        logs_max: own.logs_max,
+    });
     for at in 0..own.readers {
-        let (queue, path, logs) = (Arc::clone(&queue), own.db.clone(), own.logs_max);
-        let read = move || read(&queue, &path, settings, logs);
+        let first = if own.follow { None } else { reading.first().context("index")? };
+        // It is ready before the first call comes.
+        ready.fetch_add(usize::from(first.is_some()), Ordering::Relaxed);
+        let reading = Arc::clone(&reading);
+        let read = move || reading.read(first);
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
     }
     let chain = config.chains[own.chain].name.to_string();
-    let follower = own.follow.then(|| follow(config, settings)).transpose()?;
-    Ok(Some((Arc::new(Readers { chain, jobs }), follower)))
+    let settings = Settings { patience: FOLLOW_PATIENCE, ..usual };
+    let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
+    Ok(Some((Arc::new(Readers { chain, jobs, ready }), follower)))
 }
 
-/// Answers questions until nobody can ask any more.
-fn read(queue: &Mutex<Receiver<Job>>, path: &Path, settings: Settings, logs_max: u64) {
-    let mut reader: Option<Reader> = None;
-    let mut told = false;
-    loop {
-        let next = queue.lock().recv();
-        let Ok((question, answer)) = next else { return };
-        if answer.is_closed() {
-            continue;
+/// Where the index is kept.
+fn location(db: &Database) -> Result<Location> {
+    match db {
+        Database::File(path) => Ok(Location::from(path)),
+        Database::Url(url) => match url.parse::<Location>() {
+            Ok(location) => Ok(location.with_password_of_environment()),
+            Err(why) => bail!("index.db: {why}"),
+        },
+    }
+}
+
+/// What the threads that read have in common.
+struct Reading {
+    queue: Mutex<Receiver<Job>>,
+    ready: Arc<AtomicUsize>,
+    location: Location,
+    settings: Settings,
+    logs_max: u64,
+}
+
+impl Reading {
+    /// Opens the index at the start. What is wrong with it is told now, not with the first call; a
+    /// server that is not there now may come.
+    fn first(&self) -> Result<Option<Reader>> {
+        match Reader::open(&self.location, self.settings) {
+            Err(ReadError::Store(error @ StoreError::Unreachable { .. })) => {
+                tracing::error!(%error, "the index cannot be read; calls go to the nodes");
+                Ok(None)
+            }
+            opened => Ok(opened?),
         }
-        if reader.is_none() {
-            // While it is being made by who syncs it, there is nothing to be read.
-            reader = Reader::open(path, settings).ok().flatten();
-        }
-        let found = match reader.as_mut().map(|reader| look(reader, &question, logs_max)) {
-            Some(Ok(found)) => found,
-            Some(Err(error)) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::error!(%error, "the index cannot be read; calls go to the nodes");
+    }
+
+    /// Answers questions until nobody can ask any more, with this reader as long as it is good.
+    fn read(&self, first: Option<Reader>) {
+        let mut opened = first;
+        let mut troubles = Troubles::default();
+        loop {
+            if let Some(reader) = opened.take() {
+                let failed = self.answer(reader);
+                self.ready.fetch_sub(1, Ordering::Relaxed);
+                let Some(error) = failed else { return };
+                troubles.tell(&error);
+            }
+            if self.leave_alone() {
+                return;
+            }
+            match Reader::open(&self.location, self.settings) {
+                Ok(Some(reader)) => {
+                    troubles.over();
+                    self.ready.fetch_add(1, Ordering::Relaxed);
+                    opened = Some(reader);
                 }
-                reader = None;
+                // While it is being made by who syncs it, there is nothing to be read.
+                Ok(None) | Err(ReadError::Store(StoreError::Missing(_))) => {}
+                Err(error) => troubles.tell(&error),
+            }
+        }
+    }
+
+    /// Answers questions until one fails, and says why; none if nobody can ask any more.
+    fn answer(&self, mut reader: Reader) -> Option<ReadError> {
+        loop {
+            let next = self.queue.lock().recv();
+            let Ok((question, answer)) = next else { return None };
+            if answer.is_closed() {
                 continue;
             }
-            None => Found::Nothing,
-        };
-        // Who asked may have left.
-        let _sent = answer.send(found);
+            match look(&mut reader, &question, self.logs_max) {
+                // Who asked may have left.
+                Ok(found) => drop(answer.send(found)),
+                Err(error) => return Some(error),
+            }
+        }
+    }
+
+    /// Waits before it is opened anew, and takes no question from those who can answer; whether
+    /// nobody can ask any more.
+    fn leave_alone(&self) -> bool {
+        let until = Instant::now() + OPEN_AGAIN_AFTER;
+        while Instant::now() < until {
+            if self.ready.load(Ordering::Relaxed) == 0
+                && let Some(queue) = self.queue.try_lock()
+            {
+                match queue.try_recv() {
+                    // Asked in the last moment: its sender is dropped.
+                    Ok(_) => continue,
+                    Err(TryRecvError::Disconnected) => return true,
+                    Err(TryRecvError::Empty) => {}
+                }
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        false
+    }
+}
+
+/// What a thread has told: each thing once, however often it tries.
+#[derive(Default)]
+struct Troubles {
+    /// The server is away.
+    away: bool,
+    /// Something else was wrong at some time.
+    other: bool,
+}
+
+impl Troubles {
+    fn tell(&mut self, error: &ReadError) {
+        let away = matches!(error, ReadError::Store(StoreError::Unreachable { .. }));
+        let told = if away { &mut self.away } else { &mut self.other };
+        if !std::mem::replace(told, true) {
+            tracing::error!(%error, "the index cannot be read; calls go to the nodes");
+        }
+    }
+
+    fn over(&mut self) {
+        if std::mem::take(&mut self.away) {
+            tracing::info!("the index can be read again");
+        }
     }
 }
 
@@ -141,8 +254,8 @@ fn look(reader: &mut Reader, question: &Question, logs_max: u64) -> Result<Found
     })
 }
 
-/// Syncs the file from the nodes of its chain, for as long as the gateway serves.
-fn follow(config: &Config, settings: Settings) -> Result<Follower> {
+/// Syncs the index from the nodes of its chain, for as long as the gateway serves.
+fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let own = config.index.as_ref().context("there is no index")?;
     let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
     let nodes: Vec<Arc<NodeUrl>> = own_nodes.map(|node| Arc::new(address(node))).collect();
@@ -161,15 +274,16 @@ fn follow(config: &Config, settings: Settings) -> Result<Follower> {
         patience: None,
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, path) = (Arc::clone(&stop), own.db.clone());
+    let (told, location) = (Arc::clone(&stop), location.clone());
     let run = move || {
         while !told.load(Ordering::Relaxed) {
-            let ended = Store::open(&path, settings).map_err(SyncError::from).and_then(|store| {
-                // A file goes on with what it was made for.
-                let what = store.facts()?.map_or(options.what, |facts| facts.what);
-                let options = Options { what, ..options.clone() };
-                index::sync::sync(store, &options, &Log, &told)
-            });
+            let ended =
+                Store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
+                    // An index goes on with what it was made for.
+                    let what = store.facts()?.map_or(options.what, |facts| facts.what);
+                    let options = Options { what, ..options.clone() };
+                    index::sync::sync(store, &options, &Log, &told)
+                });
             match ended {
                 Ok(_) => {}
                 // A process whose place we take still has it.

@@ -1,5 +1,5 @@
 //! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
-//! chromium, prometheus).
+//! postgres, chromium, prometheus).
 //!
 //! Included by path from the test files that need it. It installs nothing: `cargo xtask check`
 //! does that. A missing program skips the test, and the skip is written to the file named by
@@ -23,6 +23,11 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
     // Debian keeps servers here, and a plain user's PATH lacks it.
     folders.push(PathBuf::from("/usr/sbin"));
+    // And each version of PostgreSQL in a folder of its own.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    versions.sort_unstable();
+    folders.extend(versions.into_iter().rev());
     folders.into_iter().map(|folder| folder.join(program)).find(|path| runs(path))
 }
 

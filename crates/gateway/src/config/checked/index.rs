@@ -7,7 +7,7 @@ use wire::method::FamilyName;
 use super::super::fault::Report;
 use super::super::field::INDEX;
 use super::super::file::Written;
-use super::super::{Chain, Index};
+use super::super::{Chain, Database, Index};
 use super::refuse;
 
 /// The file with a chain's past; `None` where it is not asked for, or not well.
@@ -21,7 +21,7 @@ pub(super) fn check(
     index.span.as_ref()?;
     let Some(db) = index.chosen("db") else {
         if !index.has_unread(&["db"]) {
-            refuse(report, &index, "db", "there is no file", "index.db = \"FILE\"");
+            refuse(report, &index, "db", "there is no file and no database", "index.db = \"FILE\"");
         }
         return None;
     };
@@ -47,8 +47,13 @@ pub(super) fn check(
             "blocks of a Harmony chain cannot be verified, as it hashes them in its own way";
         refuse(report, &index, "verify", message, "off, or no such line");
     }
+    let db = db.database().within(folder);
+    if matches!(db, Database::Url(_)) && index.chosen("page_cache").is_some() {
+        let message = "a server of a database has a cache of its own";
+        refuse(report, &index, "page_cache", message, "no such line");
+    }
     Some(Index {
-        db: folder.join(db.text()),
+        db,
         chain,
         follow: index.value("follow").switch(),
         verify: index.value("verify").choice(),

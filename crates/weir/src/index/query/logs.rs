@@ -13,7 +13,7 @@ use wire::json::walk;
 use wire::logs::Selection;
 use wire::quantity;
 
-use super::super::{Database, reader};
+use super::super::Database;
 
 /// Blocks that are looked at together at first; a search by address or topic finds out quickly that
 /// there is nothing.
@@ -94,10 +94,10 @@ fn digits(text: &str, count: usize) -> Option<String> {
 
 impl Logs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let mut reader = reader(&self.database)?;
+        let mut reader = self.database.reader()?;
         let what = reader.facts().what;
         if !what.logs {
-            bail!("the file holds {what} only");
+            bail!("the index holds {what} only");
         }
         let range = export::range(reader.held()?, self.from, self.to)?;
         let selection = self.selection()?;

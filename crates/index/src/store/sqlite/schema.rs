@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::{Settings, StoreError};
+use crate::store::{Settings, StoreError};
 
 /// `weir` in ASCII: what `file` and SQLite know our files by.
 const APPLICATION_ID: i64 = 0x7765_6972;
@@ -47,7 +47,7 @@ const STEPS: [&str; 2] = [
 ];
 
 /// The schema that this version writes.
-pub(super) const KNOWN: i64 = STEPS.len() as i64;
+pub(in crate::store) const KNOWN: i64 = STEPS.len() as i64;
 
 /// A file whose name is that of the database with something added.
 pub(super) fn beside(path: &Path, added: &str) -> PathBuf {
@@ -62,7 +62,10 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            StoreError::ReadOnly(format!("{}: {error}", lock.display()))
+            StoreError::ReadOnly(format!(
+                "{}: {error}; the folder must be writable",
+                lock.display()
+            ))
         }
         _ => StoreError::File { path: lock.clone(), error },
     };
@@ -70,7 +73,7 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
         File::options().create(true).truncate(false).write(true).open(&lock).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Taken(path.to_owned())),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Taken(path.into())),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
@@ -101,7 +104,7 @@ pub(super) fn set_up_reader(connection: &Connection, settings: Settings) -> Resu
     let path = PathBuf::from(connection.path().unwrap_or_default());
     let found = version(connection, &path)?;
     if found < KNOWN {
-        return Err(StoreError::Older { path, found });
+        return Err(StoreError::Older { at: path.into(), found });
     }
     common(connection, settings)
 }
@@ -120,7 +123,7 @@ fn common(connection: &Connection, settings: Settings) -> Result<(), StoreError>
 
 /// The schema of the file, 0 of a new one.
 fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
-    let foreign = |why: &str| StoreError::Foreign { path: path.to_owned(), why: why.to_owned() };
+    let foreign = |why: &str| StoreError::Foreign { at: path.into(), why: why.to_owned() };
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let application = match pragma("application_id") {
         Ok(id) => id,
@@ -138,7 +141,7 @@ fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     }
     let found = pragma("user_version")?;
     if found > KNOWN {
-        return Err(StoreError::Newer { path: path.to_owned(), found, known: KNOWN });
+        return Err(StoreError::Newer { at: path.into(), found, known: KNOWN });
     }
     Ok(found)
 }

@@ -1,43 +1,13 @@
-//! What a look through the whole file needs of the tables: rows in order, a piece at a time, and
-//! entries that lead nowhere.
+//! Rows in order, and entries that lead nowhere.
 
 use rusqlite::OptionalExtension;
 
-use super::write::short;
-use super::{Store, StoreError};
-use crate::places::Key;
+use super::Sqlite;
+use crate::store::StoreError;
+use crate::store::rows::{ListRow, short};
 
-/// Entries of a table that lead from a hash to a row, and the rows that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leads {
-    pub(crate) entries: u64,
-    pub(crate) rows: u64,
-}
-
-/// A row of `log_places` as it is read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ListRow<'a> {
-    pub(crate) key: Key,
-    pub(crate) first: i64,
-    pub(crate) others: &'a [u8],
-}
-
-impl Store {
-    /// Sees the file as it is now until [`Store::let_go`], whatever others write meanwhile.
-    pub(crate) fn hold(&self) -> Result<(), StoreError> {
-        self.connection.execute_batch("BEGIN")?;
-        Ok(())
-    }
-
-    /// Ends [`Store::hold`].
-    pub(crate) fn let_go(&self) -> Result<(), StoreError> {
-        self.connection.execute_batch("COMMIT")?;
-        Ok(())
-    }
-
-    /// The number of the first block from this number on.
-    pub(crate) fn block_from(&self, number: u64) -> Result<Option<u64>, StoreError> {
-        let Ok(number) = i64::try_from(number) else { return Ok(None) };
+impl Sqlite {
+    pub(in crate::store) fn block_from(&self, number: i64) -> Result<Option<u64>, StoreError> {
         let mut first = self.connection.prepare_cached(
             "SELECT number FROM blocks WHERE number >= ?1 ORDER BY number LIMIT 1",
         )?;
@@ -45,8 +15,7 @@ impl Store {
         Ok(found.map(|number| number as u64))
     }
 
-    /// Whether there are blocks below 0, which nothing else would find.
-    pub(crate) fn has_negative(&self) -> Result<bool, StoreError> {
+    pub(in crate::store) fn has_negative(&self) -> Result<bool, StoreError> {
         Ok(self.connection.query_row(
             "SELECT EXISTS (SELECT 1 FROM blocks WHERE number < 0)
                  OR EXISTS (SELECT 1 FROM transactions WHERE place < 0)",
@@ -55,43 +24,40 @@ impl Store {
         )?)
     }
 
-    /// Whether the hash leads to the block.
-    pub(crate) fn leads_to_block(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError> {
+    pub(in crate::store) fn leads_to_block(
+        &self,
+        short: i64,
+        number: i64,
+    ) -> Result<bool, StoreError> {
         let mut one = self
             .connection
             .prepare_cached("SELECT 1 FROM block_hashes WHERE short = ?1 AND number = ?2")?;
-        Ok(one.exists((short(hash), number as i64))?)
+        Ok(one.exists((short, number))?)
     }
 
-    /// Whether the hash leads to the transaction at the place.
-    pub(crate) fn leads_to_item(&self, hash: &[u8; 32], place: i64) -> Result<bool, StoreError> {
+    pub(in crate::store) fn unled(
+        &self,
+        entries: &[(i64, i64)],
+    ) -> Result<Option<i64>, StoreError> {
         let mut one = self
             .connection
             .prepare_cached("SELECT 1 FROM transaction_hashes WHERE short = ?1 AND place = ?2")?;
-        Ok(one.exists((short(hash), place))?)
+        for entry in entries {
+            if !one.exists(*entry)? {
+                return Ok(Some(entry.1));
+            }
+        }
+        Ok(None)
     }
 
-    /// How many hashes lead to blocks and how many blocks there are; the same of transactions.
-    pub(crate) fn leads(&self) -> Result<(Leads, Leads), StoreError> {
-        let count = |table: &str| {
-            let sql = format!("SELECT count(*) FROM {table}");
-            self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| n as u64)
-        };
-        let blocks = Leads { entries: count("block_hashes")?, rows: count("blocks")? };
-        let items = Leads { entries: count("transaction_hashes")?, rows: count("transactions")? };
-        Ok((blocks, items))
-    }
-
-    /// Numbers to which a hash leads that is not that of the block there, at most so many.
-    pub(crate) fn stray_block_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
+    pub(in crate::store) fn stray_block_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
         self.stray(
             "SELECT short, number, hash FROM block_hashes LEFT JOIN blocks USING (number)",
             most,
         )
     }
 
-    /// Places to which a hash leads that is not that of the transaction there, at most so many.
-    pub(crate) fn stray_item_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
+    pub(in crate::store) fn stray_item_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
         self.stray(
             "SELECT short, place, hash FROM transaction_hashes
              LEFT JOIN transactions USING (place)",
@@ -115,8 +81,7 @@ impl Store {
         Ok(stray)
     }
 
-    /// Places of transactions whose block is not there, at most so many.
-    pub(crate) fn stray_items(&self, most: usize) -> Result<Vec<i64>, StoreError> {
+    pub(in crate::store) fn stray_items(&self, most: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(
             "SELECT place FROM transactions WHERE place >> 20 NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
@@ -125,8 +90,7 @@ impl Store {
         Ok(places.collect::<Result<_, _>>()?)
     }
 
-    /// Numbers of Harmony's blocks whose block is not there, at most so many.
-    pub(crate) fn stray_harmony(&self, most: usize) -> Result<Vec<i64>, StoreError> {
+    pub(in crate::store) fn stray_harmony(&self, most: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(
             "SELECT number FROM harmony_blocks WHERE number NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
@@ -135,8 +99,7 @@ impl Store {
         Ok(numbers.collect::<Result<_, _>>()?)
     }
 
-    /// Shows `each` all rows of `log_places` in their order, until it has enough.
-    pub(crate) fn lists<E: From<StoreError>>(
+    pub(in crate::store) fn lists<E: From<StoreError>>(
         &self,
         mut each: impl FnMut(ListRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
