@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use index::store::{Location, Settings, Store};
+use index::store::{Location, Settings, Store, StoreError};
 use serde_json::Value;
 
 #[path = "support/kills.rs"]
@@ -196,7 +196,7 @@ fn there_is_one_writer_and_it_must_keep_its_session() {
     let ended = first.wait().unwrap();
     let text = stderr(&mut first);
     assert_eq!(ended.code(), Some(1), "{text}");
-    assert!(text.contains("was written before is safe"), "{text}");
+    assert!(text.contains("goes on from there"), "{text}");
     let before = last(&url).unwrap();
     let end = (before + 5).to_string();
     fine(&["sync", "--from", &node.url(), "--end", &end, "--quiet", "--db", &url]);
@@ -215,16 +215,20 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
         let ended = child.wait().unwrap();
         let text = stderr(&mut child);
         assert_eq!(ended.code(), Some(1), "{text}");
-        assert!(text.contains("was written before is safe"), "{text}");
+        assert!(text.contains("goes on from there"), "{text}");
         let gone = weir(&["stats", "--db", &url]);
         refused(&gone, &["postgres://weir@127.0.0.1:", "refused"]);
         server.start_again();
         let location: Location = url.parse().unwrap();
-        let store = Store::open_to_read(location, Settings::default()).unwrap();
-        let held = store.held().unwrap().unwrap();
-        assert_eq!((held.first, store.holes().unwrap()), (0, 0), "round {round}");
+        // The last commits may be gone with the server, in the first round all that there were.
+        let store = match Store::open_to_read(location, Settings::default()) {
+            Err(StoreError::Missing(_)) => continue,
+            opened => opened.unwrap(),
+        };
+        let first = store.held().unwrap().map_or(0, |held| held.first);
+        assert_eq!((first, store.holes().unwrap()), (0, 0), "round {round}");
     }
-    let end = (last(&url).unwrap() + 3).to_string();
+    let end = (last(&url).unwrap_or(0) + 3).to_string();
     fine(&["sync", "--from", &node.url(), "--end", &end, "--quiet", "--db", &url]);
     assert!(fine(&["verify", "--db", &url]).ends_with("sound (level full)\n"));
 }

@@ -67,7 +67,7 @@ pub enum StoreError {
     },
     /// The server is not there, or has left in the middle.
     #[error(
-        "{at}: {why}; what was written before is safe, and a sync that begins anew goes on from there"
+        "{at}: {why}; what the schema holds is whole, and a sync that begins anew goes on from there"
     )]
     Unreachable {
         /// Where.
