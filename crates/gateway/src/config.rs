@@ -340,6 +340,8 @@ pub struct Index {
     pub readers: usize,
     /// Bytes of pages that each connection keeps.
     pub page_cache: usize,
+    /// Bytes of a file that readers map.
+    pub mmap: usize,
     /// Most logs of one answer.
     pub logs_max: u64,
 }

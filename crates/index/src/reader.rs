@@ -256,7 +256,7 @@ impl Reader {
             unpacker.unpack(short, packed)?;
             let of_transaction = OfTransaction::new(&item.hash, index);
             for log in logs_of(short) {
-                if selection.has_raw(log) != Some(true) {
+                if !selection.has_raw(log) {
                     continue;
                 }
                 if of.as_ref().is_none_or(|(known, _)| *known != number) {

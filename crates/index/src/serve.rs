@@ -65,7 +65,13 @@ pub const METHODS: [&str; 15] = [
     "hmyv2_getBlockTransactionCountByHash",
 ];
 
-impl Reader {
+/// Answers from one state of what is kept, whatever a writer does meanwhile, until it is dropped.
+pub struct Reading<'a> {
+    reader: &'a mut Reader,
+    held: Option<Held>,
+}
+
+impl Reading<'_> {
     /// What the file has for a call with these raw parameters, an array.
     ///
     /// # Errors
@@ -76,15 +82,50 @@ impl Reader {
         params: &[u8],
         scope: &Scope<'_>,
     ) -> Result<Found, ReadError> {
-        // A writer may drop blocks meanwhile: all of an answer is of one state of the file.
+        let Some(held) = self.held else { return Ok(Found::Nothing) };
+        self.reader.look(held, method, params, scope)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        // What was read stands; a connection that is lost says so to the next reading.
+        let _ended = self.reader.store().end_reading();
+    }
+}
+
+impl Reader {
+    /// Begins to answer from the present state.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn reading(&mut self) -> Result<Reading<'_>, ReadError> {
         self.store().begin_reading()?;
-        let found = self.look(method, params, scope);
-        self.store().end_reading()?;
-        found
+        let mut reading = Reading { reader: self, held: None };
+        reading.held = reading.reader.held()?;
+        Ok(reading)
     }
 
-    fn look(&mut self, method: &str, params: &[u8], scope: &Scope<'_>) -> Result<Found, ReadError> {
-        let Some(held) = self.held()? else { return Ok(Found::Nothing) };
+    /// What the file has for one call with these raw parameters, an array.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn answer(
+        &mut self,
+        method: &str,
+        params: &[u8],
+        scope: &Scope<'_>,
+    ) -> Result<Found, ReadError> {
+        self.reading()?.answer(method, params, scope)
+    }
+
+    fn look(
+        &mut self,
+        held: Held,
+        method: &str,
+        params: &[u8],
+        scope: &Scope<'_>,
+    ) -> Result<Found, ReadError> {
         let listed: Vec<&[u8]> = walk::elements(params).collect();
         let found = match (method, listed.as_slice()) {
             ("eth_getBlockByNumber" | "eth_getBlockByHash", [block, whole]) => {

@@ -128,12 +128,18 @@ fn held_and_rest(file: &str) {
 
 #[test]
 fn the_gateway_follows_by_itself() {
-    each(follows);
+    each(|db| follows(db, ""));
 }
 
-fn follows(file: &str) {
+#[test]
+fn a_file_that_grows_may_be_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    follows(folder.path().join("chain.db").to_str().unwrap(), "mmap = \"1GiB\"\n");
+}
+
+fn follows(db: &str, more: &str) {
     let node = node();
-    let gateway = configured(&node, file, "follow = true\n");
+    let gateway = configured(&node, db, &format!("follow = true\n{more}"));
     let mut ours = Client::connect(&gateway.address);
     let deadline = Instant::now() + PATIENCE;
     let mut number = 0;

@@ -102,24 +102,34 @@ impl Selection {
 
     /// Whether a log is wanted.
     pub fn has(&self, log: &LogKeys) -> bool {
-        self.selects(&log.address, &log.topics)
-    }
-
-    /// Whether a raw log is wanted; none if it is no log. Looks at its address and topics only.
-    pub fn has_raw(&self, log: &[u8]) -> Option<bool> {
-        let (address, topics) = keys_of(log)?;
-        Some(self.selects(&address, &topics))
-    }
-
-    fn selects(&self, address: &[u8; 20], topics: &[[u8; 32]]) -> bool {
-        let known = self.addresses.is_empty() || self.addresses.binary_search(address).is_ok();
+        let known = self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
         known
-            && self.topics.len() <= topics.len()
+            && self.topics.len() <= log.topics.len()
             && self
                 .topics
                 .iter()
-                .zip(topics)
+                .zip(&log.topics)
                 .all(|(wanted, topic)| wanted.is_empty() || wanted.binary_search(topic).is_ok())
+    }
+
+    /// Whether a raw log is wanted; what is no log is not. Looks at no more of it than it must.
+    pub fn has_raw(&self, log: &[u8]) -> bool {
+        let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
+            return false;
+        };
+        let is_one_of = |wanted: &[[u8; 32]], topic| {
+            wanted.is_empty()
+                || hash_of_value(topic).is_some_and(|topic| wanted.binary_search(&topic).is_ok())
+        };
+        let known = self.addresses.is_empty()
+            || address_of_value(address)
+                .is_some_and(|address| self.addresses.binary_search(&address).is_ok());
+        let mut topics = walk::elements(topics);
+        known
+            && self
+                .topics
+                .iter()
+                .all(|wanted| topics.next().is_some_and(|topic| is_one_of(wanted, topic)))
     }
 }
 

@@ -16,7 +16,7 @@ mod tests;
 
 /// Keys that only a restart, or an upgrade in place, brings into effect: sockets and threads are
 /// made once, and the log is opened before anything else.
-const AT_START_ONLY: [&str; 13] = [
+const AT_START_ONLY: [&str; 14] = [
     "server.listen",
     "server.listen_tls",
     "server.admin",
@@ -27,6 +27,7 @@ const AT_START_ONLY: [&str; 13] = [
     "index.verify",
     "index.readers",
     "index.page_cache",
+    "index.mmap",
     "index.logs_max",
     "log.format",
     "log.level",

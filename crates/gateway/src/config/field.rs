@@ -870,6 +870,14 @@ pub(super) static INDEX: Section = Section {
             doc: "Pages of a file that each of them, and who syncs, keeps in memory.",
         },
         Field {
+            key: "mmap",
+            kind: Kind::Bytes { min: 0, max: 1024 * GIB },
+            default: Default::Is("0B"),
+            doc: "How much of a file they map into memory instead of reading it: quicker, and the \
+                  memory is shared by all. A disk that fails, or a file that is cut short, then ends \
+                  the process, where reading would only leave the call to a node.",
+        },
+        Field {
             key: "logs_max",
             kind: Kind::Count { min: 1, max: 10_000_000 },
             default: Default::Is("100000"),

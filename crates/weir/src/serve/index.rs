@@ -5,10 +5,9 @@
 //! they meet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
@@ -19,15 +18,19 @@ use index::nodes::{self, NodeUrl};
 use index::reader::{ReadError, Reader};
 use index::rules::range::End;
 use index::search::Bounds;
-use index::serve::{self, METHODS, Scope};
+use index::serve::{self, METHODS, Reading, Scope};
 use index::store::{Location, Settings, Store, StoreError, What};
 use index::sync::{Note, Options, Progress, SyncError, Watch};
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use wire::method::FamilyName;
 
-/// Questions that may wait for a reader; more are left to the nodes.
-const WAITING_MAX: usize = 1024;
+use self::queue::{Job, Queue};
+
+mod queue;
+
+/// Questions that are answered from one state of the index, if so many wait: to begin and to end a
+/// transaction costs as much as a small answer, and a writer's log cannot be emptied meanwhile.
+const TOGETHER_MAX: usize = 64;
 /// Bytes of the logs of one answer: as many as the gateway takes from a node.
 const LOGS_BYTES_MAX: u64 = 64 << 20;
 /// How long a server may take over one question of a call, and over one step of following the chain,
@@ -41,14 +44,10 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long a waiting thread sleeps before it looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-type Job = (Question, oneshot::Sender<Found>);
-
 /// Who reads the index, in the gateway's terms.
 pub(super) struct Readers {
     chain: String,
-    jobs: SyncSender<Job>,
-    /// Threads that can read it now. With none, nobody waits to hear that there is nothing.
-    ready: Arc<AtomicUsize>,
+    queue: Arc<Queue>,
 }
 
 impl Index for Readers {
@@ -61,13 +60,13 @@ impl Index for Readers {
     }
 
     fn ask(&self, question: Question, answer: oneshot::Sender<Found>) {
-        // A sender that is dropped says that there is nothing.
-        if self.ready.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        match self.jobs.try_send((question, answer)) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-        }
+        self.queue.put(Job { question, answer });
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
@@ -92,12 +91,10 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let Some(own) = &config.index else { return Ok(None) };
     let location = location(&own.db).context("index")?;
     let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
-    let settings = Settings { patience: READ_PATIENCE, ..usual };
-    let (jobs, queue) = sync_channel(WAITING_MAX);
-    let ready = Arc::new(AtomicUsize::new(0));
-    let reading = Arc::new(Reading {
-        queue: Mutex::new(queue),
-        ready: Arc::clone(&ready),
+    let settings = Settings { mmap: own.mmap as u64, patience: READ_PATIENCE, ..usual };
+    let queue = Arc::new(Queue::default());
+    let reading = Arc::new(Source {
+        queue: Arc::clone(&queue),
         location: location.clone(),
         settings,
         logs_max: own.logs_max,
@@ -105,7 +102,9 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     for at in 0..own.readers {
         let first = if own.follow { None } else { reading.first().context("index")? };
         // It is ready before the first call comes.
-        ready.fetch_add(usize::from(first.is_some()), Ordering::Relaxed);
+        if first.is_some() {
+            queue.join();
+        }
         let reading = Arc::clone(&reading);
         let read = move || reading.read(first);
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
@@ -113,7 +112,7 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let chain = config.chains[own.chain].name.to_string();
     let settings = Settings { patience: FOLLOW_PATIENCE, ..usual };
     let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
-    Ok(Some((Arc::new(Readers { chain, jobs, ready }), follower)))
+    Ok(Some((Arc::new(Readers { chain, queue }), follower)))
 }
 
 /// Where the index is kept.
@@ -128,15 +127,14 @@ fn location(db: &Database) -> Result<Location> {
 }
 
 /// What the threads that read have in common.
-struct Reading {
-    queue: Mutex<Receiver<Job>>,
-    ready: Arc<AtomicUsize>,
+struct Source {
+    queue: Arc<Queue>,
     location: Location,
     settings: Settings,
     logs_max: u64,
 }
 
-impl Reading {
+impl Source {
     /// Opens the index at the start. What is wrong with it is told now, not with the first call; a
     /// server that is not there now may come.
     fn first(&self) -> Result<Option<Reader>> {
@@ -154,19 +152,21 @@ impl Reading {
         let mut opened = first;
         let mut troubles = Troubles::default();
         loop {
-            if let Some(reader) = opened.take() {
-                let failed = self.answer(reader);
-                self.ready.fetch_sub(1, Ordering::Relaxed);
-                let Some(error) = failed else { return };
-                troubles.tell(&error);
+            if let Some(mut reader) = opened.take() {
+                let ended = self.answer(&mut reader);
+                self.queue.leave();
+                match ended {
+                    Ok(()) => return,
+                    Err(error) => troubles.tell(&error),
+                }
             }
-            if self.leave_alone() {
+            if self.queue.closes_within(OPEN_AGAIN_AFTER) {
                 return;
             }
             match Reader::open(&self.location, self.settings) {
                 Ok(Some(reader)) => {
                     troubles.over();
-                    self.ready.fetch_add(1, Ordering::Relaxed);
+                    self.queue.join();
                     opened = Some(reader);
                 }
                 // While it is being made by who syncs it, there is nothing to be read.
@@ -176,40 +176,28 @@ impl Reading {
         }
     }
 
-    /// Answers questions until one fails, and says why; none if nobody can ask any more.
-    fn answer(&self, mut reader: Reader) -> Option<ReadError> {
-        loop {
-            let next = self.queue.lock().recv();
-            let Ok((question, answer)) = next else { return None };
-            if answer.is_closed() {
-                continue;
-            }
-            match look(&mut reader, &question, self.logs_max) {
-                // Who asked may have left.
-                Ok(found) => drop(answer.send(found)),
-                Err(error) => return Some(error),
+    /// Answers questions until nobody can ask any more, or one cannot be answered.
+    fn answer(&self, reader: &mut Reader) -> Result<(), ReadError> {
+        while let Some(job) = self.queue.next() {
+            let mut reading = reader.reading()?;
+            self.one(&mut reading, job)?;
+            for _ in 1..TOGETHER_MAX {
+                let Some(job) = self.queue.waiting() else { break };
+                self.one(&mut reading, job)?;
             }
         }
+        Ok(())
     }
 
-    /// Waits before it is opened anew, and takes no question from those who can answer; whether
-    /// nobody can ask any more.
-    fn leave_alone(&self) -> bool {
-        let until = Instant::now() + OPEN_AGAIN_AFTER;
-        while Instant::now() < until {
-            if self.ready.load(Ordering::Relaxed) == 0
-                && let Some(queue) = self.queue.try_lock()
-            {
-                match queue.try_recv() {
-                    // Asked in the last moment: its sender is dropped.
-                    Ok(_) => continue,
-                    Err(TryRecvError::Disconnected) => return true,
-                    Err(TryRecvError::Empty) => {}
-                }
-            }
-            std::thread::park_timeout(LOOK_EVERY);
+    fn one(&self, reading: &mut Reading<'_>, job: Job) -> Result<(), ReadError> {
+        let Job { question, answer } = job;
+        if answer.is_closed() {
+            return Ok(());
         }
-        false
+        let found = look(reading, &question, self.logs_max)?;
+        // Who asked may have left.
+        let _heard = answer.send(found);
+        Ok(())
     }
 }
 
@@ -238,13 +226,13 @@ impl Troubles {
     }
 }
 
-fn look(reader: &mut Reader, question: &Question, logs_max: u64) -> Result<Found, ReadError> {
+fn look(reading: &mut Reading<'_>, question: &Question, logs_max: u64) -> Result<Found, ReadError> {
     let scope = Scope {
         finalized: question.finalized(),
         canonical: &|number, hash| question.is_canonical(number, hash),
         bounds: Bounds { logs: logs_max, bytes: LOGS_BYTES_MAX },
     };
-    Ok(match reader.answer(&question.method, &question.params, &scope)? {
+    Ok(match reading.answer(&question.method, &question.params, &scope)? {
         serve::Found::Whole(result) => Found::Whole(result.into()),
         serve::Found::Part { from, to, listed } => {
             let array = [b"[", listed.as_slice(), b"]"].concat();

@@ -41,7 +41,21 @@ fn filters_select_by_address_and_topics() {
     for (filter, log, expected) in cases {
         let selection = Selection::read(filter.as_bytes()).unwrap();
         assert_eq!(selection.has(log), *expected, "{filter} and {log:?}");
+        assert_eq!(selection.has_raw(&raw(log)), *expected, "{filter} and {log:?} as JSON");
     }
+    let (any, all_of_one) = (Selection::default(), format!("{{\"address\":{a}}}"));
+    let one = Selection::read(all_of_one.as_bytes()).unwrap();
+    for no_log in [&b"{}"[..], b"", b"7", br#"{"address":"0x01"}"#, br#"{"topics":[]}"#] {
+        assert!(!any.has_raw(no_log), "{}", String::from_utf8_lossy(no_log));
+    }
+    assert!(!one.has_raw(br#"{"address":"0x01","topics":[]}"#));
+}
+
+/// The log as a node writes it.
+fn raw(log: &LogKeys) -> Vec<u8> {
+    let topics: Vec<String> = log.topics.iter().map(|one| topic(one[0])).collect();
+    let (address, topics) = (address(log.address[0]), topics.join(","));
+    format!("{{\"address\":{address},\"topics\":[{topics}],\"data\":\"0x\"}}").into_bytes()
 }
 
 #[test]

@@ -44,9 +44,12 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = chain(bench)?;
     let geth = geth(bench, &chain)?;
     let file = synced(bench, &geth, &chain)?;
-    let (with, without) = (gateway(bench, &geth, Some(&file))?, gateway(bench, &geth, None)?);
+    let with = gateway(bench, &geth, &tier(&file, "0B"))?;
+    let mapped = gateway(bench, &geth, &tier(&file, "1GiB"))?;
+    let without = gateway(bench, &geth, "")?;
     let mut asked = Asked {
         ours: with.address,
+        mapped: mapped.address,
         geth: geth.address,
         without: without.address,
         parties: serde_json::from_slice(&fs::read(chain.join("parties.json"))?)?,
@@ -55,6 +58,7 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for kind in [Kind::Address, Kind::AddressAndTopic, Kind::Wide] {
         rows.extend(asked.against(bench, kind, Peer::Geth)?);
+        rows.extend(asked.against(bench, kind, Peer::GethMapped)?);
     }
     rows.push(asked.against_scan(bench, &file)?);
     rows.push(asked.against_range(bench)?);
@@ -146,19 +150,21 @@ fn synced(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The gateway in front of this geth, with the index or without, and all of the chain final.
-fn gateway(bench: &Bench, geth: &Server, file: Option<&Path>) -> Result<Server> {
+/// The part of the configuration that is about the index.
+fn tier(file: &Path, mmap: &str) -> String {
+    format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
+}
+
+/// The gateway in front of this geth, with this tier, and all of the chain final.
+fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     let folder = scratch("weir")?;
     let port = free_ports(1)?[0].port();
-    let mut text = format!(
+    let text = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
          [chain.main]\nfinality_depth = 0\n\
-         [[node]]\nname = \"geth\"\nurl = \"http://{}\"\n",
+         [[node]]\nname = \"geth\"\nurl = \"http://{}\"\n{tier}",
         geth.address,
     );
-    if let Some(file) = file {
-        text.push_str(&format!("[index]\ndb = \"{}\"\n", file.display()));
-    }
     let path = folder.join("weir.toml");
     fs::write(&path, text)?;
     let mut command = Command::new(&bench.weir);
@@ -197,12 +203,16 @@ impl Kind {
 #[derive(Clone, Copy)]
 enum Peer {
     Geth,
+    /// The same, with the file mapped on our side.
+    GethMapped,
     /// The gateway without the index.
     Without,
 }
 
 struct Asked {
     ours: SocketAddr,
+    /// Ours that maps the file.
+    mapped: SocketAddr,
     geth: SocketAddr,
     without: SocketAddr,
     parties: Parties,
@@ -226,14 +236,15 @@ impl Asked {
     fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
-            let other = match peer {
-                Peer::Geth => self.geth,
-                Peer::Without => self.without,
+            let (own, other) = match peer {
+                Peer::Geth => (self.ours, self.geth),
+                Peer::GethMapped => (self.mapped, self.geth),
+                Peer::Without => (self.ours, self.without),
             };
             let bodies: Vec<String> = (0..QUESTIONS).map(|_| self.question(kind)).collect();
             // One after the other, not in turn: what geth does after an answer is not to disturb us.
             let (theirs, theirs_took) = all(other, &bodies)?;
-            let (ours, ours_took) = all(self.ours, &bodies)?;
+            let (ours, ours_took) = all(own, &bodies)?;
             let mut times = [ours_took, theirs_took];
             let mut found = 0;
             for ((ours, theirs), body) in ours.iter().zip(&theirs).zip(&bodies) {
@@ -257,9 +268,10 @@ impl Asked {
             ));
         }
         let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(what, [ours, theirs])| {
-            let case = format!("{}, {what}", kind.name());
+            let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };
+            let case = format!("{}{mapped}, {what}", kind.name());
             let (peer, bar) = match (peer, kind) {
-                (Peer::Geth, _) => ("geth", Some(GETH_BAR)),
+                (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_BAR)),
                 (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_BAR)),
                 (Peer::Without, _) => (WITHOUT, None),
             };

@@ -48,9 +48,11 @@ pub(super) fn check(
         refuse(report, &index, "verify", message, "off, or no such line");
     }
     let db = db.database().within(folder);
-    if matches!(db, Database::Url(_)) && index.chosen("page_cache").is_some() {
-        let message = "a server of a database has a cache of its own";
-        refuse(report, &index, "page_cache", message, "no such line");
+    for key in ["page_cache", "mmap"] {
+        if matches!(db, Database::Url(_)) && index.chosen(key).is_some() {
+            let message = "a server of a database has a cache of its own";
+            refuse(report, &index, key, message, "no such line");
+        }
     }
     Some(Index {
         db,
@@ -59,6 +61,7 @@ pub(super) fn check(
         verify: index.value("verify").choice(),
         readers: index.value("readers").count() as usize,
         page_cache: index.value("page_cache").size(),
+        mmap: index.value("mmap").size(),
         logs_max: index.value("logs_max").count(),
     })
 }

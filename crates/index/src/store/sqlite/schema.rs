@@ -5,6 +5,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use crate::store::{Settings, StoreError};
 
@@ -118,6 +119,9 @@ fn common(connection: &Connection, settings: Settings) -> Result<(), StoreError>
     // A checkpoint of another process holds up for milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
+    // Else a statement is planned anew whenever a bound of a range is another; no plan of ours depends
+    // on one (https://www.sqlite.org/queryplanner-ng.html#qpsg).
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
