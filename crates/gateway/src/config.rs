@@ -565,6 +565,16 @@ pub(crate) enum Trust {
     Anybody,
 }
 
+impl Tls {
+    /// The certificates of `tls_ca`, as they were read; none without it.
+    pub fn ca_pem(&self) -> Option<&[u8]> {
+        match &self.trust {
+            Trust::File(pem) => Some(pem),
+            Trust::Roots | Trust::Anybody => None,
+        }
+    }
+}
+
 impl fmt::Debug for Tls {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -135,6 +137,101 @@ fn nodes_that_fail_are_named_with_what_they_said() {
     let said = sync(&[&node.url()], &file(&folder), &["--end", "55", "--patience", "60"]);
     assert_eq!(said.code, Some(0), "{}", said.text);
     assert_eq!(last(&file(&folder)), Some(55));
+}
+
+/// A node that keeps its last blocks only: of those before it says what go-ethereum says, or nothing.
+#[test]
+fn a_node_that_has_dropped_its_past_is_named_with_the_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&[]);
+    for (at, says) in [
+        (0, r#""error":{"code":4444,"message":"pruned history unavailable"}}"#),
+        (1, r#""result":null}"#),
+    ] {
+        let pruned = front(&node.address, move |asked, answer| pruned(asked, &answer, says));
+        let file = folder.path().join(format!("{at}.db"));
+        let words: &[&str] = if at == 0 {
+            &["block ", "pruned history unavailable"]
+        } else {
+            &["block ", "does not have it"]
+        };
+        refused(&sync(&[&pruned], &file, &["--end", "50"]), words);
+        assert_eq!(last(&file), None);
+        // From where it has them all goes well, and what is before is for nodes.
+        let file = folder.path().join(format!("{at}-late.db"));
+        let said = sync(&[&pruned], &file, &["--start", "20", "--end", "50"]);
+        assert_eq!(said.code, Some(0), "{}", said.text);
+        assert_eq!(last(&file), Some(50));
+        // Who has the past is asked for it.
+        let file = folder.path().join(format!("{at}-both.db"));
+        let said = sync(&[&pruned, &node.url()], &file, &["--end", "50"]);
+        assert_eq!(said.code, Some(0), "{}", said.text);
+        assert_eq!(last(&file), Some(50));
+    }
+}
+
+/// The answer of a node without blocks 1 to 19 to calls one by one or in a batch.
+fn pruned(asked: &str, answer: &str, says: &str) -> String {
+    let gone = |params: &serde_json::Value| {
+        let block = params[0].as_str().and_then(|number| number.strip_prefix("0x"));
+        let number = block.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        number.is_some_and(|number| (1..20).contains(&number))
+    };
+    let asked: serde_json::Value = serde_json::from_str(asked).unwrap();
+    let one = |call: &serde_json::Value, answer: String| {
+        let of_blocks = call["method"].as_str().is_some_and(|method| method.contains("Block"));
+        if of_blocks && gone(&call["params"]) {
+            format!(r#"{{"jsonrpc":"2.0","id":{},{says}"#, call["id"])
+        } else {
+            answer
+        }
+    };
+    let Some(calls) = asked.as_array() else { return one(&asked, answer.to_owned()) };
+    let answers: Vec<&serde_json::value::RawValue> = serde_json::from_str(answer).unwrap();
+    let told = calls.iter().zip(answers).map(|(call, answer)| one(call, answer.get().to_owned()));
+    format!("[{}]", told.collect::<Vec<_>>().join(","))
+}
+
+/// Nothing is written by who may not, and what lacks is said. A root may write anything, so the command
+/// runs as nobody there.
+#[test]
+fn a_file_that_may_not_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, node) = (file(&folder), node(&[]));
+    assert_eq!(sync(&[&node.url()], &file, &["--end", "20"]).code, Some(0));
+    let before = std::fs::read(&file).unwrap();
+    let allow = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // Where nobody may look.
+    let open = tempfile::tempdir().unwrap();
+    let program = open.path().join("weir");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_weir"), &program)
+        .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).map(|_| ()))
+        .unwrap();
+    allow(open.path(), 0o755);
+    let nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).arg("--db").arg(&file);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        Said { code: output.status.code(), text: String::from_utf8(text).unwrap() }
+    };
+    let url = node.url();
+    let more = ["index", "sync", "--from", &url, "--end", "40", "--patience", "1"];
+    allow(&file, 0o444);
+    allow(folder.path(), 0o555);
+    refused(&nobody(&more), &["not to be written", "chain.db.lock", "folder must be writable"]);
+    refused(&nobody(&["index", "stats"]), &["chain.db: who reads it", "folder must be writable"]);
+    std::fs::remove_file(folder.path().join("chain.db.lock")).unwrap();
+    allow(folder.path(), 0o777);
+    refused(&nobody(&more), &["chain.db: it and its folder must be writable"]);
+    let read = nobody(&["index", "stats"]);
+    assert_eq!(read.code, Some(0), "{}", read.text);
+    assert_eq!(std::fs::read(&file).unwrap(), before);
 }
 
 /// A node's front that changes one text in what it says, for ever.

@@ -140,6 +140,55 @@ fn a_file_that_grows_may_be_mapped() {
 fn follows(db: &str, more: &str) {
     let node = node();
     let gateway = configured(&node, db, &format!("follow = true\n{more}"));
+    catches_up(&gateway);
+}
+
+/// A node behind TLS under an authority of its own, by HTTP and by WebSocket.
+#[test]
+fn who_follows_trusts_whom_the_node_s_entry_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(at("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(at("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let node = node();
+    let front = Running::sealed(&format!(
+        "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
+         [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
+         [[node]]\nname = \"one\"\nurl = \"{}\"\n",
+        at("cert.pem"),
+        at("key.pem"),
+        node.url(),
+    ));
+    let port = front.address.rsplit_once(':').unwrap().1.to_owned();
+    for scheme in ["https", "wss"] {
+        let db = at(&format!("{scheme}.db"));
+        let url = format!("{scheme}://localhost:{port}");
+        let gateway = Running::configured_observed(&format!(
+            "[[node]]\nname = \"one\"\nurl = \"{url}\"\ntls_ca = \"{}\"\n\
+             [index]\ndb = \"{db}\"\nfollow = true\n",
+            at("cert.pem")
+        ));
+        catches_up(&gateway);
+        // The command by itself: trusted only if it is told to.
+        let sync = |more: &[&str]| {
+            let file = at(&format!("{scheme}-{}.db", more.len()));
+            let always = ["index", "sync", "--from", &url, "--db", &file, "--end", "20"];
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            command.args(always).args(["--patience", "1", "--quiet"]).args(more).output().unwrap()
+        };
+        let blind = sync(&[]);
+        let said = String::from_utf8(blind.stderr).unwrap();
+        assert!(!blind.status.success() && said.contains("certificate"), "{said}");
+        let told = sync(&["--ca", &at("cert.pem")]);
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let none = sync(&["--ca", &at("key.pem"), "--batch", "10"]);
+        let said = String::from_utf8(none.stderr).unwrap();
+        assert!(said.contains("key.pem: no certificate in it"), "{said}");
+    }
+}
+
+fn catches_up(gateway: &Running) {
     let mut ours = Client::connect(&gateway.address);
     let deadline = Instant::now() + PATIENCE;
     let mut number = 0;
@@ -149,5 +198,5 @@ fn follows(db: &str, more: &str) {
         number += 1;
         std::thread::park_timeout(Duration::from_millis(200));
     }
-    assert!(lookups(&gateway, "hit") > 0);
+    assert!(lookups(gateway, "hit") > 0);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::{ANSWER_BYTES_MAX, AskError, CONNECT_TIMEOUT, NodeUrl, TIMEOUT, shorten};
 
@@ -18,8 +18,14 @@ pub(super) struct Http {
 impl Http {
     /// Connects with its first exchange.
     pub(super) fn new(node: &NodeUrl) -> Http {
+        let roots = match node.roots() {
+            None => RootCerts::WebPki,
+            Some(roots) => {
+                RootCerts::from(roots.iter().map(|root| Certificate::from_der(root).to_owned()))
+            }
+        };
         let tls = TlsConfig::builder()
-            .root_certs(RootCerts::WebPki)
+            .root_certs(roots)
             .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
             .build();
         let agent = ureq::Agent::config_builder()

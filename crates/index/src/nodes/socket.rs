@@ -91,7 +91,15 @@ fn secured(
     node: &NodeUrl,
     stream: TcpStream,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, AskError> {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let mut roots = RootCertStore::empty();
+    match node.roots() {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(own) => {
+            for root in own {
+                roots.add(root.clone()).map_err(transport)?;
+            }
+        }
+    }
     let config = crate::tls::trusting(roots).map_err(transport)?;
     let name = ServerName::try_from(node.host().to_owned()).map_err(transport)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(transport)?;

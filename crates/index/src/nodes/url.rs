@@ -4,9 +4,12 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use ureq::http::Uri;
 
 /// How calls get to a node.
@@ -30,6 +33,8 @@ pub struct NodeUrl {
     target: String,
     /// Sent with each request, or with the opening of a WebSocket.
     headers: Vec<(String, String)>,
+    /// Whom to trust; none for the authorities that browsers trust.
+    roots: Option<Arc<[CertificateDer<'static>]>>,
 }
 
 /// Host labels from this length on are masked if they hold a digit: some providers make the key a
@@ -54,6 +59,7 @@ impl FromStr for NodeUrl {
                 port: 0,
                 target: path.to_owned(),
                 headers: Vec::new(),
+                roots: None,
             });
         }
         let uri: Uri = text.parse().map_err(|_| "not a url")?;
@@ -77,6 +83,7 @@ impl FromStr for NodeUrl {
             port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
             headers: user.map(basic).into_iter().collect(),
+            roots: None,
         })
     }
 }
@@ -97,7 +104,7 @@ impl NodeUrl {
         target: &str,
     ) -> NodeUrl {
         let (host, target) = (host.to_owned(), target.to_owned());
-        NodeUrl { transport, tls, host, port, target, headers: Vec::new() }
+        NodeUrl { transport, tls, host, port, target, headers: Vec::new(), roots: None }
     }
 
     /// The same with a header that is sent along.
@@ -105,6 +112,24 @@ impl NodeUrl {
     pub fn with_header(mut self, name: &str, value: &str) -> NodeUrl {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// The same, trusting the certificates of this text and nobody else.
+    ///
+    /// # Errors
+    /// If it has none, or one that is damaged.
+    pub fn with_roots(mut self, pem: &[u8]) -> Result<NodeUrl, String> {
+        let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let listed = listed.map_err(|error| error.to_string())?;
+        if listed.is_empty() {
+            return Err("no certificate in it".to_owned());
+        }
+        self.roots = Some(listed.into());
+        Ok(self)
+    }
+
+    pub(super) fn roots(&self) -> Option<&[CertificateDer<'static>]> {
+        self.roots.as_deref()
     }
 
     /// How calls get there.

@@ -1,6 +1,6 @@
 //! What can be wrong with an index.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
@@ -106,6 +106,21 @@ fn lacking(at: &Location) -> &'static str {
     match at {
         Location::File(_) => "such file",
         Location::Server(_) => "index in this schema",
+    }
+}
+
+impl StoreError {
+    /// The same, naming the file and what is needed, if it could not be written.
+    pub(super) fn of_file(self, path: &Path, needed: &str) -> StoreError {
+        match self {
+            StoreError::ReadOnly(_) => StoreError::read_only(path, needed),
+            other => other,
+        }
+    }
+
+    /// A file that could not be written, and what is needed.
+    pub(super) fn read_only(path: &Path, needed: &str) -> StoreError {
+        StoreError::ReadOnly(format!("{}: {needed}", path.display()))
     }
 }
 

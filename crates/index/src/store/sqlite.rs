@@ -38,7 +38,13 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        schema::set_up_writer(&connection, settings)?;
+        let needed = "it and its folder must be writable";
+        // SQLite opens what may not be written to read it.
+        if connection.is_readonly("main")? {
+            return Err(StoreError::read_only(path, needed));
+        }
+        let set_up = schema::set_up_writer(&connection, settings);
+        set_up.map_err(|error| error.of_file(path, needed))?;
         Ok(Sqlite {
             connection,
             path: path.to_owned(),
@@ -68,7 +74,10 @@ impl Sqlite {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        schema::set_up_reader(&connection, settings)?;
+        let set_up = schema::set_up_reader(&connection, settings);
+        let why = "who reads it keeps two files beside it, FILE-shm and FILE-wal, so its folder \
+                   must be writable";
+        set_up.map_err(|error| error.of_file(path, why))?;
         Ok(Sqlite {
             connection,
             path: path.to_owned(),

@@ -59,6 +59,10 @@ pub(crate) struct Sync {
     #[arg(long = "from", value_name = "URL", required = true)]
     nodes: Vec<NodeUrl>,
 
+    /// Trust the certificates of this file, PEM, and not those that browsers trust
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
     /// First block of a new index [default: 0]
     #[arg(long, value_name = "NUMBER")]
     start: Option<u64>,
@@ -113,7 +117,7 @@ impl Sync {
             asked.store(true, Ordering::Relaxed);
         })?;
         let options = Options {
-            nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
+            nodes: self.trusting()?,
             start: self.start,
             end: self.end,
             what: self.what,
@@ -152,6 +156,19 @@ impl Sync {
 }
 
 impl Sync {
+    /// The nodes, with whom to trust.
+    fn trusting(&self) -> Result<Vec<Arc<NodeUrl>>> {
+        let Some(path) = &self.ca else {
+            return Ok(self.nodes.iter().cloned().map(Arc::new).collect());
+        };
+        let named = || format!("--ca {}", path.display());
+        let pem = std::fs::read(path).with_context(named)?;
+        let nodes = self.nodes.iter().cloned().map(|node| {
+            node.with_roots(&pem).map(Arc::new).map_err(anyhow::Error::msg).with_context(named)
+        });
+        nodes.collect()
+    }
+
     /// How closely it is looked at.
     fn level(&self) -> Result<Level, String> {
         match self.verify {

@@ -246,7 +246,8 @@ fn look(reading: &mut Reading<'_>, question: &Question, logs_max: u64) -> Result
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let own = config.index.as_ref().context("there is no index")?;
     let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
-    let nodes: Vec<Arc<NodeUrl>> = own_nodes.map(|node| Arc::new(address(node))).collect();
+    let nodes: Vec<Arc<NodeUrl>> =
+        own_nodes.map(|node| Ok(Arc::new(address(node)?))).collect::<Result<_>>()?;
     let harmony = config.chains[own.chain].family == FamilyName::Harmony;
     // Harmony hashes its blocks in a way of its own, which nothing here can follow.
     let verify = if harmony { "off" } else { own.verify };
@@ -297,7 +298,7 @@ const FOLLOW_CONCURRENCY: usize = 4;
 const FOLLOW_BATCH_MAX: u64 = 50;
 
 /// Where a node is, for the index: the address that takes many calls at a time if it has one.
-fn address(node: &gateway::config::Node) -> NodeUrl {
+fn address(node: &gateway::config::Node) -> Result<NodeUrl> {
     let url = &node.url;
     let transport = match url.transport() {
         Transport::Http => nodes::Transport::Http,
@@ -308,12 +309,15 @@ fn address(node: &gateway::config::Node) -> NodeUrl {
     if let Some(value) = url.authorization().and_then(|value| value.to_str().ok()) {
         address = address.with_header("authorization", value);
     }
+    if let Some(pem) = node.tls.as_ref().and_then(|tls| tls.ca_pem()) {
+        address = address.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;
+    }
     for (name, value) in &node.headers {
         if let Ok(value) = value.to_str() {
             address = address.with_header(name.as_str(), value);
         }
     }
-    address
+    Ok(address)
 }
 
 /// What a sync tells goes to the log.

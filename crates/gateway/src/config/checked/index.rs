@@ -5,8 +5,8 @@ use std::path::Path;
 use wire::method::FamilyName;
 
 use super::super::fault::Report;
-use super::super::field::INDEX;
-use super::super::file::Written;
+use super::super::field::{INDEX, NODE};
+use super::super::file::{Entry, Written};
 use super::super::{Chain, Database, Index};
 use super::refuse;
 
@@ -54,6 +54,9 @@ pub(super) fn check(
             refuse(report, &index, key, message, "no such line");
         }
     }
+    if index.value("follow").switch() {
+        names_of_nodes(written, &chains[chain].name, report);
+    }
     Some(Index {
         db,
         chain,
@@ -64,4 +67,21 @@ pub(super) fn check(
         mmap: index.value("mmap").size(),
         logs_max: index.value("logs_max").count(),
     })
+}
+
+/// Who follows asks nodes by the names in their addresses, and believes nobody without a certificate.
+fn names_of_nodes(written: &Written, chain: &str, report: &mut Report<'_>) {
+    let own = |entry: &&Entry| entry.chosen("chain").is_none_or(|name| *name.text() == *chain);
+    for node in written.all(&NODE).filter(own) {
+        let unverified = node.chosen("tls_verify").is_some_and(|verify| !verify.switch());
+        let keys = [
+            ("tls_server_name", node.chosen("tls_server_name").is_some()),
+            ("tls_verify", unverified),
+        ];
+        for (key, _) in keys.into_iter().filter(|(_, set)| *set) {
+            let span = node.set(key).and_then(|set| set.span.as_ref());
+            let message = "the sync of [index] does not go by this: it asks the host of the url for its own certificate";
+            report.warn(span, node.key(key), message, "tls_ca, and the certificate's name in url");
+        }
+    }
 }
