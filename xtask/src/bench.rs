@@ -84,6 +84,10 @@ pub(crate) enum What {
         /// One case only: sync or query.
         #[arg(long)]
         case: Option<String>,
+        /// A database to sync into as well, postgres://USER@HOST:PORT/DATABASE; its schemas
+        /// weir_bench_1 and so on are made and left there.
+        #[arg(long, value_name = "URL")]
+        postgres: Option<String>,
         #[command(flatten)]
         effort: Effort,
     },
@@ -123,6 +127,8 @@ pub(crate) struct Bench {
     seconds: u64,
     /// Of the case that watches a generator's memory.
     minutes: u64,
+    /// Where the index is synced into beside a file.
+    postgres: Option<String>,
 }
 
 impl Bench {
@@ -149,7 +155,7 @@ impl Bench {
         // would fill the load's core, and a server that waits for it pays for waking up.
         shell::cargo(&["build", "--release", "--package", "xtask"])?;
         let (repetitions, seconds) = (effort.repetitions, effort.seconds);
-        Ok(Self { weir, folder, repetitions, seconds, minutes: 0 })
+        Ok(Self { weir, folder, repetitions, seconds, minutes: 0, postgres: None })
     }
 
     /// Our contender.
@@ -223,8 +229,9 @@ pub(crate) fn run(what: &What) -> Result<()> {
         What::Overload { effort } => {
             table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
         }
-        What::Index { case, effort } => {
-            table(&Bench::prepare(effort)?, "index", INDEX_CASES, case.as_deref())
+        What::Index { case, postgres, effort } => {
+            let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(effort)? };
+            table(&bench, "index", INDEX_CASES, case.as_deref())
         }
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),

@@ -1,8 +1,8 @@
 //! The tier of the cache that holds a chain's past: a file or a database that somebody else keeps
 //! and reads.
 //!
-//! What it says is judged here by nothing but its own word, so a question carries the view of the
-//! chain: blocks above the final one count only if they are on the chain as we believe. Asked last,
+//! What it says is believed as it is, so it is told what may be said: a question carries the view of
+//! the chain, and blocks above the final one count only if they are on the chain as we believe. Asked last,
 //! after memory and Redis, and before nodes; for a range of logs first, since one question answers
 //! what memory would have to put together from many parts.
 

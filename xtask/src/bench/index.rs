@@ -3,6 +3,7 @@
 mod query;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -62,9 +63,16 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let address = prebuilt.serve()?;
     let folder = Folder(scratch("index")?);
     let (mut ours, mut floor, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut into_database = Vec::new();
     for repetition in 1..=bench.repetitions {
         let file = folder.0.join(format!("sync-{repetition}.db"));
-        let took = synced(&bench.weir, address, &file)?;
+        let took = synced(&bench.weir, address, file.as_os_str())?;
+        if let Some(url) = &bench.postgres {
+            let joint = if url.contains('?') { '&' } else { '?' };
+            let schema = format!("{url}{joint}schema=weir_bench_{repetition}");
+            let took = synced(&bench.weir, address, schema.as_ref())?;
+            into_database.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
+        }
         let (bare, rows) = bare(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
         let size = file.metadata()?.len();
         bench.say(&format!(
@@ -90,13 +98,24 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let size =
         Subject { case: "file", unit: "bytes/block", peer: "the node's JSON", bar: Some(SIZE_BAR) };
     let json = vec![said as f64 / BLOCKS as f64; sizes.len()];
-    Ok(vec![Row::of(&speed, &ours, &floor, Vec::new()), Row::of(&size, &sizes, &json, Vec::new())])
+    let mut rows =
+        vec![Row::of(&speed, &ours, &floor, Vec::new()), Row::of(&size, &sizes, &json, Vec::new())];
+    if !into_database.is_empty() {
+        let database = Subject {
+            case: "sync into PostgreSQL",
+            unit: "ms/block",
+            peer: "ourselves into a file",
+            bar: None,
+        };
+        rows.push(Row::of(&database, &into_database, &ours, Vec::new()));
+    }
+    Ok(rows)
 }
 
 /// The time from the first block to the last, without the start and the training of dictionaries: by
 /// the program's own samples it would be rounded to a second, so it is the whole less that of an empty
 /// range.
-fn synced(weir: &Path, address: SocketAddr, file: &Path) -> Result<Duration> {
+fn synced(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let began = Instant::now();
         let status = Command::new(weir)
@@ -110,7 +129,7 @@ fn synced(weir: &Path, address: SocketAddr, file: &Path) -> Result<Duration> {
                 end,
             ])
             .args(["--concurrency", "4", "--db"])
-            .arg(file)
+            .arg(db)
             .stdin(Stdio::null())
             .status()?;
         ensure!(status.success(), "weir index sync ended with {status}");
