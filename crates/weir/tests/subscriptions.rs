@@ -392,6 +392,47 @@ fn what_only_nodes_know_is_passed_on_from_one_of_them() {
     }
 }
 
+/// A node that a new configuration takes away is left, though it would go on to tell.
+#[test]
+fn a_node_that_is_taken_away_is_not_listened_to_any_more() {
+    // Nodes of one world have one pool of transactions; these two know of none of the other's.
+    let worlds = [(); 2].map(|()| moving_world(false));
+    let scene = Scene::set();
+    let nodes = [scene.node("one", &worlds[0]), scene.node("two", &worlds[1])];
+    let config = |nodes: &[&SimNode]| {
+        let entries: Vec<String> = nodes.iter().map(|node| ws_entry(node)).collect();
+        let chain = "[chain.sim]\npoll_interval = \"20ms\"\n[access]\ntransactions = true\n";
+        format!("{chain}{}", entries.concat())
+    };
+    let served = Served::start(&config(&[&nodes[0], &nodes[1]]));
+    served.wait_for_candidates(&["one", "two"]);
+    let mut client = Socket::open(&served.address);
+    subscribe(&mut client, "[\"newPendingTransactions\"]");
+    let mut sent = 1000;
+    // Whichever of them it was, it is taken away by one of the two.
+    for (kept, gone) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
+        served.reload(&config(&[kept]));
+        wait_until("the node that is left tells", || {
+            sent += 1;
+            let hash = send_transaction(kept, sent);
+            client.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            matches!(client.0.read(), Ok(Message::Text(text)) if text.contains(&hash))
+        });
+        // What the other one has comes to nobody, and what this one has does.
+        let unheard = send_transaction(gone, sent + 100);
+        let heard = send_transaction(kept, sent + 200);
+        client.0.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        loop {
+            let text = client.text();
+            assert!(!text.contains(&unheard), "told by a node that was taken away: {text}");
+            if text.contains(&heard) {
+                break;
+            }
+        }
+        sent += 200;
+    }
+}
+
 /// A signed transaction of `testdata/execution-apis`.
 const TRANSACTION: &str = include_str!(
     "../../../testdata/execution-apis/eth_sendRawTransaction/send-legacy-transaction.io"

@@ -166,12 +166,16 @@ async fn relay(
             _ = &mut driving => return Ended::Lost,
             () = source.stream.left() => return Ended::Left,
             _ = look.tick() => {
-                let place = own.place;
+                // A reload may have brought other nodes, or taken this one away.
+                let present = Arc::clone(&source.thread.worker().shared);
+                let Some(node) = present.nodes.iter().position(|one| one.is(own)) else {
+                    return Ended::Lost;
+                };
+                let own = &present.nodes[node];
                 let view = source.chain.view.load();
-                let lost_sight = view.nodes.get(place).is_some_and(|seen| !seen.at_head);
-                let out = order.nodes(shared, own.config.chain).iter().all(|fit| *fit != node);
-                let alone = order.nodes(shared, own.config.chain).is_empty();
-                if (lost_sight || out) && !alone {
+                let lost_sight = view.nodes.get(own.place).is_some_and(|seen| !seen.at_head);
+                let fit = order.nodes(&present, own.config.chain);
+                if (lost_sight || !fit.contains(&node)) && !fit.is_empty() {
                     return Ended::Lost;
                 }
             }
