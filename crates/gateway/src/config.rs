@@ -489,6 +489,8 @@ pub struct Node {
     pub ws_tls: Option<Tls>,
     /// Calls under way at a time on one WebSocket or local socket; at least 1.
     pub calls_per_connection_max: usize,
+    /// Longest call that is sent there; none for no bound.
+    pub message_bytes_max: Option<usize>,
     /// How long a WebSocket may be silent before the node is pinged, and how long its answer may take.
     pub ping_interval: Duration,
     /// Whether HTTP/2 is offered to it. Only with a URL that is `https://`.
@@ -536,6 +538,7 @@ impl Node {
             && self.connect_timeout == other.connect_timeout
             && self.keep_alive == other.keep_alive
             && self.calls_per_connection_max == other.calls_per_connection_max
+            && self.message_bytes_max == other.message_bytes_max
             && self.ping_interval == other.ping_interval
             && self.http2 == other.http2
             && self.batch_calls_max == other.batch_calls_max

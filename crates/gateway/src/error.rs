@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Malformed,
     /// The node's answer is over the allowed size.
     TooLarge,
+    /// The call is longer than what the node takes.
+    CallTooLarge,
     /// Every node that was asked is rate limiting us.
     RateLimited,
     /// A node refused with an HTTP status.

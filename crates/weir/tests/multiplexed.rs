@@ -236,6 +236,38 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
 }
 
 #[test]
+fn a_call_too_long_for_the_websocket_does_not_go_there() {
+    let node = node(&[]);
+    let long = format!(
+        r#"{{"jsonrpc":"2.0","id":"mine","method":"eth_getBlockByNumber","params":["0x3e8",{:4000}]}}"#,
+        "true"
+    );
+    let address = &node.address;
+    let bound = "message_bytes_max = \"2KiB\"";
+    let way = |status: &Value| [&status["attempts"], &status["multiplexed"]].map(|n| n.as_u64());
+
+    let beside =
+        gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{bound}"));
+    let mut client = Client::connect(&beside.address);
+    until("a call over the websocket", || {
+        ask(&mut client, BLOCK);
+        way(&status(&beside))[1] > Some(0)
+    });
+    let [attempts, multiplexed] = way(&status(&beside));
+    assert_eq!(ask(&mut client, &long), ask(&mut Client::connect(address), &long));
+    assert_eq!(way(&status(&beside)), [attempts.map(|n| n + 1), multiplexed]);
+
+    let alone = gateway(&format!("url = \"ws://{address}\"\n{bound}"));
+    let mut client = Client::connect(&alone.address);
+    let refused = client.call("/", long.as_bytes());
+    assert_eq!(refused.status, 413);
+    let text = "the call is longer than what a node takes over WebSocket";
+    assert!(refused.text().contains(text), "{}", refused.text());
+    assert!(ask(&mut client, BLOCK).contains("result"), "others are served on");
+    assert_eq!(status(&alone)["state"], "healthy", "the node has done nothing wrong");
+}
+
+#[test]
 fn a_node_that_stalls_is_left() {
     let node = node(&[]);
     let gateway = gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));

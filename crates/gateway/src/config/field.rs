@@ -313,6 +313,15 @@ pub(super) static NODE: Section = Section {
                   open another.",
         },
         Field {
+            key: "message_bytes_max",
+            kind: Kind::Bytes { min: 1024, max: 4 * GIB },
+            default: Default::Follows("1MiB beside an HTTP address, no bound without"),
+            doc: "Longest call sent over the WebSocket or socket, because a node may close the \
+                  connection at a longer one, and all calls on it are lost then (besu by default \
+                  takes 1 MiB, geth 32 MiB). Longer ones go over HTTP where the node has such an \
+                  address, and to another node where it has not.",
+        },
+        Field {
             key: "ping_interval",
             kind: Kind::Duration { min: MS, max: HOUR },
             default: Default::Is("5s"),

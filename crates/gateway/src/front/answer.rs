@@ -393,6 +393,7 @@ fn status_of(kind: Kind, shared: &Shared) -> u16 {
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
         Kind::BatchTooLarge | Kind::MethodOff | Kind::Unable(_) => 200,
         Kind::Forbidden => 403,
+        Kind::CallTooLarge => 413,
         Kind::NoChain => 404,
         Kind::Rule(place) => ruled(place, shared).0,
     }
@@ -429,6 +430,9 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::Overloaded { .. } => (ErrorCode::LIMIT_EXCEEDED, "nodes are overloaded, retry later"),
         Kind::TooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")
+        }
+        Kind::CallTooLarge => {
+            (ErrorCode::INVALID_REQUEST, "the call is longer than what a node takes over WebSocket")
         }
         Kind::BatchTooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")

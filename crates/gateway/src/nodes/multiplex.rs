@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use wire::answer::call_bytes;
 
 use crate::config::{Config, Node};
 use crate::nodes::dial::{Dial, Way};
@@ -23,12 +24,18 @@ use crate::path::Ask;
 use crate::see::counters::NodeCounts;
 use crate::websocket::handshake::{Opening, Refusal};
 
+#[cfg(test)]
+mod tests;
+
 /// First rest after failures in a row.
 const REST_MIN: Duration = Duration::from_millis(50);
 /// Longest rest where the node has no other address: its health decides about the rest.
 const REST_ALONE_MAX: Duration = Duration::from_secs(1);
 /// Longest rest where calls go over HTTP meanwhile.
 const REST_MAX: Duration = Duration::from_secs(10);
+
+/// The longest id that a call is sent under (`trunk/table.rs`).
+const LONGEST_ID: &[u8] = b"281474976710655";
 
 /// Methods of this weight and above are taken to have large answers.
 pub(crate) const LARGE_WEIGHT: u32 = 10;
@@ -102,6 +109,12 @@ impl Multiplex {
     /// Whether answers of other sizes are wanted than those that this takes.
     pub(crate) fn fits(&self, config: &Config) -> bool {
         self.answer_bytes_max == answer_bytes_max(config)
+    }
+
+    /// Whether the call is short enough to go over any.
+    pub(crate) fn takes(&self, ask: &Ask<'_>) -> bool {
+        let bytes_max = self.node.message_bytes_max.unwrap_or(usize::MAX);
+        call_bytes(LONGEST_ID, &ask.name, ask.params.as_deref()) <= bytes_max
     }
 
     /// A trunk that takes the call now, if there is one. Otherwise one is on its way, if that makes

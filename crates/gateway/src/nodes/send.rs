@@ -120,6 +120,12 @@ async fn exchange(
         return exchange_http(worker, node, ask, deadline, fresh).await;
     };
     let over_http = worker.shared.nodes[node].config.http().is_some();
+    if !multiplex.takes(ask) {
+        if over_http {
+            return Box::pin(exchange_http(worker, node, ask, deadline, fresh)).await;
+        }
+        return Err(Broken::new(node, Kind::CallTooLarge, Sent::No));
+    }
     let trunk = match multiplex.trunk(ask, worker.recent()) {
         // After a loss the other way is surer than one that was made before it.
         Some(_) if fresh && over_http => None,
@@ -216,7 +222,7 @@ fn failed(node: usize, broken: Broken) -> Attempt {
         Kind::Connect => Fault::Connect,
         Kind::Deadline => Fault::Timeout,
         Kind::Malformed => Fault::Malformed,
-        Kind::TooLarge => Fault::Limit,
+        Kind::TooLarge | Kind::CallTooLarge => Fault::Limit,
         _ => Fault::Closed,
     };
     let verdict = classify(&Heard::Broken(fault));

@@ -14,6 +14,10 @@ use super::super::url::{NodeUrl, Transport};
 use super::super::{Chain, Node, Tls, Trust};
 use super::{is_near, not_found, refuse};
 
+/// Longest call over a WebSocket or socket where HTTP is the other way: what besu takes by default
+/// (`--rpc-ws-max-frame-size`), and one that much longer would keep all others waiting behind it.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// All nodes; each chain learns which are its own.
 pub(super) fn check(
     written: &Written,
@@ -136,6 +140,10 @@ fn node(
             }
         }
     }
+    let message_bytes_max = match entry.chosen("message_bytes_max") {
+        Some(bytes) => Some(bytes.size()),
+        None => ws_url.is_some().then_some(MESSAGE_BYTES_MAX),
+    };
     Node {
         name,
         chain,
@@ -151,6 +159,7 @@ fn node(
         url,
         ws_url,
         calls_per_connection_max: entry.value("calls_per_connection_max").size(),
+        message_bytes_max,
         ping_interval: entry.value("ping_interval").duration(),
         http2,
         batch_calls_max: entry.value("batch_calls_max").size(),
@@ -175,6 +184,10 @@ fn only_where_of_use(entry: &Entry, url: &NodeUrl, has_ws_url: bool, report: &mu
     if http2 && !entry.value("keep_alive").switch() {
         let message = "a connection of http/2 carries many calls";
         refuse(report, entry, "keep_alive", message, "true, or http2 = false");
+    }
+    if entry.set("message_bytes_max").is_some() && http_alone {
+        let message = "the node has neither a websocket nor a socket";
+        refuse(report, entry, "message_bytes_max", message, "a ws_url, or a url that is no http");
     }
     let gathers = entry.value("batch_calls_max").size() > 1;
     if gathers && !http_alone {
