@@ -333,7 +333,8 @@ pub(super) static NODE: Section = Section {
             kind: Kind::Switch,
             default: Default::Is("false"),
             doc: "Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. A \
-                  node that declines gets HTTP/1.1, and so do polls. Only for https.",
+                  node that declines gets HTTP/1.1 for ten minutes, and polls always do. Only for \
+                  https.",
         },
         Field {
             key: "batch_calls_max",

@@ -1,7 +1,7 @@
 //! The HTTP/2 connections of one thread to one node: many calls at a time on each.
 //!
 //! HTTP/2 is agreed on in the TLS handshake (RFC 9113, 3.2); a node that does not want it gets
-//! HTTP/1.1 for as long as it is configured so. Framing, windows and stream limits are h2's; here is
+//! HTTP/1.1, and is asked again after a while. Framing, windows and stream limits are h2's; here is
 //! which connection a call takes, when one is opened, and what its loss says about the call.
 
 use std::cell::{Cell, RefCell};
@@ -30,12 +30,17 @@ use crate::nodes::post::{Body, Broken};
 use crate::nodes::stream::Stream;
 use crate::see::counters::NodeCounts;
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of answers that a node may have sent before we have taken any, on a connection and on each
 /// of its streams: what a link of 1 Gbit/s carries in 30 ms, so that a large answer flows.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// Connections that are tried for one call, if none has taken it: the second may have been made
 /// before the first one's end was known.
 const TRIES: usize = 2;
+/// How long a node that wanted HTTP/1.1 gets it: what stands before it may be set up anew.
+const DECLINE_KEPT: Duration = Duration::from_secs(600);
 /// Calls on a connection whose node has not said yet how many it takes: no node should take fewer
 /// (RFC 9113, 6.5.2).
 const STREAMS_UNTOLD: usize = 100;
@@ -56,8 +61,8 @@ pub(crate) struct Http2 {
     failures: Cell<u32>,
     /// A call has ended, a connection was made or lost.
     changed: Notify,
-    /// The node wants HTTP/1.1.
-    declined: Cell<bool>,
+    /// When the node last wanted HTTP/1.1.
+    declined: Cell<Option<Instant>>,
     counts: Arc<NodeCounts>,
 }
 
@@ -112,7 +117,7 @@ impl Http2 {
             dialing: Cell::new(false),
             failures: Cell::new(0),
             changed: Notify::new(),
-            declined: Cell::new(false),
+            declined: Cell::new(None),
             counts: Arc::clone(counts),
         }))
     }
@@ -163,7 +168,7 @@ impl Http2 {
     async fn line(self: &Rc<Http2>, deadline: Instant) -> Result<Rc<Line>, NoLine> {
         let failures = self.failures.get();
         loop {
-            if self.declined.get() {
+            if self.declined.get().is_some_and(|at| at.elapsed() < DECLINE_KEPT) {
                 return Err(NoLine::Declined);
             }
             let changed = self.changed.notified();
@@ -182,7 +187,7 @@ impl Http2 {
                 Ok(Ok(true)) => self.failures.set(0),
                 Ok(Ok(false)) => {
                     tracing::info!(node = &*self.node.name, "the node wants HTTP/1.1, not HTTP/2");
-                    self.declined.set(true);
+                    self.declined.set(Some(Instant::now()));
                 }
                 Ok(Err(error)) => {
                     tracing::debug!(node = &*self.node.name, %error, "cannot connect");

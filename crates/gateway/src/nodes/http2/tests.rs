@@ -1,0 +1,33 @@
+//! Goal: a node that wants HTTP/1.1 gets it, and is asked again later. Method: a node that answers no
+//! offer, in virtual time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+const TEXT: &str = "[server]\nthreads = 1\n\
+     [[node]]\nname = \"n\"\nurl = \"https://node.local\"\nhttp2 = true\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_declined_is_asked_again_after_a_while() {
+    let config = Config::from_text("test", TEXT, Path::new("/"), &|_| None);
+    let config = config.unwrap_or_else(|faults| panic!("{faults}"));
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let dial = Dial::Memory(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(tokio::io::duplex(1).0)
+    }));
+    let http2 = Http2::new(&config, &config.nodes[0], &dial, &Arc::default()).unwrap();
+    let declines = async || {
+        let line = http2.line(Instant::now() + Duration::from_secs(1)).await;
+        assert!(matches!(line, Err(NoLine::Declined)));
+        asked.load(Ordering::Relaxed)
+    };
+    assert_eq!((declines().await, declines().await), (1, 1));
+    tokio::time::advance(DECLINE_KEPT - Duration::from_millis(1)).await;
+    assert_eq!(declines().await, 1);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!((declines().await, declines().await), (2, 2));
+}
