@@ -9,6 +9,7 @@ mod find;
 mod judge;
 mod text;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use find::{arm_of, arms_at};
@@ -141,7 +142,7 @@ pub enum Metric {
 }
 
 /// What a verdict rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// Four runs or more of each arm: ranks of runs.
@@ -158,7 +159,7 @@ pub enum Basis {
 }
 
 /// In one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Word {
     /// The other arm is better by more than the floor.

@@ -201,6 +201,11 @@ pub fn schema() -> String {
     schema::schema()
 }
 
+/// The JSON Schema of `study.json`, as text.
+pub fn study_schema() -> String {
+    schema::study()
+}
+
 /// The page of the documentation that lists what is sampled on hosts, as Markdown.
 pub fn host_metrics() -> String {
     reference::host_metrics()

@@ -16,6 +16,7 @@ pub(crate) mod tests;
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use analyse::{Options, analyse};
@@ -72,9 +73,10 @@ pub enum StudyFault {
 }
 
 /// One study, told whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyResult {
     /// [`SCHEMA`].
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Version of the program.
     pub weir: String,
@@ -109,7 +111,7 @@ pub struct StudyResult {
 }
 
 /// Where courses are from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Logs of nodes.
@@ -125,7 +127,7 @@ pub enum Source {
 }
 
 /// One arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArmRow {
     /// Its name.
     pub name: String,
@@ -144,7 +146,7 @@ pub struct ArmRow {
 }
 
 /// One run of an arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
     /// Where it is from.
     pub label: String,
@@ -197,7 +199,7 @@ pub struct RunRow {
 }
 
 /// When a run reached a height.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeTo {
     /// The height.
     pub height: u64,
@@ -212,7 +214,7 @@ pub struct TimeTo {
 }
 
 /// An arm against the first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Against {
     /// The first arm's name.
     pub first: String,
@@ -229,7 +231,7 @@ pub struct Against {
 }
 
 /// A run of the first arm and one of the other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairRow {
     /// The first arm's run.
     pub first: String,
@@ -250,7 +252,7 @@ pub struct PairRow {
 }
 
 /// Times of both arms to a height.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeRow {
     /// The height.
     pub height: u64,

@@ -32,6 +32,7 @@ const PAGES: &[Page] = &[
     ("metrics.md", metrics),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),
+    ("study.schema.json", lab::report::study_schema),
     ("host-metrics.md", lab::report::host_metrics),
 ];
 

@@ -23,6 +23,17 @@ fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
+/// What `--json` printed, held against the schema that is published.
+fn published(json: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study.schema.json");
+    let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let told: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
+    let faults: Vec<String> = schema.iter_errors(&told).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    told
+}
+
 fn shipped() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet")
 }
@@ -51,7 +62,7 @@ fn the_published_run_and_its_folder() {
         assert!(complaints.contains(name), "{complaints}");
     }
     let (code, json, _) = weir(&shipped(), &[&common[..], &["--json"]].concat());
-    let json: Value = serde_json::from_str(&json).unwrap();
+    let json = published(&json);
     assert_eq!((code, json["schema"].as_str()), (0, Some("weir.study/1")));
     assert_eq!(json["arms"][0]["runs"][0]["accesses"]["hit"], 53_700_127_496_u64);
     let (code, markdown, _) = weir(&shipped(), &[&common[..], &["--markdown"]].concat());
@@ -112,8 +123,8 @@ fn two_running_nodes_are_watched() {
     let arguments =
         ["--rpc", &first, &second, "--every", "100ms", "--duration", "3s", "--out", dir, "--json"];
     let (code, json, complaints) = weir(out.path(), &arguments);
-    let json: Value = serde_json::from_str(&json).unwrap_or_else(|_| panic!("{complaints}"));
     assert!(code == 0 || code == 4, "{code}: {complaints}");
+    let json = published(&json);
     assert_eq!((&json["source"], &json["align"]), (&Value::from("nodes"), &Value::from("clock")));
     let grown = |arm: usize| {
         let run = &json["arms"][arm]["runs"][0];
@@ -153,7 +164,7 @@ fn a_study_runs_its_arms_and_tells_which_is_faster() {
     std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
     let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);
     assert_eq!(code, 0, "{complaints}");
-    let json: Value = serde_json::from_str(&json).unwrap();
+    let json = published(&json);
     assert_eq!(json["question"], "Which is quicker?");
     assert_eq!(
         json["against"][0]["times"].as_array().unwrap().last().unwrap()["judged"]["pairs"]

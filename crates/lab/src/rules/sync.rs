@@ -18,6 +18,7 @@ pub mod pauses;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One look at an arm.
@@ -42,7 +43,7 @@ pub struct Sample {
 }
 
 /// Accesses to a page cache during one interval, or over many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accesses {
     /// Pages that were in it.
     pub hit: u64,
@@ -121,7 +122,7 @@ pub struct ArmCourses {
 }
 
 /// How instants of two courses are held against each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Align {
     /// By the clock: they ran side by side.

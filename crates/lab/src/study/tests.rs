@@ -3,8 +3,11 @@
 //! table in `testdata/pocketnet` through the whole analysis; every number is compared as it was noted.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use expect_test::expect;
+use jsonschema::Validator;
+use serde_json::Value;
 
 use super::read::{Form, course};
 use super::{Options, Source, StudyResult, analyse};
@@ -38,7 +41,20 @@ pub(crate) fn published() -> Vec<ArmCourses> {
 pub(crate) fn study(arms: &[ArmCourses], heights: &[u64]) -> StudyResult {
     let options =
         Options { heights: heights.to_vec(), ..Options::new("page cache", Source::Tables) };
-    analyse(arms, &[], &options, &mut counted()).unwrap()
+    let result = analyse(arms, &[], &options, &mut counted()).unwrap();
+    // Whatever a test is about, what comes of it is told in the published form.
+    let faults = faults_of(&serde_json::to_value(&result).unwrap());
+    assert!(faults.is_empty(), "{faults:#?}");
+    result
+}
+
+/// In what it is not what the published schema says.
+pub(crate) fn faults_of(told: &Value) -> Vec<String> {
+    static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
+        let schema = serde_json::from_str(&crate::report::study_schema()).unwrap();
+        jsonschema::validator_for(&schema).unwrap()
+    });
+    SCHEMA.iter_errors(told).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
 }
 
 fn clock(seconds: f64) -> String {

@@ -1,9 +1,12 @@
 //! Goal: terminal, Markdown and page say the same of a study, and what comes from outside stays text.
 //! Method: the published run, and made-up arms with repeats and wicked names.
 
+use expect_test::expect_file;
+use serde_json::{Value, json as value};
+
 use super::*;
 use crate::report::html::tests::read;
-use crate::study::tests::{published, repeated, study};
+use crate::study::tests::{faults_of, published, repeated, study};
 
 #[test]
 fn the_three_forms_say_the_same() {
@@ -51,7 +54,9 @@ fn the_folder_holds_everything() {
         .collect();
     assert_eq!(names, ["study.json", "samples.csv", "report.md", "report.html"]);
     let json = std::fs::read(&written[0]).unwrap();
-    let back: StudyResult = serde_json::from_slice(&json).unwrap();
+    let told: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(faults_of(&told), Vec::<String>::new());
+    let back: StudyResult = serde_json::from_value(told).unwrap();
     assert_eq!(back, result);
     let table = std::fs::read_to_string(&written[1]).unwrap();
     assert_eq!(table.lines().count(), 1 + 1286 + 1104);
@@ -74,4 +79,47 @@ fn an_empty_or_tiny_study_draws_nothing_wrong() {
     let result = study(&arms, &[]);
     read(&html::study::page(&result));
     assert!(text(&result, Colour::Plain).contains("cannot tell"));
+}
+
+fn without(value: &mut Value, field: &str) {
+    value.as_object_mut().unwrap().remove(field).unwrap();
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
+    // What is published is what is meant: refresh it with `cargo xtask generate`.
+    expect_file!["../../../../../docs/study.schema.json"].assert_eq(&crate::report::study_schema());
+
+    let right = serde_json::to_value(study(&published(), &[500_000])).unwrap();
+    let refused = |place: &str, plant: fn(&mut Value)| {
+        let mut wrong = right.clone();
+        plant(&mut wrong);
+        assert_ne!(wrong, right, "nothing is planted at {place}");
+        let faults = faults_of(&wrong);
+        assert!(faults.iter().any(|fault| fault.starts_with(place)), "{place}: {faults:#?}");
+    };
+    // A field that is missing; also one that may be null.
+    refused(": ", |all| without(all, "arms"));
+    refused(": ", |all| without(all, "question"));
+    refused("/arms/0/runs/0: ", |all| without(&mut all["arms"][0]["runs"][0], "tip"));
+    refused("/against/0/times/0/judged", |all| {
+        without(&mut all["against"][0]["times"][0]["judged"], "verdict");
+    });
+    // A wrong type.
+    refused("/bin: ", |all| all["bin"] = value!("100000"));
+    refused("/bin: ", |all| all["bin"] = value!(-1));
+    refused("/arms/1/runs/0/height: ", |all| all["arms"][1]["runs"][0]["height"] = value!(1.5));
+    refused("/arms/0/rates/0", |all| all["arms"][0]["rates"][0] = value!("fast"));
+    refused("/arms/0/runs/0/points/0", |all| all["arms"][0]["runs"][0]["points"][0] = value!([1]));
+    refused("/heights: ", |all| all["heights"] = Value::Null);
+    // A word that there is not.
+    refused("/schema: ", |all| all["schema"] = value!("weir.study/2"));
+    refused("/source", |all| all["source"] = value!("hearsay"));
+    refused("/conclusions/0/word", |all| all["conclusions"][0]["word"] = value!("maybe"));
+    // A field that nobody knows.
+    refused(": ", |all| all["more"] = value!(1));
+    refused("/arms/0: ", |all| all["arms"][0]["more"] = Value::Null);
+    refused("/arms/0/runs/0/bins/3: ", |all| {
+        all["arms"][0]["runs"][0]["bins"][3]["more"] = value!(1)
+    });
 }

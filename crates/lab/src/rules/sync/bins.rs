@@ -2,6 +2,7 @@
 //!
 //! Rates by time would compare different blocks with each other as soon as one arm leads.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Accesses, Course, Sample};
@@ -16,7 +17,7 @@ pub const BINS_MAX: usize = 2_000;
 pub const EVEN: f64 = 0.01;
 
 /// What a course did between two heights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Its lowest height.
     pub from: u64,
@@ -96,7 +97,7 @@ pub fn round_step(least: u64) -> u64 {
 }
 
 /// Where the faster arm changes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateCross {
     /// From this height on.
     pub height: u64,

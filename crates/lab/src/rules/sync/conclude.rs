@@ -7,6 +7,7 @@
 mod cause;
 mod limits;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::lead::Cross;
@@ -15,7 +16,7 @@ use crate::report::number::{clock, count, percent, plural, short, span};
 use crate::study::{Against, ArmRow, StudyResult, TimeRow};
 
 /// What a sentence is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum About {
     /// Which arm is sooner there.
@@ -53,7 +54,7 @@ impl About {
 }
 
 /// A sentence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Conclusion {
     /// What it is about.
     pub about: About,

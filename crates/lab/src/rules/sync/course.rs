@@ -1,5 +1,6 @@
 //! One course alone: its period, what stood when, what was reached when, and when its cache was full.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Accesses, Course, Sample};
@@ -11,7 +12,7 @@ const FULL_SHARE: f64 = 0.995;
 const FULL_SAMPLES: usize = 3;
 
 /// When a cache was full.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheFull {
     /// Seconds since the course began.
     pub elapsed: f64,

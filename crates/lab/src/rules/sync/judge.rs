@@ -4,6 +4,7 @@
 //! A time to a height is compared by ratio, less is better, with the rules of `rules/compare.rs`;
 //! here are only the pairs that are too few for those.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Basis, Metric, Word};
@@ -18,7 +19,7 @@ const TIME: Metric = Metric::ServiceMean;
 const PAIRS_ENOUGH: usize = 6;
 
 /// Times of two arms to one height.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
     /// Median seconds of the first arm.
     pub a: f64,

@@ -1,5 +1,6 @@
 //! One course against another: who is ahead when, by how many blocks and by how many seconds.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Align, Course};
@@ -11,7 +12,7 @@ pub const HOLD: usize = 3;
 pub const CROSSES_MAX: usize = 50;
 
 /// The lead of the first course at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockLead {
     /// Seconds since the first course began.
     pub elapsed: f64,
@@ -22,7 +23,7 @@ pub struct BlockLead {
 }
 
 /// The lead of the second course at one height.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeLead {
     /// The height.
     pub height: f64,
@@ -31,7 +32,7 @@ pub struct TimeLead {
 }
 
 /// A change of the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cross {
     /// Seconds since the first course began.
     pub elapsed: f64,

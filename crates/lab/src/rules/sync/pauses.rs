@@ -1,5 +1,6 @@
 //! Where a course does not move: stalls, and the tip, where there is nothing left to sync.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Course;
@@ -15,7 +16,7 @@ const TIP_FACTOR: f64 = 2.0;
 pub const STALLS_MAX: usize = 200;
 
 /// A time without growth.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
     /// Seconds since the course began.
     pub from: f64,
@@ -30,7 +31,7 @@ pub struct Stall {
 }
 
 /// Where a course has nothing left to sync.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tip {
     /// Seconds since the course began.
     pub elapsed: f64,
