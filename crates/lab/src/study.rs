@@ -6,6 +6,7 @@
 //! `rules/sync.rs`; reports are `report/study.rs`.
 
 mod analyse;
+mod fault;
 pub mod file;
 pub mod poll;
 pub mod read;
@@ -14,12 +15,11 @@ pub mod runner;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use analyse::{Options, analyse};
+pub use fault::StudyFault;
 
 use crate::rules::sync::bins::{Bin, RateCross};
 use crate::rules::sync::conclude::Conclusion;
@@ -31,46 +31,6 @@ use crate::rules::sync::{Accesses, Align};
 
 /// Version of the shape below.
 pub const SCHEMA: &str = "weir.study/1";
-
-/// Why a study could not be made from what was given.
-#[derive(Debug, thiserror::Error)]
-pub enum StudyFault {
-    /// A file cannot be read at all.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A line of a file is not what it must be.
-    #[error("{}:{line}: {what}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: u64,
-        /// What is wrong, and what is allowed.
-        what: String,
-    },
-    /// A file holds nothing of use.
-    #[error("{}: {what}", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// What is missing.
-        what: String,
-    },
-    /// Fewer than two arms.
-    #[error("a study compares at least two arms; {found}")]
-    Arms {
-        /// What was given.
-        found: String,
-    },
-    /// What was asked for cannot be.
-    #[error("{0}")]
-    Asked(String),
-}
 
 /// One study, told whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

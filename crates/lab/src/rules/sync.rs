@@ -1,7 +1,7 @@
 //! How fast things sync: what may be said of courses of heights over time.
 //!
 //! A [`Course`] is one run of one arm: samples of its height, with counters of a page cache where
-//! they are known. Parts: `sync/course.rs` (a course alone), `sync/lead.rs` (one against another),
+//! they are known (`sync/sample.rs`). Parts: `sync/course.rs` (a course alone), `sync/lead.rs` (one against another),
 //! `sync/bins.rs` (rates by height), `sync/pauses.rs` (stalls and the tip), `sync/judge.rs` (arms
 //! over their repeats) and `sync/conclude.rs` (the sentences). Reading files is `study.rs`.
 //!
@@ -14,6 +14,7 @@ pub mod course;
 pub mod judge;
 pub mod lead;
 pub mod pauses;
+mod sample;
 
 #[cfg(test)]
 mod tests;
@@ -21,96 +22,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One look at an arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Seconds since 1970.
-    pub at: f64,
-    /// Blocks that it has.
-    pub height: u64,
-    /// Bytes that its page cache uses.
-    pub used: Option<u64>,
-    /// What its page cache did since the sample before.
-    pub accesses: Option<Accesses>,
-    /// Bytes of memory.
-    pub memory: Option<u64>,
-    /// Bytes on disk.
-    pub disk: Option<u64>,
-    /// Nodes that it is connected to.
-    pub peers: Option<u64>,
-    /// CPU seconds of its processes since they began.
-    pub cpu: Option<f64>,
-}
-
-/// Accesses to a page cache during one interval, or over many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Accesses {
-    /// Pages that were in it.
-    pub hit: u64,
-    /// Pages that had to be read.
-    pub miss: u64,
-    /// Changed pages that had to be written for want of room.
-    pub spill: u64,
-}
-
-impl Accesses {
-    /// Both together.
-    #[must_use]
-    pub fn plus(self, more: Accesses) -> Accesses {
-        Accesses {
-            hit: self.hit.saturating_add(more.hit),
-            miss: self.miss.saturating_add(more.miss),
-            spill: self.spill.saturating_add(more.spill),
-        }
-    }
-
-    /// Hits and misses.
-    pub fn pages(self) -> u64 {
-        self.hit.saturating_add(self.miss)
-    }
-
-    /// Hits of all; none without accesses.
-    pub fn hit_ratio(self) -> Option<f64> {
-        (self.pages() > 0).then(|| self.hit as f64 / self.pages() as f64)
-    }
-}
-
-/// A height that another node claimed to have.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Announced {
-    /// Seconds since 1970.
-    pub at: f64,
-    /// The height.
-    pub height: u64,
-}
-
-/// A block that a peer did not deliver in time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timeout {
-    /// Seconds since 1970.
-    pub at: f64,
-    /// Which peer, by the log's number.
-    pub peer: u64,
-}
-
-/// One run of one arm.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
-    /// Where it is from: a file, or `run 2`.
-    pub label: String,
-    /// When it began, in seconds since 1970: the start of its process if that is known, else its
-    /// first sample.
-    pub origin: f64,
-    /// Times rise, heights do not fall; never empty.
-    pub samples: Vec<Sample>,
-    /// Heights that peers announced, where they rose; the highest is a view of the tip, while lower
-    /// ones are of peers that are behind.
-    pub announced: Vec<Announced>,
-    /// Blocks that peers did not deliver.
-    pub timeouts: Vec<Timeout>,
-    /// What is worth telling of how it was read.
-    pub notes: Vec<String>,
-}
+pub use sample::{Accesses, Announced, Course, Sample, Timeout};
 
 /// An arm: runs of one setting.
 #[derive(Clone, Debug, Default, PartialEq)]

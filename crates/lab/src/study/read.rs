@@ -1,7 +1,10 @@
 //! Courses from files: logs of nodes (`read/log.rs`), tables (`read/table.rs`) and our own samples
-//! (`read/samples.rs`). Files are read as a stream; what is kept of one is bounded.
+//! (`read/samples.rs`). Files are read as a stream; what is kept of one is bounded. What holds for any
+//! bytes at all is `read/fuzz.rs`.
 
 mod course;
+#[cfg(test)]
+mod fuzz;
 mod log;
 mod samples;
 mod table;
@@ -13,15 +16,25 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-pub(crate) use course::Builder;
+pub(crate) use course::{Builder, Kept};
 pub use samples::Line as SampleLine;
 
 use super::StudyFault;
 use crate::rules::sync::Course;
 
-/// Bytes of a line that are looked at; no sample is that long, and a file without line breaks must
-/// not fill the memory.
-const LINE_BYTES_MAX: usize = 64 << 10;
+/// How much is kept of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of a line that are looked at, and of a statistic on many lines; no sample is that long,
+    /// and a file without line breaks must not fill the memory.
+    pub(super) line_bytes: usize,
+    /// Of a course.
+    pub(super) kept: Kept,
+}
+
+impl Limits {
+    pub(super) const USUAL: Limits = Limits { line_bytes: 64 << 10, kept: Kept::USUAL };
+}
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +54,17 @@ pub enum Form {
 pub fn course(path: &Path, form: Form) -> Result<Course, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
-    let lines = Lines::new(path, BufReader::with_capacity(64 << 10, file));
+    read(path, &mut BufReader::with_capacity(64 << 10, file), form, Limits::USUAL)
+}
+
+/// Reads what is behind a path.
+pub(super) fn read(
+    path: &Path,
+    from: &mut dyn BufRead,
+    form: Form,
+    limits: Limits,
+) -> Result<Course, StudyFault> {
+    let lines = Lines { path, from, limits, line: Vec::new(), number: 0, whole: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let (built, missing) = match form {
         Form::PocketcoinLog => (
@@ -58,24 +81,25 @@ pub fn course(path: &Path, form: Form) -> Result<Course, StudyFault> {
 /// The lines of a file, counted, each of bounded length.
 struct Lines<'a> {
     path: &'a Path,
-    reader: BufReader<File>,
+    from: &'a mut dyn BufRead,
+    limits: Limits,
     line: Vec<u8>,
     number: u64,
     /// Whether the last line that was read ends with a line break.
     whole: bool,
 }
 
-impl<'a> Lines<'a> {
-    fn new(path: &'a Path, reader: BufReader<File>) -> Lines<'a> {
-        Lines { path, reader, line: Vec::new(), number: 0, whole: true }
+impl Lines<'_> {
+    /// A course without samples that is to be built from them.
+    fn course(&self) -> Builder {
+        Builder::keeping(self.limits.kept)
     }
 
-    /// The next line without its end; none after the last. What is longer than
-    /// [`LINE_BYTES_MAX`] is cut.
+    /// The next line without its end; none after the last. What is longer than it may be is cut.
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };
-        self.whole = read_line(&mut self.reader, &mut self.line).map_err(fault)?;
+        self.whole = read_line(self.from, &mut self.line, self.limits.line_bytes).map_err(fault)?;
         if self.line.is_empty() && !self.whole {
             return Ok(None);
         }
@@ -97,7 +121,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Reads up to a line break, keeps a bounded part; whether a line break was found.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<bool> {
     loop {
         let piece = match reader.fill_buf() {
             Ok(piece) => piece,
@@ -109,7 +133,7 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> 
         }
         let end = memchr::memchr(b'\n', piece);
         let length = end.map_or(piece.len(), |at| at + 1);
-        let room = LINE_BYTES_MAX.saturating_sub(line.len()).min(length);
+        let room = most.saturating_sub(line.len()).min(length);
         line.extend_from_slice(&piece[..room]);
         reader.consume(length);
         if end.is_some() {
@@ -128,7 +152,11 @@ fn instant(text: &str) -> Result<f64, String> {
 
 /// The beginning of something as it may stand in a message.
 fn shown(text: &str) -> String {
-    const CHARS: usize = 60;
-    let cut: String = text.chars().take(CHARS).collect();
+    begin(text, 60)
+}
+
+/// As many characters of a text; whether there are more can be seen.
+fn begin(text: &str, chars: usize) -> String {
+    let cut: String = text.chars().take(chars).collect();
     if cut.len() < text.len() { cut + "…" } else { cut }
 }

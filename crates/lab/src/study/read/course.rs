@@ -4,12 +4,22 @@ use crate::report::number::count;
 use crate::rules::calendar::rfc3339;
 use crate::rules::sync::{Accesses, Announced, Course, Sample, Timeout};
 
-/// Samples that are kept of a course, 28 hours of one a second; with more, neighbours are joined.
-const SAMPLES_MAX: usize = 100_000;
-/// Lines about blocks that were not delivered that are kept.
-const TIMEOUTS_MAX: usize = 10_000;
-/// Rises of what peers announce that are kept.
-const ANNOUNCED_MAX: usize = 10_000;
+/// How much is kept of a course.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// Samples, at least two; with more, neighbours are joined.
+    pub(crate) samples: usize,
+    /// Lines about blocks that were not delivered.
+    pub(crate) timeouts: usize,
+    /// Rises of what peers announce.
+    pub(crate) announced: usize,
+}
+
+impl Kept {
+    /// Samples of 28 hours with one a second.
+    pub(crate) const USUAL: Kept = Kept { samples: 100_000, timeouts: 10_000, announced: 10_000 };
+}
+
 /// A height may fall by so many blocks: a reorg, or a balancer in front of several nodes. More means
 /// that something else is sampled from there on.
 const FALL_MAX: u64 = 64;
@@ -17,6 +27,7 @@ const FALL_MAX: u64 = 64;
 /// Puts samples together to a course.
 #[derive(Debug)]
 pub(crate) struct Builder {
+    kept: Kept,
     samples: Vec<Sample>,
     /// How many samples one that is kept stands for.
     stride: usize,
@@ -34,7 +45,13 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new() -> Builder {
+        Builder::keeping(Kept::USUAL)
+    }
+
+    /// One that keeps at most so much.
+    pub(crate) fn keeping(kept: Kept) -> Builder {
         Builder {
+            kept,
             samples: Vec::new(),
             stride: 1,
             open: None,
@@ -96,7 +113,7 @@ impl Builder {
         if self.samples.is_empty() || self.open.is_some_and(|(_, joined)| joined >= self.stride) {
             self.samples.extend(self.open.take().map(|(sample, _)| sample));
         }
-        if self.samples.len() >= SAMPLES_MAX {
+        if self.samples.len() >= self.kept.samples {
             let (first, rest) = self.samples.split_at(1);
             let pairs = rest.chunks(2).map(|pair| match pair {
                 [a, b] => join(*a, *b),
@@ -128,14 +145,14 @@ impl Builder {
     /// Takes a height that a peer announced.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
         let known = self.announced.last().map_or(0, |last| last.height);
-        if height > known && self.announced.len() < ANNOUNCED_MAX {
+        if height > known && self.announced.len() < self.kept.announced {
             self.announced.push(Announced { at, height });
         }
     }
 
     /// Takes a block that was not delivered.
     pub(crate) fn timeout(&mut self, timeout: Timeout) {
-        match self.timeouts.len() < TIMEOUTS_MAX {
+        match self.timeouts.len() < self.kept.timeouts {
             true => self.timeouts.push(timeout),
             false => self.timeouts_more += 1,
         }

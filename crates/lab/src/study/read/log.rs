@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::{Builder, LINE_BYTES_MAX, Lines, StudyFault, instant};
+use super::{Builder, Lines, StudyFault, instant};
 use crate::report::number::count;
 use crate::rules::sync::{Accesses, Sample, Timeout};
 
@@ -44,13 +44,14 @@ struct Open {
 }
 
 pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
-    let mut built = Builder::new();
+    let mut built = lines.course();
     let (mut open, mut broken): (Option<Open>, u64) = (None, 0);
+    let most = lines.limits.line_bytes;
     while let Some(line) = lines.next()? {
         if let Some(mut begun) = open.take() {
             let stamp = stamped(line);
             // A second line with a time means that the object was cut off, as by a restart.
-            if stamp.is_none() && begun.text.len() + line.len() < LINE_BYTES_MAX {
+            if stamp.is_none() && begun.text.len() + line.len() < most {
                 begun.text.push_str(line);
                 begun.text.push('\n');
                 if line != "}" {

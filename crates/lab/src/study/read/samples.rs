@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Builder, Lines, StudyFault, instant, shown};
+use super::{Builder, Lines, StudyFault, begin, instant, shown};
 use crate::rules::sync::{Accesses, Sample};
 
 /// A line of a file of samples. What is not known is left out; further keys are passed over.
@@ -69,7 +69,7 @@ impl Line {
 }
 
 pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
-    let mut built = Builder::new();
+    let mut built = lines.course();
     while let Some(text) = lines.next()? {
         if text.trim().is_empty() {
             continue;
@@ -82,9 +82,11 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
                 built.note("its last line is cut off".to_owned());
                 break;
             }
-            Err((error, begin)) => {
+            Err((error, first)) => {
+                // A text where a number should be is repeated whole.
+                let error = begin(&error.to_string(), 200);
                 let what = format!(
-                    "no sample: {error}; it begins with {begin:?}; a sample is a JSON object with at least \
+                    "no sample: {error}; it begins with {first:?}; a sample is a JSON object with at least \
                      time and height"
                 );
                 return Err(lines.fault(what));

@@ -60,7 +60,7 @@ fn clean(cell: &str) -> &str {
 
 pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
     let (mut start, mut columns): (f64, Option<Vec<Column>>) = (0.0, None);
-    let mut built = Builder::new();
+    let mut built = lines.course();
     while let Some(line) = lines.next()? {
         if let Some(comment) = line.strip_prefix('#') {
             if let Some(text) = comment.trim().strip_prefix("start ") {

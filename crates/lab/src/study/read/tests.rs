@@ -161,9 +161,18 @@ fn samples_of_our_own() {
 
 #[test]
 fn a_file_without_line_breaks_takes_no_memory() {
-    let text = "x".repeat(3 * LINE_BYTES_MAX);
+    let text = "x".repeat(3 * Limits::USUAL.line_bytes);
     let fault = read_text(&text, Form::Table).unwrap_err();
     assert!(fault.starts_with("FILE:1: the header \"xxx") && fault.len() < 500, "{fault}");
+}
+
+#[test]
+fn a_fault_does_not_repeat_a_line_that_is_long() {
+    let long = "x".repeat(50_000);
+    let line = format!("{{\"time\":\"2026-11-22T15:00:00Z\",\"height\":\"{long}\"}}\n");
+    let fault = read_text(&line, Form::Samples).unwrap_err();
+    let told = "FILE:1: no sample: invalid type: string \"xxx";
+    assert!(fault.starts_with(told) && fault.len() < 500, "{} bytes: {fault}", fault.len());
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! What must hold for any bytes at all in a file of which a course is read, as functions for fuzzers.
+//!
+//! Called by `fuzz/src/study_log.rs` for as long as one likes, and by the tests below for a second in
+//! every check. Not part of the crate's interface.
+
+use std::io::BufReader;
+use std::path::Path;
+
+use crate::rules::sync::{Accesses, Course, Sample};
+use crate::study::StudyFault;
+use crate::study::read::{Form, Kept, Limits, read};
+
+/// Small, so that inputs reach them.
+const TIGHT: Limits =
+    Limits { line_bytes: 4_000, kept: Kept { samples: 8, timeouts: 3, announced: 3 } };
+/// The same lines, of which all samples are kept.
+const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, kept: Kept::USUAL };
+/// Bytes of a fault or of a note: they are read by people.
+const TOLD_BYTES_MAX: usize = 1_000;
+
+/// Tries bytes as a file of each form: what is read is in order and bounded, and the same however the
+/// file comes and however much of it is joined; what is refused is told shortly and by its line.
+///
+/// # Panics
+/// When that does not hold.
+pub(crate) fn study_log(bytes: &[u8]) {
+    for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
+        let whole = course_of(bytes, form, ROOMY, bytes.len().max(1));
+        for piece in [1, 7, 64] {
+            let cut = course_of(bytes, form, ROOMY, piece);
+            assert_eq!(told(&cut), told(&whole), "read otherwise in pieces of {piece} bytes");
+        }
+        let lines = bytes.split(|byte| *byte == b'\n').count();
+        let joined = course_of(bytes, form, TIGHT, bytes.len().max(1));
+        match (&whole, &joined) {
+            (Ok(whole), Ok(joined)) => {
+                assert_sound(whole, lines, Kept::USUAL);
+                assert_sound(joined, lines, TIGHT.kept);
+                assert_joined(whole, joined);
+            }
+            (Err(whole), Err(joined)) => {
+                assert_eq!(whole.to_string(), joined.to_string(), "refused for two reasons");
+                assert_told(whole, lines);
+            }
+            _ => panic!("one of two is refused: {:?} and {:?}", told(&whole), told(&joined)),
+        }
+    }
+}
+
+/// Reads bytes that come in pieces of so many.
+fn course_of(bytes: &[u8], form: Form, limits: Limits, piece: usize) -> Result<Course, StudyFault> {
+    read(Path::new("fuzz"), &mut BufReader::with_capacity(piece, bytes), form, limits)
+}
+
+/// As it can be compared.
+fn told(read: &Result<Course, StudyFault>) -> Result<&Course, String> {
+    read.as_ref().map_err(ToString::to_string)
+}
+
+/// A course keeps its promises: order, and how much it may hold.
+fn assert_sound(course: &Course, lines: usize, kept: Kept) {
+    let Course { label: _, origin, samples, announced, timeouts, notes } = course;
+    assert!(!samples.is_empty(), "a course without samples");
+    assert!(samples.len() <= kept.samples, "{} samples are kept", samples.len());
+    assert!(samples.len() <= lines, "{} samples of {lines} lines", samples.len());
+    assert!(samples.iter().all(|sample| sample.at.is_finite()), "a time is no number");
+    assert!(samples[0].at == *origin, "it begins before its first sample");
+    for pair in samples.windows(2) {
+        assert!(pair[0].at < pair[1].at, "times do not rise: {pair:?}");
+        assert!(pair[0].height <= pair[1].height, "a height falls: {pair:?}");
+    }
+    assert!(announced.windows(2).all(|pair| pair[0].height < pair[1].height), "no rise");
+    assert!(announced.len() <= kept.announced.min(lines), "{} rises", announced.len());
+    assert!(timeouts.len() <= kept.timeouts.min(lines), "{} timeouts", timeouts.len());
+    assert!(notes.len() <= 6, "{} notes", notes.len());
+    assert!(notes.iter().all(|note| note.len() < TOLD_BYTES_MAX), "a note repeats the file");
+}
+
+/// Joining loses neither an end nor an access.
+fn assert_joined(whole: &Course, joined: &Course) {
+    assert_eq!(whole.samples.first(), joined.samples.first(), "the first sample changed");
+    let last = |course: &Course| {
+        course.samples.last().map(|last| Sample { accesses: None, ..*last }).unwrap_or_default()
+    };
+    assert_eq!(last(whole), last(joined), "the last sample changed");
+    let accesses = |course: &Course| {
+        course.samples.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus)
+    };
+    assert_eq!(accesses(whole), accesses(joined), "accesses were lost or made up");
+}
+
+/// A fault names a line that there is, and does not repeat it.
+fn assert_told(fault: &StudyFault, lines: usize) {
+    assert!(fault.to_string().len() < TOLD_BYTES_MAX, "a fault repeats the file: {fault}");
+    match fault {
+        StudyFault::Line { line, .. } => {
+            assert!((1..=lines as u64).contains(line), "line {line} of {lines}");
+        }
+        StudyFault::Empty { .. } => {}
+        other => panic!("bytes cannot be at fault for this: {other}"),
+    }
+}
+
+/// Files to start from: of each form, right and wrong.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "2021-12-13T23:20:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Version\": \"0.20.15\",\n  \"Height\": 0,\n  \"PeersALL\": 8\n },\n \"SQL\": {\n  \"MemoryUsed\": 5620328,\n  \"CacheUsed\": 5261904,\n  \"CacheHit\": 1313668,\n  \"CacheMiss\": 3390,\n  \"CacheSpill\": 2\n }\n}\n2021-12-13T23:20:55Z New outbound peer connected: version: 70015, blocks=1481438, peer=2\n2021-12-13T23:20:57Z Timeout downloading block 4a5e1e from peer=3, disconnecting\n2021-12-13T23:21:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Height\": 3837\n }\n}\n",
+        "2021-12-13T23:20:52Z Statistic for last 60s:\n{\n \"General\": {\n2021-12-13T23:21:52Z Shutdown: done\n\u{1}\u{fffd}\n2021-12-13T23:22:52Z Statistic for last 60s:\n{\"General\":{\"Height\":7},\"SQL\":{\"CacheHit\":1}\n}\n2021-12-13T23:22:52Z Statistic for last 60s:\n",
+        "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n2021-12-13T23:20:52Z,0,244584,0,0,0,480976,0\r\n2021-12-13T23:21:52Z,3837,5261904,1313668,3390,0,5620328,8\r\n",
+        "# start 2021-12-13T23:20:52Z\nseconds,height,hit,miss,spill,cpu,other\n0,0,1,2,3,0.5,x\n60,7,1,2,3,1.5,\n60,8,1,2,3,1.5,\n120.5,7,1,,3,,y\n180,90,18446744073709551615,2,3,1e300,z\n181,91,1,1,1,,\n182,92,1,1,1,,\n183,93,1,1,1,,\n184,94,1,1,1,,\n185,95,1,1,1,,\n186,96,1,1,1,,\n",
+        "page_cache_hit,height,time,page_cache_miss,page_cache_spill,disk\n5,1,2026-11-22T15:00:00.123Z,1,0,9\n15,2,2026-11-22T15:00:01.123Z,2,0,9\n3,3,2026-11-22T16:00:02+01:00,0,0,9\n",
+        "{\"time\":\"2026-11-22T15:00:00.123Z\",\"height\":null,\"page_cache_hit\":7}\n\n{\"time\":\"2026-11-22T15:00:01Z\",\"height\":5,\"page_cache_used\":100,\"page_cache_hit\":9,\"page_cache_miss\":1,\"page_cache_spill\":0,\"memory\":4096,\"disk\":8192,\"cpu\":0.25,\"done\":false}\n{\"time\":\"2026-11-22T15:00:02Z\",\"height\":6,\"page_cache_hit\":9,\"done\":true}\n{\"time\":\"2026-11",
+        "{\"time\":\"-009999-01-03T00:00:00Z\",\"height\":18446744073709551615}\n{\"time\":\"9999-12-30T22:00:00Z\",\"height\":18446744073709551615,\"page_cache_miss\":18446744073709551615}\n",
+    ];
+    let mut seeds: Vec<Vec<u8>> = texts.map(|text| text.as_bytes().to_vec()).into();
+    // Words and lines that are longer than they may be.
+    let long = "x".repeat(TIGHT.line_bytes / 2);
+    seeds.push(format!("{{\"time\":\"{long}\",\"height\":\"{long}\"}}\n").into());
+    seeds.push(format!("{{\"height\":\"{long}\",\"time\":\"y\"}}\n").into());
+    seeds.push(format!("time,height,{long}\n{long},{long},{long}\n").into());
+    seeds
+}
+
+/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), study_log, seed, go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check, of the readers and of what follows from what they
+    //! read; broken promises that are seen to be caught.
+
+    use std::panic::catch_unwind;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::rules::sync::ArmCourses;
+
+    #[test]
+    fn seeds_are_the_files_that_they_look_like() {
+        let counts: Vec<[usize; 3]> = seeds()
+            .iter()
+            .map(|seed| {
+                study_log(seed);
+                [Form::PocketcoinLog, Form::Table, Form::Samples].map(|form| {
+                    let read = course_of(seed, form, ROOMY, 64);
+                    read.map_or(0, |course| course.samples.len())
+                })
+            })
+            .collect();
+        let (log, table, samples) = ([2, 0, 0], [0, 2, 0], [0, 0, 2]);
+        let none = [0; 3];
+        let expected =
+            [log, [1, 0, 0], table, [0, 10, 0], [0, 3, 0], samples, samples, none, none, none];
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn a_broken_promise_is_seen() {
+        let broken = |what: &str, spoil: fn(&mut Course)| {
+            let right = course_of(&seeds()[3], Form::Table, ROOMY, 64).unwrap();
+            assert_sound(&right, 20, Kept::USUAL);
+            let mut wrong = right.clone();
+            spoil(&mut wrong);
+            let judge = || {
+                assert_sound(&wrong, 20, Kept::USUAL);
+                assert_joined(&right, &wrong);
+            };
+            assert!(catch_unwind(judge).is_err(), "{what} is taken");
+        };
+        broken("a time that stands", |course| course.samples[2].at = course.samples[1].at);
+        broken("a height that falls", |course| course.samples[2].height = 1);
+        broken("more samples than lines", |course| {
+            course.samples = (0..21)
+                .map(|at| Sample { at: course.origin + f64::from(at), ..Sample::default() })
+                .collect();
+        });
+        broken("a lost access", |course| {
+            course.samples[0].accesses = Some(Accesses::default());
+        });
+        let fault =
+            |line, bytes| StudyFault::Line { path: "x".into(), line, what: "y".repeat(bytes) };
+        assert_told(&fault(3, 100), 3);
+        assert!(catch_unwind(|| assert_told(&fault(4, 100), 3)).is_err(), "no such line is taken");
+        assert!(
+            catch_unwind(|| assert_told(&fault(3, 2_000), 3)).is_err(),
+            "it is taken at length"
+        );
+    }
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        let start = Instant::now();
+        let tried = mutate(5, &mut |_| start.elapsed() < Duration::from_secs(1));
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+
+    /// What is read is analysed and told in every form; `study` holds it against the schema.
+    fn analysed(bytes: &[u8]) {
+        let read = [Form::PocketcoinLog, Form::Table, Form::Samples]
+            .map(|form| course_of(bytes, form, ROOMY, 64));
+        for course in read.into_iter().flatten() {
+            let arm = |name: &str| ArmCourses { name: name.into(), runs: vec![course.clone(); 2] };
+            let result = crate::study::tests::study(&[arm("a"), arm("b")], &[]);
+            let text = crate::report::study_text(&result, crate::report::Colour::Plain);
+            assert!(text.len() < 100_000, "{} bytes of text", text.len());
+            assert!(crate::report::study_html(&result).len() < 1_000_000);
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_can_be_analysed_and_told() {
+        let start = Instant::now();
+        let tried = wire::fuzz::mutate_all(&seeds(), analysed, 7, &mut |tried| {
+            tried < 20 || start.elapsed() < Duration::from_secs(1)
+        });
+        assert!(tried >= 20);
+    }
+}
