@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "reload/following.rs"]
+mod following;
+#[path = "support/members.rs"]
+mod members;
 #[path = "support/open_loop.rs"]
 mod open_loop;
 #[path = "support/raw.rs"]

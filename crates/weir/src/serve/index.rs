@@ -41,6 +41,8 @@ const FOLLOW_PATIENCE: Duration = Duration::from_secs(15);
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Wait before a sync that ended in an error is begun anew.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// And one whose writer was another process, which may be about to end.
+const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a waiting thread sleeps before it looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -99,8 +101,13 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         settings,
         logs_max: own.logs_max,
     });
+    let mut there = true;
     for at in 0..own.readers {
-        let first = if own.follow { None } else { reading.first().context("index")? };
+        let first = match own.follow {
+            false => reading.first().context("index")?,
+            true => there.then(|| reading.if_there()).flatten(),
+        };
+        there &= first.is_some();
         // It is ready before the first call comes.
         if first.is_some() {
             queue.join();
@@ -145,6 +152,12 @@ impl Source {
             }
             opened => Ok(opened?),
         }
+    }
+
+    /// Opens the index at the start if it is there: who follows may have to make it first. What is
+    /// wrong is told by who tries again.
+    fn if_there(&self) -> Option<Reader> {
+        Reader::open(&self.location, self.settings).ok().flatten()
     }
 
     /// Answers questions until nobody can ask any more, with this reader as long as it is good.
@@ -273,13 +286,16 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
                     let options = Options { what, ..options.clone() };
                     index::sync::sync(store, &options, &Log, &told)
                 });
-            match ended {
-                Ok(_) => {}
+            let again_after = match ended {
+                Ok(_) => AGAIN_AFTER,
                 // A process whose place we take still has it.
-                Err(SyncError::Store(StoreError::Taken(_))) => {}
-                Err(error) => tracing::error!(%error, "the index does not follow"),
-            }
-            let waits = AGAIN_AFTER.as_millis() / LOOK_EVERY.as_millis();
+                Err(SyncError::Store(StoreError::Taken(_))) => TAKEN_AGAIN_AFTER,
+                Err(error) => {
+                    tracing::error!(%error, "the index does not follow");
+                    AGAIN_AFTER
+                }
+            };
+            let waits = again_after.as_millis() / LOOK_EVERY.as_millis();
             for _ in 0..waits {
                 if told.load(Ordering::Relaxed) {
                     return;
