@@ -266,10 +266,11 @@ impl Sync<'_> {
             // What came did not follow, but the nodes agree with us by now: it was theirs to turn.
             return Ok(());
         }
+        // Told before it is done: whoever hears it and looks finds the one or the other, never a part.
+        self.watch.note(&Note::Rewinding { blocks: held.last - common, to: common });
         let keys = self.reader.keys_above(common)?;
         self.store.rewind(common, &keys)?;
         self.progress.rewound(held.last - common, common);
-        self.watch.note(&Note::Rewound { blocks: held.last - common, to: common });
         self.tell();
         Ok(())
     }

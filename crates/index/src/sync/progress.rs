@@ -26,8 +26,8 @@ pub enum Note {
         /// Why.
         why: String,
     },
-    /// Blocks were dropped by a reorg.
-    Rewound {
+    /// Blocks that a reorg has dropped from the chain are about to be dropped.
+    Rewinding {
         /// How many.
         blocks: u64,
         /// The last one kept.
@@ -69,8 +69,8 @@ impl std::fmt::Display for Note {
                 unlike.join(", ")
             ),
             Note::Unverified { why } => f.write_str(why),
-            Note::Rewound { blocks, to } => {
-                write!(f, "a reorg: {blocks} blocks dropped, back at block {to}")
+            Note::Rewinding { blocks, to } => {
+                write!(f, "a reorg: {blocks} blocks are dropped, back to block {to}")
             }
             Note::Left { node, why } => write!(f, "{node} is not asked any more: {why}"),
             Note::Failed { node, why } => write!(f, "{node}: {why}"),
