@@ -81,6 +81,16 @@ pub enum AskError {
     Odd(String),
 }
 
+impl AskError {
+    /// How long the node wants to be left alone, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            AskError::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
 fn shown(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }

@@ -3,3 +3,4 @@
 pub mod ancestor;
 pub mod pace;
 pub mod range;
+pub mod rest;

@@ -129,10 +129,10 @@ fn nodes_that_fail_are_named_with_what_they_said() {
     node.set(r#"{"unsupported":["eth_getBlockReceipts"]}"#);
     let said = sync(&[&node.url()], &file(&folder), &["--end", "20"]);
     assert_eq!(said.code, Some(0), "{}", said.text);
-    // Faults in a quarter of all requests are passed over.
+    // Faults in half of all requests are passed over.
     node.set(
-        r#"{"faults":[{"fault":{"kind":"close"},"share":0.1},{"fault":{"kind":"html"},"share":0.1},
-            {"fault":{"kind":"truncate"},"share":0.1}]}"#,
+        r#"{"faults":[{"fault":{"kind":"close"},"share":0.2},{"fault":{"kind":"html"},"share":0.2},
+            {"fault":{"kind":"truncate"},"share":0.2}]}"#,
     );
     let said = sync(&[&node.url()], &file(&folder), &["--end", "55", "--patience", "60"]);
     assert_eq!(said.code, Some(0), "{}", said.text);

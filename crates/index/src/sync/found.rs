@@ -95,19 +95,22 @@ fn chain(
     let mut agreed = false;
     let mut last = String::new();
     for at in 0..nodes.len() {
-        let Some(replies) = nodes.ask_one(at, &calls, watch, stop) else { continue };
-        if let Some(why) = no_harmony(&replies, what) {
-            last = format!("{}: {why}", nodes.name(at));
-            nodes.leave(at, &why, watch);
-            continue;
-        }
-        let found = match read_chain(&replies, what) {
-            Ok(found) => found,
-            Err(why) => {
-                nodes.failed(at, &why, None, watch);
+        let read = |replies: &Replies| match no_harmony(replies, what) {
+            Some(why) => Ok(Err(why)),
+            None => read_chain(replies, what).map(Ok),
+        };
+        let found = match nodes.ask_one(at, &calls, read, (watch, stop)) {
+            Ok(Ok(found)) => found,
+            Ok(Err(why)) => {
+                last = format!("{}: {why}", nodes.name(at));
+                nodes.leave(at, &why, watch);
+                continue;
+            }
+            Err(Some(why)) => {
                 last = format!("{}: {why}", nodes.name(at));
                 continue;
             }
+            Err(None) => continue,
         };
         match &chain {
             Some(chain) if *chain != found => {
@@ -148,6 +151,9 @@ fn show(hash: &[u8; 32]) -> String {
     let text = crate::pieces::hash_text(hash);
     String::from_utf8_lossy(&text[..10]).into_owned() + "..."
 }
+
+/// How often a call is refused before that is believed.
+const REFUSALS: u32 = 8;
 
 /// What tells a node of a Harmony chain from others.
 const HARMONY_PROBE: &str = "hmyv2_blockNumber";
@@ -264,7 +270,7 @@ fn sample(
     if what.hmyv2 {
         calls.push(harmony_call((number, number), harmony::WHOLE_OPTIONS));
     }
-    let Some((_, replies)) = nodes.ask(&calls, watch, stop)? else { return Ok(None) };
+    let Some(replies) = nodes.ask(&calls, watch, stop)? else { return Ok(None) };
     let array = |at: usize| {
         let raw = replies.result(at).ok().filter(|raw| raw.first() == Some(&b'['));
         raw.map(<[u8]>::to_vec)
@@ -300,7 +306,7 @@ fn one_by_one(
 ) -> Result<Option<Vec<u8>>, SyncError> {
     let mut all = b"[".to_vec();
     for some in receipt_calls(block).chunks(RECEIPTS_AT_ONCE) {
-        let Some((_, replies)) = nodes.ask(some, watch, stop)? else { return Ok(None) };
+        let Some(replies) = nodes.ask(some, watch, stop)? else { return Ok(None) };
         for at in 0..some.len() {
             let Ok(raw) = replies.result(at) else { return Ok(None) };
             if all.len() > 1 {
@@ -351,9 +357,23 @@ struct Compare<'a> {
 }
 
 impl Compare<'_> {
+    /// What a node says to a call. A refusal is believed if it comes again and again, since what it
+    /// leads to is kept for good.
+    fn asked(&self, call: &[Call]) -> Result<Option<Replies>, SyncError> {
+        for _ in 1..REFUSALS {
+            let Some(replies) = self.nodes.ask(call, self.watch, self.stop)? else {
+                return Ok(None);
+            };
+            let passing = replies.result(0).is_err_and(|refusal| refusal.code != NO_METHOD);
+            if !passing {
+                return Ok(Some(replies));
+            }
+        }
+        self.nodes.ask(call, self.watch, self.stop)
+    }
+
     fn form(&mut self, name: &str, call: Call, read: &mut Put<'_>) -> Result<(), SyncError> {
-        let asked = self.nodes.ask(&[call], self.watch, self.stop)?;
-        let Some((_, replies)) = asked else { return Ok(()) };
+        let Some(replies) = self.asked(&[call])? else { return Ok(()) };
         let mut ours = Vec::new();
         read(&mut self.reader, &mut ours)?;
         let theirs = replies

@@ -9,15 +9,13 @@ use wire::json::walk;
 use wire::{block, quantity};
 
 use super::{Note, Options, SyncError, Watch};
-use crate::nodes::{AskError, Call, Line, NodeUrl, Replies};
+use crate::nodes::{Call, Line, NodeUrl, Replies};
 use crate::rules::range::Tip;
+use crate::rules::rest::Rest;
 
-/// Wait after a first failure; it doubles with each further one in a row.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Longest wait.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Tries of a node before it is passed over at the start.
+/// Tries of a node before it is passed over at the start, and the wait between them.
 const TRIES: u32 = 6;
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How often a wait looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -25,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Nodes {
     list: Vec<Known>,
     patience: Option<Duration>,
+    /// What rests are counted from.
+    since: Instant,
     /// When something last went well.
     well: Mutex<Instant>,
     /// For the few questions beside the fetching.
@@ -38,9 +38,7 @@ struct Known {
 
 #[derive(Default)]
 struct State {
-    /// Failures in a row.
-    failures: u32,
-    paused_until: Option<Instant>,
+    rest: Rest,
     /// Why it is not asked any more.
     left: Option<String>,
     last: Option<String>,
@@ -70,6 +68,7 @@ impl Nodes {
         Nodes {
             list: options.nodes.iter().map(known).collect(),
             patience: options.patience,
+            since: Instant::now(),
             well: Mutex::new(Instant::now()),
             lines: Mutex::new(options.nodes.iter().cloned().map(Line::new).collect()),
         }
@@ -89,7 +88,7 @@ impl Nodes {
     /// # Errors
     /// If none is left, or all have failed for too long.
     pub(super) fn choose(&self, turn: usize) -> Result<Choice, SyncError> {
-        let now = Instant::now();
+        let now = self.since.elapsed();
         let mut soonest: Option<Duration> = None;
         for step in 0..self.list.len() {
             let at = (turn + step) % self.list.len();
@@ -97,7 +96,7 @@ impl Nodes {
             if state.left.is_some() {
                 continue;
             }
-            match state.paused_until.and_then(|until| until.checked_duration_since(now)) {
+            match state.rest.left(now) {
                 None => return Ok(Choice::Node(at)),
                 Some(pause) => soonest = Some(soonest.map_or(pause, |known| known.min(pause))),
             }
@@ -129,28 +128,36 @@ impl Nodes {
         list.join("; ")
     }
 
-    /// Asks one node, some times; none if nothing came of it.
-    pub(super) fn ask_one(
+    /// Asks one node, some times, until it says what can be read.
+    ///
+    /// # Errors
+    /// Why what it said last cannot be read; nothing if it said nothing.
+    pub(super) fn ask_one<T>(
         &self,
         at: usize,
         calls: &[Call],
-        watch: &dyn Watch,
-        stop: &AtomicBool,
-    ) -> Option<Replies> {
+        read: impl Fn(&Replies) -> Result<T, String>,
+        (watch, stop): (&dyn Watch, &AtomicBool),
+    ) -> Result<T, Option<String>> {
+        let mut unread = None;
         for _ in 0..TRIES {
             if stop.load(Ordering::Relaxed) {
-                return None;
+                break;
             }
-            match self.lines.lock()[at].ask(calls) {
-                Ok(replies) => {
+            let begun = Instant::now();
+            let replies = self.lines.lock()[at].ask(calls);
+            let why = match replies.as_ref().map(&read) {
+                Ok(Ok(found)) => {
                     self.went_well(at);
-                    return Some(replies);
+                    return Ok(found);
                 }
-                Err(error) => self.failed(at, &error.to_string(), None, watch),
-            }
-            wait(PAUSE_MIN, stop);
+                Ok(Err(why)) => unread.insert(why).clone(),
+                Err(error) => error.to_string(),
+            };
+            self.failed(at, &why, (begun, None), watch);
+            wait(TRY_AGAIN_AFTER, stop);
         }
-        None
+        Err(unread)
     }
 
     fn gave_up(&self, why: &str) -> SyncError {
@@ -159,25 +166,23 @@ impl Nodes {
 
     pub(super) fn went_well(&self, at: usize) {
         let mut state = self.list[at].state.lock();
-        state.failures = 0;
-        state.paused_until = None;
+        state.rest.went_well();
         *self.well.lock() = Instant::now();
     }
 
-    /// Leaves a node alone for a while, longer with each failure in a row.
-    pub(super) fn failed(&self, at: usize, why: &str, asked: Option<Duration>, watch: &dyn Watch) {
+    /// Leaves a node alone for a while if it has failed on more than what it was asked at once: when
+    /// that was, and how long it wants to be left alone.
+    pub(super) fn failed(
+        &self,
+        at: usize,
+        why: &str,
+        (begun, asked): (Instant, Option<Duration>),
+        watch: &dyn Watch,
+    ) {
         let mut state = self.list[at].state.lock();
         state.last = Some(why.to_owned());
-        // Several threads fail on it at once: that is one failure.
-        if state.paused_until.is_some_and(|until| until > Instant::now()) {
-            return;
-        }
-        state.failures = state.failures.saturating_add(1);
-        let grown = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(10));
-        let pause = asked.unwrap_or(grown).min(PAUSE_MAX);
-        state.paused_until = Some(Instant::now() + pause);
-        // The first of several threads that fail on it tells.
-        if state.failures == 1 {
+        let begun = begun.saturating_duration_since(self.since);
+        if state.rest.failed(begun, self.since.elapsed(), asked) {
             watch.note(&Note::Failed { node: self.name(at), why: why.to_owned() });
         }
     }
@@ -197,32 +202,41 @@ impl Nodes {
         calls: &[Call],
         watch: &dyn Watch,
         stop: &AtomicBool,
-    ) -> Result<Option<(usize, Replies)>, SyncError> {
+    ) -> Result<Option<Replies>, SyncError> {
+        self.ask_until(calls, Ok, (watch, stop))
+    }
+
+    /// The same until one says what can be read.
+    fn ask_until<T>(
+        &self,
+        calls: &[Call],
+        read: impl Fn(Replies) -> Result<T, String>,
+        (watch, stop): (&dyn Watch, &AtomicBool),
+    ) -> Result<Option<T>, SyncError> {
         let mut turn = 0;
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            match self.choose(turn)? {
-                Choice::Wait(pause) => wait(pause, stop),
-                Choice::Node(at) => {
-                    let replies = self.lines.lock()[at].ask(calls);
-                    match replies {
-                        Ok(replies) => {
-                            self.went_well(at);
-                            return Ok(Some((at, replies)));
-                        }
-                        Err(error) => {
-                            let asked = match &error {
-                                AskError::Status { retry_after, .. } => *retry_after,
-                                _ => None,
-                            };
-                            self.failed(at, &error.to_string(), asked, watch);
-                            turn = at + 1;
-                        }
-                    }
+            let at = match self.choose(turn)? {
+                Choice::Node(at) => at,
+                Choice::Wait(pause) => {
+                    wait(pause, stop);
+                    continue;
                 }
-            }
+            };
+            let begun = Instant::now();
+            let replies = self.lines.lock()[at].ask(calls);
+            let (why, asked) = match replies.map(&read) {
+                Ok(Ok(found)) => {
+                    self.went_well(at);
+                    return Ok(Some(found));
+                }
+                Ok(Err(why)) => (why, None),
+                Err(error) => (error.to_string(), error.retry_after()),
+            };
+            self.failed(at, &why, (begun, asked), watch);
+            turn = at + 1;
         }
     }
 
@@ -237,25 +251,19 @@ impl Nodes {
             Call::new("eth_blockNumber", "[]"),
             Call::new("eth_getBlockByNumber", r#"["finalized",false]"#),
         ];
-        loop {
-            let Some((at, replies)) = self.ask(&calls, watch, stop)? else { return Ok(None) };
+        let read = |replies: Replies| {
             let head = replies.result(0).map(quantity::from_value);
-            match head {
-                Ok(Some(head)) => {
-                    let finalized = replies
-                        .result(1)
-                        .ok()
-                        .and_then(|raw| walk::member(raw, "number"))
-                        .and_then(quantity::from_value);
-                    let finalized = finalized.unwrap_or(head.saturating_sub(FINAL_DEPTH));
-                    return Ok(Some(Tip { head, finalized: finalized.min(head) }));
-                }
-                Ok(None) => self.failed(at, "eth_blockNumber: no quantity", None, watch),
-                Err(refusal) => {
-                    self.failed(at, &format!("eth_blockNumber: {refusal}"), None, watch);
-                }
-            }
-        }
+            let head = head.map_err(|refusal| format!("eth_blockNumber: {refusal}"))?;
+            let head = head.ok_or("eth_blockNumber: no quantity")?;
+            let finalized = replies
+                .result(1)
+                .ok()
+                .and_then(|raw| walk::member(raw, "number"))
+                .and_then(quantity::from_value);
+            let finalized = finalized.unwrap_or(head.saturating_sub(FINAL_DEPTH));
+            Ok(Tip { head, finalized: finalized.min(head) })
+        };
+        self.ask_until(&calls, read, (watch, stop))
     }
 
     /// The hash that the nodes have at a number; none if they have none, or if it was told to stop.
@@ -266,7 +274,7 @@ impl Nodes {
         stop: &AtomicBool,
     ) -> Result<Option<[u8; 32]>, SyncError> {
         let calls = [Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#))];
-        let Some((_, replies)) = self.ask(&calls, watch, stop)? else { return Ok(None) };
+        let Some(replies) = self.ask(&calls, watch, stop)? else { return Ok(None) };
         let hash = replies.result(0).ok().and_then(|raw| walk::member(raw, "hash"));
         Ok(hash.and_then(block::hash_of_value))
     }

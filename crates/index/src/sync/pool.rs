@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::fetch::{FetchError, Fetched, Plan, fetch};
 use super::nodes::{Choice, Nodes, wait};
 use super::{COMMIT_AFTER, COMMIT_BLOCKS, Note, Options, SyncError, Watch};
-use crate::nodes::{AskError, Line};
+use crate::nodes::Line;
 use crate::pack::Packer;
 use crate::rules::pace::Pace;
 use crate::store::NewBlock;
@@ -236,6 +236,7 @@ impl Worker {
         if self.lines.is_empty() {
             self.lines = shared.nodes.lines();
         }
+        let begun = Instant::now();
         let error = match fetch(&mut self.lines[at], &mut self.packer, shared.plan, (from, to)) {
             Ok(Fetched { blocks, bytes, took }) => {
                 shared.nodes.went_well(at);
@@ -244,7 +245,7 @@ impl Worker {
             }
             Err(error) => error,
         };
-        self.judge(shared, at, (from, to), error)?;
+        self.judge(shared, (at, begun), (from, to), error)?;
         Ok(None)
     }
 
@@ -252,7 +253,7 @@ impl Worker {
     fn judge(
         &mut self,
         shared: &Shared<'_>,
-        at: usize,
+        (at, begun): (usize, Instant),
         (from, to): (u64, u64),
         error: FetchError,
     ) -> Result<(), SyncError> {
@@ -271,13 +272,13 @@ impl Worker {
                 nodes.leave(at, &why, watch);
                 self.turn = at + 1;
             }
-            FetchError::Ask(AskError::Status { retry_after, .. }) => {
-                nodes.failed(at, &why, retry_after, watch);
+            FetchError::Ask(error) => {
+                nodes.failed(at, &why, (begun, error.retry_after()), watch);
                 self.turn = at + 1;
             }
             FetchError::Pack(error) => return Err(error.into()),
             _ => {
-                nodes.failed(at, &why, None, watch);
+                nodes.failed(at, &why, (begun, None), watch);
                 self.turn = at + 1;
             }
         }
