@@ -89,6 +89,15 @@ impl AskError {
             _ => None,
         }
     }
+
+    /// Whether the same may go well the next moment: nothing was said against it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            AskError::Transport(_) | AskError::Odd(_) => true,
+            AskError::Status { status, retry_after, .. } => *status >= 500 && retry_after.is_none(),
+            AskError::Refused(_) => false,
+        }
+    }
 }
 
 fn shown(text: &str) -> String {

@@ -2,8 +2,8 @@
 //!
 //! A node that fails half of what it is asked gives the other half: it is asked again at once, and
 //! pauses grow from a few milliseconds. Only one that fails often in a row is dead, and costs others
-//! their time. Began a pause with a tenth of a second, such a node would be waited for longer than
-//! it is asked: every further failure is half as likely and costs twice as much.
+//! their time. If pauses began at a tenth of a second, a node of the first kind would be waited for
+//! longer than it is asked: every further failure is half as likely and costs twice as much.
 
 use std::time::Duration;
 

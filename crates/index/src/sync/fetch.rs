@@ -232,7 +232,7 @@ fn one_by_one(line: &mut Line, block: &[u8], number: u64) -> Result<Vec<u8>, Fet
     let calls = receipt_calls(block);
     let mut all = b"[".to_vec();
     for some in calls.chunks(RECEIPTS_AT_ONCE) {
-        let replies = line.ask(some)?;
+        let replies = insist(line, some)?;
         for at in 0..some.len() {
             let raw = result(&replies, at, number)?;
             if raw == b"null" {
@@ -248,6 +248,23 @@ fn one_by_one(line: &mut Line, block: &[u8], number: u64) -> Result<Vec<u8>, Fet
     all.push(b']');
     Ok(all)
 }
+
+/// Asks again what fails at once and may not the next time: many messages make a block here, and
+/// from a node that fails half of them it would never be whole.
+fn insist(line: &mut Line, calls: &[Call]) -> Result<Replies, AskError> {
+    for _ in 1..TRIES {
+        let begun = Instant::now();
+        match line.ask(calls) {
+            Err(error) if error.may_pass() && begun.elapsed() < SOON => {}
+            said => return said,
+        }
+    }
+    line.ask(calls)
+}
+
+/// Tries of a message with receipts, if each fails sooner than this.
+const TRIES: u32 = 4;
+const SOON: Duration = Duration::from_secs(1);
 
 /// A call for each receipt of a raw block.
 pub(super) fn receipt_calls(block: &[u8]) -> Vec<Call> {
