@@ -13,7 +13,7 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned};
 use super::{Bench, CONNECTIONS};
 
-/// Of what the core holds, what the gateway is asked for.
+/// Of what the core holds, what is asked for.
 const SHARE: f64 = 0.5;
 /// A turn for which the generator does not vouch is taken again, at most so often in all.
 const TRIES: usize = 6;
@@ -28,17 +28,15 @@ struct Times {
     p99: f64,
 }
 
-/// Latency added at half of the gateway's capacity, by HTTP and by WebSocket, against nginx.
+/// Latency added at half of what the least able of them holds, by HTTP and by WebSocket, against
+/// nginx: at a rate that overloads one of them nothing would be told of the others.
 ///
 /// # Errors
 /// If a server or the generator does not run.
 pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
-    let ours = bench.weir("weir by http", nodes.clone(), Cache::Off);
-    let rate = half_of_capacity(&ours)?;
-    bench.say(&format!("latency: {rate:.0}/s, half of what a core with gateway and node holds"));
     let contenders = [
-        ours,
+        bench.weir("weir by http", nodes.clone(), Cache::Off),
         Contender::WeirBefore {
             label: "weir by websocket",
             program: bench.weir.clone(),
@@ -46,6 +44,13 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
         },
         Contender::NginxProxy { node: nodes[0] },
     ];
+    let mut rate = f64::INFINITY;
+    for contender in &contenders {
+        let capacity = capacity(contender)?;
+        bench.say(&format!("latency: {} and node hold {capacity:.0}/s", contender.name()));
+        rate = rate.min(SHARE * capacity);
+    }
+    bench.say(&format!("latency: at {rate:.0}/s"));
     let mut times: [Vec<Times>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         let round = format!("latency {repetition}/{}", bench.repetitions);
@@ -92,13 +97,13 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Half of the calls per second that fill the core of gateway and node.
-fn half_of_capacity(contender: &Contender) -> Result<f64> {
+/// The calls per second that fill the core of gateway and node.
+fn capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     load::run(server.address, &load, CONNECTIONS, 1)?;
     let turn = load::turn(&server, &load, CONNECTIONS, 3)?;
-    Ok(SHARE * turn.rate())
+    Ok(turn.rate())
 }
 
 /// Sends calls at a rate, whatever the server does, and says how long they took; again as long as the
