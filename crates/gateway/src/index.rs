@@ -60,6 +60,8 @@ pub enum Found {
 pub trait Index: Send + Sync {
     /// Name of the chain that it is of.
     fn chain(&self) -> &str;
+    /// Whether it is of the chain with this id, which its nodes have shown.
+    fn is_of(&self, id: u64) -> bool;
     /// Whether it may have answers to a method.
     fn serves(&self, method: &str) -> bool;
     /// Asks it. A sender that is dropped says that there is nothing.
@@ -71,6 +73,10 @@ pub(crate) async fn recall(worker: &Worker, ask: &Ask<'_>, params: &[u8]) -> Opt
     let index = worker.shared.lineage.index()?;
     let chain = &worker.shared.chains[ask.chain];
     if *index.chain() != *chain.name || !index.serves(&ask.name) {
+        return None;
+    }
+    // Before a node has shown its chain there is nothing to hold the index against.
+    if !chain.id_shown()?.is_none_or(|id| index.is_of(id)) {
         return None;
     }
     let question = Question {

@@ -174,8 +174,20 @@ async fn answer_batch<'a>(
     items: Vec<Result<Call<'a>, Refusal<'a>>>,
 ) -> Reply<'a> {
     worker.counters.batches.add(1);
+    let left = Cell::new(worker.shared.config.front.batch_answer_bytes_max);
     let answers: Vec<_> = futures_util::stream::iter(items)
-        .map(|item| answer_item(worker, request, item))
+        .map(async |item| {
+            let mut answered = answer_item(worker, request, item).await?;
+            // What has no room is not kept until all are there.
+            match left.get().checked_sub(answered.payload.bytes()) {
+                Some(rest) => left.set(rest),
+                None => {
+                    let failed = Failure::ours(Kind::BatchTooLarge);
+                    answered.payload = Content::Payload(Payload::Failed(failed));
+                }
+            }
+            Some(answered)
+        })
         .buffered(BATCH_CONCURRENCY)
         .filter_map(std::future::ready)
         .collect()
@@ -521,6 +533,7 @@ fn route<'a>(
             rule: CacheRule::Never,
             resolved: None,
             min_head: 0,
+            behind_head: 0,
             from_view: false,
             stamp: Stamp::of(view),
         },
@@ -717,10 +730,12 @@ fn board(worker: &Rc<Worker>, ask: &Ask<'_>, key: &[u8]) -> Option<(Rc<Flight>, 
         return None;
     }
     // Only calls that began under the same view may share an answer.
-    let mut flight_key = Vec::with_capacity(key.len() + 16);
+    let mut flight_key = Vec::with_capacity(key.len() + 24);
     flight_key.extend_from_slice(key);
     flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
     flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
+    // Nor what other nodes said: what they refuse, ours may have.
+    flight_key.extend_from_slice(&ask.group.to_le_bytes());
     match worker.flights.board(&flight_key, ask.deadline, ask.class) {
         Boarding::Alone => None,
         Boarding::Join(flight) => Some((flight, true)),

@@ -369,6 +369,12 @@ impl ChainShared {
         }
     }
 
+    /// The chain id that a node has shown, or none where nodes have no such thing; nothing before a
+    /// node was asked.
+    pub(crate) fn id_shown(&self) -> Option<Option<u64>> {
+        self.id_known().map(|known| known.checked_sub(1).filter(|id| *id > 0))
+    }
+
     /// A number that differs between chains of different ids; none before a node was asked.
     pub(crate) fn id_known(&self) -> Option<u64> {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)

@@ -274,7 +274,7 @@ impl Audit<'_> {
             receipts = Some(list);
         } else if what.logs {
             let mut list = b"[".to_vec();
-            let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+            let bounds = Bounds::NONE;
             self.reader.logs(&mut list, &Selection::default(), (number, number), bounds)?;
             list.push(b']');
             logs = Some(list);

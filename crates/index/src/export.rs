@@ -238,7 +238,7 @@ impl Rows {
         if what.receipts && (whole || tables.contains(&Table::Logs)) {
             reader.list(&mut self.receipts, &of, number, Form::Receipt)?;
         } else if tables.contains(&Table::Logs) {
-            let bounds = crate::search::Bounds { logs: u64::MAX, bytes: u64::MAX };
+            let bounds = crate::search::Bounds::NONE;
             self.logs.push(b'[');
             let all = wire::logs::Selection::default();
             reader.logs(&mut self.logs, &all, (number, number), bounds)?;

@@ -16,9 +16,11 @@ pub const INDEX_BITS: u32 = 20;
 /// Greatest index of a transaction.
 pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 
+/// Greatest number of a block: at one per millisecond it is reached after 278 years.
+pub const NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
+
 /// The place of a transaction.
 pub fn place(number: u64, index: u64) -> i64 {
-    // Numbers of blocks stay below 2^43: at one per millisecond that takes 278 years.
     (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
 }
 

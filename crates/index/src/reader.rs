@@ -250,7 +250,7 @@ impl Reader {
         let start = out.len();
         let mut of: Option<(u64, OfBlock)> = None;
         let Reader { store, unpacker, short, .. } = self;
-        search::search(store, selection, (from, to), |item| {
+        search::search(store, selection, (from, to), bounds, |item| {
             let Some(packed) = item.packed else { return Ok(()) };
             let (number, index) = parts(item.place);
             unpacker.unpack(short, packed)?;

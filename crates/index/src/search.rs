@@ -5,6 +5,8 @@
 //! are crossed with them; the rest is told by the logs themselves. So the cost grows with what the
 //! rarest part has, and neither with the range nor with how often the others occur.
 
+use std::time::Instant;
+
 use wire::logs::Selection;
 
 use crate::places::{INDEX_MAX, Key, address_key, place, topic_key};
@@ -18,10 +20,30 @@ pub struct Bounds {
     pub logs: u64,
     /// Bytes of their text.
     pub bytes: u64,
+    /// When it must be found: much may be looked at of which nothing is selected.
+    pub until: Option<Instant>,
+}
+
+impl Bounds {
+    /// As much as there is.
+    pub const NONE: Bounds = Bounds { logs: u64::MAX, bytes: u64::MAX, until: None };
+
+    /// # Errors
+    /// If the time is over.
+    pub(crate) fn in_time(&self) -> Result<(), ReadError> {
+        match self.until {
+            Some(until) if Instant::now() >= until => {
+                Err(ReadError::TooMuch("what can be looked at in time".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Lists of one key that are read at a time; a list has the transactions of some hundred blocks.
 const LISTS: usize = 128;
+/// Receipts after which the clock is looked at.
+const LOOKS: u32 = 256;
 /// Lists are crossed if the other part has at most so many times as many places: to step over a
 /// place in a list takes nanoseconds, to look at a receipt microseconds.
 const DENSER: f64 = 64.0;
@@ -43,8 +65,17 @@ pub(crate) fn search(
     store: &Store,
     selection: &Selection,
     (from, to): (u64, u64),
-    mut each: impl FnMut(Item<'_>) -> Result<(), ReadError>,
+    bounds: Bounds,
+    mut shown: impl FnMut(Item<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
+    let mut looked = 0_u32;
+    let mut each = |item: Item<'_>| {
+        looked = looked.wrapping_add(1);
+        if looked.is_multiple_of(LOOKS) {
+            bounds.in_time()?;
+        }
+        shown(item)
+    };
     let (mut at, end) = (place(from, 0), place(to, INDEX_MAX));
     let parts = parts_of(selection);
     if parts.is_empty() {
@@ -54,6 +85,7 @@ pub(crate) fn search(
         });
     }
     while at <= end {
+        bounds.in_time()?;
         let mut walked = Vec::with_capacity(parts.len());
         for part in &parts {
             walked.push((part, part.walk(store, at, end)?));
@@ -64,7 +96,7 @@ pub(crate) fn search(
         let Some((_, rarest)) = rest.next() else { break };
         let mut places = rarest.places;
         for (part, other) in rest {
-            cross(store, &mut places, at, rarest.to, part, other)?;
+            cross(store, &mut places, (at, rarest.to), (part, other), bounds)?;
         }
         store.receipts(&places, &mut each)?;
         let Some(next) = rarest.to.checked_add(1) else { break };
@@ -78,10 +110,9 @@ pub(crate) fn search(
 fn cross(
     store: &Store,
     places: &mut Vec<i64>,
-    from: i64,
-    to: i64,
-    part: &Part,
-    walked: Places,
+    (from, to): (i64, i64),
+    (part, walked): (&Part, Places),
+    bounds: Bounds,
 ) -> Result<(), ReadError> {
     let share = (walked.to - from + 1) as f64 / (to - from + 1) as f64;
     let expected = walked.places.len() as f64 / share.max(f64::MIN_POSITIVE);
@@ -99,6 +130,7 @@ fn cross(
                 kept.push(candidate);
             }
         }
+        bounds.in_time()?;
         // Lists between here and the next candidate tell nothing.
         let Some(next) = candidates.peek() else { break };
         walked = part.walk(store, *next, to)?;

@@ -94,6 +94,15 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// The members of a log filter.
+const FILTER: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
+
+/// Whether a block is named by number or tag in a string, as methods take it that take no hash.
+fn is_number(raw: &[u8]) -> bool {
+    raw.first() == Some(&b'"')
+        && matches!(block::parse(raw, BlockForm::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
+}
+
 impl Reader {
     /// Begins to answer from the present state.
     ///
@@ -128,6 +137,12 @@ impl Reader {
     ) -> Result<Found, ReadError> {
         let listed: Vec<&[u8]> = walk::elements(params).collect();
         let found = match (method, listed.as_slice()) {
+            (
+                "eth_getBlockByNumber"
+                | "eth_getTransactionByBlockNumberAndIndex"
+                | "eth_getBlockTransactionCountByNumber",
+                [block, ..],
+            ) if !is_number(block) => None,
             ("eth_getBlockByNumber" | "eth_getBlockByHash", [block, whole]) => {
                 let form = if method.ends_with("Hash") { BlockForm::Hash } else { BlockForm::Hex };
                 self.whole_block(held, scope, (block, form), whole)?
@@ -368,7 +383,11 @@ impl Reader {
         let what = self.facts().what;
         let read = LogFilter::of(raw).ok().zip(Selection::read(raw).ok());
         let kept = what.logs && !(what.receipts && self.is_unlike("logs"));
-        let Some((filter, selection)) = read.filter(|_| kept) else { return Ok(Found::Nothing) };
+        // A member that is not known here may be to a node: go-ethereum goes by names in any case.
+        let known = walk::members(raw).all(|(name, _)| FILTER.contains(&&*name.decode()));
+        let Some((filter, selection)) = read.filter(|_| kept && known) else {
+            return Ok(Found::Nothing);
+        };
         let (from, to) = match (filter.block_hash, filter.from, filter.to) {
             (Some(hash), None, None) => {
                 let Some(number) = self.store().number_of(&hash)? else {

@@ -187,6 +187,14 @@ impl Store {
         either!(&mut self.kept, kept => kept.found(&facts.texts(), dictionaries))
     }
 
+    /// Notes how closely what comes is looked at, where that is less than before.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn verified(&mut self, how: &str) -> Result<(), StoreError> {
+        either!(&mut self.kept, kept => kept.verified(how))
+    }
+
     /// From where to where the index goes; none before the first block.
     ///
     /// # Errors
@@ -224,7 +232,7 @@ impl Store {
 /// Writing.
 impl Store {
     /// Adds blocks that follow the last one, in one transaction with the checkpoint. `finalized` is
-    /// the last block that no reorg may drop.
+    /// the last block that no reorg may drop; of what is held, what was final once stays so.
     ///
     /// # Errors
     /// If they cannot be written; nothing is, then.
@@ -232,7 +240,7 @@ impl Store {
         either!(&mut self.kept, kept => kept.append(blocks, finalized))
     }
 
-    /// Notes up to where no reorg may drop a block.
+    /// Notes up to where no reorg may drop a block, if that is farther than before.
     ///
     /// # Errors
     /// If it cannot be written.

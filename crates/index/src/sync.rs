@@ -39,6 +39,8 @@ const COMMIT_BYTES: usize = 32 << 20;
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
 /// Wait before the tip is asked for again.
 const TIP_EVERY: Duration = Duration::from_millis(1000);
+/// Wait before the nodes are asked again for what did not follow though they agree with us.
+const TURN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What is to be synced, and how.
 #[derive(Debug, Clone)]
@@ -113,6 +115,7 @@ pub fn sync(
     let options = &own;
     let nodes = nodes::Nodes::new(options);
     let facts = found::facts(&mut store, options, &nodes, watch, stop)?;
+    let Some(facts) = facts else { return Ok(Ended::Stopped) };
     let reader = Reader::over(Store::open_to_read(store.location(), options.settings)?)?;
     let Some(reader) = reader else { return Ok(Ended::Stopped) };
     let plan = Plan::new(&facts, options);
@@ -165,15 +168,14 @@ impl Sync<'_> {
                     }
                 }
                 Next::Wait => {
-                    if held.is_some_and(|held| self.is_dropped(held)) {
-                        self.rewind()?;
-                    }
-                    self.store.finalize(tip.finalized)?;
+                    self.confirm(held, tip.finalized)?;
                     self.tell();
                     nodes::wait(TIP_EVERY, self.stop);
                 }
                 Next::Done => {
-                    self.store.finalize(tip.finalized)?;
+                    if !self.confirm(held, tip.finalized)? {
+                        continue;
+                    }
                     self.progress.done = true;
                     self.tell();
                     return Ok(Ended::Done);
@@ -228,11 +230,20 @@ impl Sync<'_> {
         Ok(if stopped { Range::Stopped } else { ended })
     }
 
-    /// Whether the nodes have another block in the place of our last one.
-    fn is_dropped(&self, held: Held) -> bool {
-        self.nodes
-            .hash_of(held.last, self.watch, self.stop)
-            .is_ok_and(|hash| hash.is_some_and(|hash| hash != held.last_hash))
+    /// Notes what is final if the nodes have our last block still, and goes back if they have another
+    /// one in its place, which is told by false.
+    fn confirm(&mut self, held: Option<Held>, finalized: u64) -> Result<bool, SyncError> {
+        let Some(held) = held else { return Ok(true) };
+        match self.nodes.hash_of(held.last, self.watch, self.stop)? {
+            Some(hash) if hash == held.last_hash => self.store.finalize(finalized)?,
+            Some(_) => {
+                self.rewind()?;
+                return Ok(false);
+            }
+            // Who was asked does not have it, which says nothing.
+            None => {}
+        }
+        Ok(true)
     }
 
     /// Goes back to the last block that is still on the chain.
@@ -264,6 +275,7 @@ impl Sync<'_> {
         };
         if common == held.last {
             // What came did not follow, but the nodes agree with us by now: it was theirs to turn.
+            nodes::wait(TURN_AGAIN_AFTER, self.stop);
             return Ok(());
         }
         // Told before it is done: whoever hears it and looks finds the one or the other, never a part.

@@ -225,8 +225,12 @@ impl Life {
         let Life { runtime, mut wishes, gateway, follower, .. } = self;
         let (done, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            drop(follower);
+            // It ends beside the gateway: its nodes may be silent.
+            if let Some(follower) = &follower {
+                follower.stop();
+            }
             end(gateway);
+            drop(follower);
             // Nobody listens if a second signal came first.
             let _ = done.send(());
         });

@@ -8,8 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use index::nodes::NodeUrl;
+use index::rules::range::End;
 use index::store::{Settings, Store};
+use index::sync::{Ended, Note, Options, Progress, Watch};
+use index::verify::Level;
 
 #[path = "support/front.rs"]
 mod front;
@@ -292,4 +298,115 @@ fn a_second_writer_is_turned_away() {
     std::fs::write(folder.path().join("text.db"), "no database ".repeat(200)).unwrap();
     refused(&sync(&[&node.url()], &folder.path().join("text.db"), &[]), &["no index of weir"]);
     refused(&sync(&[&node.url()], &folder.path().join("none/a.db"), &[]), &["none/a.db"]);
+}
+
+/// What a file was founded on half of the answers would be so for ever.
+#[test]
+fn a_file_that_is_stopped_while_it_is_founded_is_not_founded() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&[]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    // Sampling has begun when receipts are asked for.
+    let url = front(&node.address, move |body, answer| {
+        if body.contains("eth_getBlockReceipts") {
+            told.store(true, Ordering::Relaxed);
+        }
+        answer
+    });
+    let options = Options {
+        nodes: vec![Arc::new(url.parse::<NodeUrl>().unwrap())],
+        start: None,
+        end: End::At(30),
+        what: "blocks,receipts,logs".parse().unwrap(),
+        verify: Level::Full,
+        concurrency: 1,
+        batch_max: 10,
+        settings: Settings::default(),
+        patience: None,
+    };
+    let store = Store::open(file(&folder), Settings::default()).unwrap();
+    assert_eq!(index::sync::sync(store, &options, &Silent, &stop).unwrap(), Ended::Stopped);
+    assert!(stop.load(Ordering::Relaxed), "it was stopped while samples were taken");
+    let store = Store::open(file(&folder), Settings::default()).unwrap();
+    assert_eq!(store.facts().unwrap(), None);
+}
+
+/// Hears nothing.
+struct Silent;
+
+impl Watch for Silent {
+    fn progress(&self, _: &Progress) {}
+    fn note(&self, _: &Note) {}
+}
+
+#[test]
+fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    let since = ["--since", "1700000000", "--block-time", "100000h"];
+    let of = |head: &str, more: &[&str]| {
+        let always = ["--head", head, "--finality-depth", "5"];
+        Running::observed_node("127.0.0.1:0", &[&always, &since[..], more].concat())
+    };
+    let before = of("58", &[]);
+    assert_eq!(sync(&[&before.url()], &file, &["--end", "58"]).code, Some(0));
+    let hash = |file: &Path| {
+        let store = Store::open_to_read(file, Settings::default()).unwrap();
+        let held = store.held().unwrap().unwrap();
+        (held.last, held.last_hash, held.finalized)
+    };
+    let (_, dropped, _) = hash(&file);
+    // The same chain later: blocks 56 to 58 have been replaced.
+    let after = of("80", &["--reorg", "58:3"]);
+    let said = sync(&[&after.url()], &file, &["--end", "58"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    let (number, kept, finalized) = hash(&file);
+    assert_eq!((number, finalized), (58, 58), "{}", said.text);
+    assert_ne!(kept, dropped, "{}", said.text);
+}
+
+#[test]
+fn a_node_that_was_silent_at_first_is_asked_for_its_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (node(&[]), node(&["--seed", "9", "--chain-id", "99"]));
+    // As many as it takes until it is passed over.
+    other.set(r#"{"faults":[{"fault":{"kind":"html"},"times":6}]}"#);
+    let said = sync(&[&other.url(), &one.url()], &file(&folder), &["--end", "30"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert!(
+        said.text.contains("is not asked any more: it is on another chain (id 99"),
+        "{}",
+        said.text
+    );
+    assert_eq!(last(&file(&folder)), Some(30));
+}
+
+#[test]
+fn a_head_that_no_chain_has_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&[]);
+    let mad = liar(&node, "\"result\":\"0x3c\"", "\"result\":\"0xffffffffffffffff\"");
+    refused(&sync(&[&mad], &file(&folder), &["--end", "follow"]), &["which no chain has"]);
+    let said = sync(&[&mad, &node.url()], &file(&folder), &["--end", "30"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+}
+
+#[test]
+fn a_file_says_how_closely_its_least_part_was_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, file) = (node(&[]), file(&folder));
+    let verified = |file: &Path| {
+        Store::open_to_read(file, Settings::default()).unwrap().facts().unwrap().unwrap().verified
+    };
+    for (end, level, says) in [
+        ("10", "full", "full"),
+        ("30", "headers", "headers"),
+        ("40", "full", "headers"),
+        ("50", "off", "off: not all of what nodes said was verified"),
+    ] {
+        let said = sync(&[&node.url()], &file, &["--end", end, "--verify", level]);
+        assert_eq!(said.code, Some(0), "{}", said.text);
+        assert_eq!(verified(&file), says, "{level}");
+    }
 }

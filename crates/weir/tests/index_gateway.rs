@@ -7,6 +7,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use index::reader::Reader;
+use index::search::Bounds;
+use index::serve::{Found, Scope};
+use index::store::{Location, Settings};
+
 #[path = "support/members.rs"]
 mod members;
 #[path = "support/postgres.rs"]
@@ -199,4 +204,73 @@ fn catches_up(gateway: &Running) {
         std::thread::park_timeout(Duration::from_millis(200));
     }
     assert!(lookups(gateway, "hit") > 0);
+}
+
+/// Whatever is in an index of another chain is not said by this one's gateway.
+#[test]
+fn an_index_of_another_chain_is_not_asked() {
+    each(|file| {
+        let (own, other) = (node(), other_node());
+        let synced = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["index", "sync", "--from", &other.url(), "--end", "200", "--quiet"])
+            .args(["--db", file])
+            .output()
+            .unwrap();
+        assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
+        let gateway = configured(&own, file, "");
+        let (mut ours, mut theirs) =
+            (Client::connect(&gateway.address), Client::connect(&own.address));
+        for (method, params) in &calls() {
+            let (answer, mark) = ask(&mut ours, method, params);
+            let (direct, _) = ask(&mut theirs, method, params);
+            assert_eq!(mark, "miss", "{method} {params}");
+            assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+        }
+        assert_eq!(lookups(&gateway, "hit") + lookups(&gateway, "part"), 0);
+        let said = gateway.said();
+        assert!(said.contains("the index is of chain 99"), "{said}");
+    });
+}
+
+fn other_node() -> Running {
+    let head = HEAD.to_string();
+    let chain = ["--seed", "9", "--chain-id", "99"];
+    Running::node(&[&["--head", &head, "--block-time", "1h"], &chain[..]].concat())
+}
+
+/// What go-ethereum reads in another way than it looks, or refuses, is left to it.
+#[test]
+fn odd_forms_are_the_node_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chain.db");
+    let node = node();
+    let synced = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["index", "sync", "--from", &node.url(), "--end", "200", "--quiet", "--db"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
+    let mut reader = Reader::open(&Location::from(file), Settings::default()).unwrap().unwrap();
+    let scope = Scope { finalized: Some(200), canonical: &|_, _| true, bounds: Bounds::NONE };
+    let mut answer =
+        |method: &str, params: &str| reader.answer(method, params.as_bytes(), &scope).unwrap();
+    let Found::Whole(block) = answer("eth_getBlockByNumber", r#"["0x10",false]"#) else {
+        panic!("it is there")
+    };
+    let block: serde_json::Value = serde_json::from_slice(&block).unwrap();
+    let hash = &block["hash"];
+    let odd = [
+        ("eth_getBlockByNumber", format!("[{hash},false]")),
+        ("eth_getBlockByNumber", r#"[{"blockNumber":"0x10"},false]"#.to_owned()),
+        ("eth_getTransactionByBlockNumberAndIndex", format!(r#"[{hash},"0x0"]"#)),
+        ("eth_getBlockTransactionCountByNumber", format!("[{hash}]")),
+        ("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x10","Address":"0x00"}]"#.to_owned()),
+        ("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x10","Topics":[null]}]"#.to_owned()),
+    ];
+    for (method, params) in odd {
+        assert!(matches!(answer(method, &params), Found::Nothing), "{method} {params}");
+    }
+    let plain = r#"[{"fromBlock":"0x0","toBlock":"0x10","topics":[]}]"#;
+    assert!(matches!(answer("eth_getLogs", plain), Found::Whole(_)));
+    assert!(matches!(answer("eth_getBlockReceipts", &format!("[{hash}]")), Found::Whole(_)));
 }

@@ -80,11 +80,7 @@ fn synced(node: &Running, folder: &Path, what: &str, (from, to): (u64, u64)) -> 
 }
 
 fn same(reader: &mut Reader, method: &str, params: &str, expected: &str) {
-    let scope = Scope {
-        finalized: Some(u64::MAX),
-        canonical: &|_, _| true,
-        bounds: Bounds { logs: u64::MAX, bytes: u64::MAX },
-    };
+    let scope = Scope { finalized: Some(u64::MAX), canonical: &|_, _| true, bounds: Bounds::NONE };
     let Found::Whole(ours) = reader.answer(method, params.as_bytes(), &scope).unwrap() else {
         panic!("{method} {params}: not answered; unlike: {:?}", reader.facts().unlike)
     };

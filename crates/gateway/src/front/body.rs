@@ -121,7 +121,8 @@ impl Chunked {
     }
 
     fn trailer(&mut self, rest: &[u8], seen: usize) -> Result<Option<usize>, ChunkFault> {
-        let Some(line) = line(rest, TRAILER_BYTES_MAX - seen, ChunkFault::Trailer)? else {
+        let Some(line) = line(rest, TRAILER_BYTES_MAX.saturating_sub(seen), ChunkFault::Trailer)?
+        else {
             return Ok(None);
         };
         let bytes = line.len() + 2;

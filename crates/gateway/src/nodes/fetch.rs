@@ -61,7 +61,8 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         }
         match course.decide(worker, ask, &attempt) {
             Decision::Return => {
-                return returned(worker, ask, better(best, attempt), course.attempts).await;
+                let repeated = course.attempts > 1 || course.fresh_tried;
+                return returned(worker, ask, better(best, attempt), repeated).await;
             }
             Decision::GiveUp => return given_up(better(best, attempt)),
             Decision::SameFresh => {
@@ -250,11 +251,11 @@ fn given_up(attempt: Attempt) -> Fetched {
     Fetched { payload, node, settled: false, from_tier: false }
 }
 
-async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, attempts: u32) -> Fetched {
+async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, repeated: bool) -> Fetched {
     let settled = attempt.verdict == Verdict::DeterministicError;
     // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
     // transaction twice gets the node's error, as it would from the node.
-    let repeated = attempts > 1 && repeat(ask) == Repeat::Broadcast;
+    let repeated = repeated && repeat(ask) == Repeat::Broadcast;
     let known = match attempt.verdict {
         Verdict::AlreadyKnown if repeated => broadcast::hash(ask),
         Verdict::NonceTooLow if repeated => Box::pin(broadcast::find(worker, ask)).await,

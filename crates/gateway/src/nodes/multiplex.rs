@@ -153,11 +153,10 @@ impl Multiplex {
         }
     }
 
-    /// A call has ended: who waits for room may look.
-    pub(crate) fn left(&self) {
-        if self.waiters.get() > 0 {
-            self.changed.notify_one();
-        }
+    /// A call is to begin: when the guard is dropped, who waits for room may look, however the call
+    /// ended.
+    pub(crate) fn leaving(&self) -> Leaving<'_> {
+        Leaving(self)
     }
 
     /// A call was answered with so many bytes.
@@ -395,4 +394,16 @@ fn request_head(node: &Node) -> Vec<u8> {
         }
     }
     head
+}
+
+/// A call over one of the connections; it is dropped after the call.
+pub(crate) struct Leaving<'a>(&'a Multiplex);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        // All of them: the first may wait for a connection of the other kind.
+        if self.0.waiters.get() > 0 {
+            self.0.changed.notify_waiters();
+        }
+    }
 }

@@ -158,11 +158,10 @@ async fn over_trunk(
     multiplex: &Rc<Multiplex>,
     trunk: &Rc<Trunk>,
 ) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
+    let _leaving = multiplex.leaving();
     let call = trunk.call(&ask.name, ask.params.as_deref(), worker.recent(), deadline)?;
     worker.counters.nodes[node].multiplexed.add(1);
-    let answered = call.await;
-    multiplex.left();
-    match answered {
+    match call.await {
         Ok((id, body)) => {
             multiplex.answered(ask, body.len());
             let bytes_max = worker.shared.config.groups[ask.group].answer_bytes_max;

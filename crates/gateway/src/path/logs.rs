@@ -6,6 +6,7 @@
 //! the whole with the node's own error. Anything that is not a plain range passes uncut.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -53,6 +54,7 @@ pub(super) async fn answer(
         Some((part, _)) => around(*part, &parts),
         None => parts,
     };
+    let left = Cell::new(worker.shared.config.groups[ask.group].answer_bytes_max);
     let asks = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -60,11 +62,20 @@ pub(super) async fn answer(
         let ask = Ask { params, caching: part.caching(&view), ..ask.clone() };
         let range = Resolved::Range { from: part.from, to: part.to };
         let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
-        let (held, call, view) = (held.cloned(), &call.params, &view);
+        let (held, call, view, left) = (held.cloned(), &call.params, &view, &left);
         async move {
-            match held {
+            let (fetched, mark) = match held {
                 Some(fetched) => (fetched, Mark::Hit),
                 None => one(worker, ask, call, method, Some(range), view).await,
+            };
+            // The parts together are an answer, and may be as long as one.
+            let Payload::Result(logs) = &fetched.payload else { return (fetched, mark) };
+            match left.get().checked_sub(logs.len()) {
+                Some(rest) => {
+                    left.set(rest);
+                    (fetched, mark)
+                }
+                None => (Fetched::failed(Failure::ours(Kind::TooLarge)), mark),
             }
         }
     });

@@ -53,6 +53,8 @@ pub struct Caching {
     pub resolved: Option<u64>,
     /// The head that a node must have reached to be asked.
     pub min_head: u64,
+    /// Of an answer about a hash: how far below `min_head` its block must be to be complete.
+    pub behind_head: u64,
     /// The answer is the height of the served head itself: answer from the view, ask no node.
     pub from_view: bool,
     /// The state of the chain at the start.
@@ -177,6 +179,7 @@ pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Ca
         rule: CacheRule::Never,
         resolved: None,
         min_head: 0,
+        behind_head: 0,
         from_view: false,
         stamp: Stamp::of(view),
     };
@@ -190,9 +193,7 @@ pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Ca
             None => never,
         },
         Bound::Hash => match block {
-            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => {
-                Caching { rule: CacheRule::AtHash, ..never }
-            }
+            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => at_hash(method, view, never),
             _ => never,
         },
         Bound::Transaction => Caching { rule: CacheRule::AtTransaction, ..never },
@@ -208,7 +209,7 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
     match *block {
         BlockRef::Number(number) => at_number(method, number, view, never),
         // Fixed by the hash whether canonical or not.
-        BlockRef::Hash(_) => Caching { rule: CacheRule::AtHash, ..never },
+        BlockRef::Hash(_) => at_hash(method, view, never),
         // With requireCanonical a reorg turns the answer into an error.
         BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
             Some(number) => at_number(method, number, view, never),
@@ -234,6 +235,16 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
     }
 }
 
+/// Where the next block completes an answer, a node is asked that has all blocks which are served.
+fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
+    let rule = CacheRule::AtHash;
+    match (method.behind_head, view.head) {
+        (0, _) => Caching { rule, ..never },
+        (behind_head, Some(head)) => Caching { rule, min_head: head.number, behind_head, ..never },
+        (_, None) => never,
+    }
+}
+
 fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
     let Some(head) = view.head else {
         // All nodes are silent: what is final can still be served.
@@ -246,13 +257,12 @@ fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> 
         return never;
     };
     let finalized = view.is_finalized(number);
-    // Some nodes complete the newest block's answer only with the next block.
-    let rule = if below < method.behind_head {
-        CacheRule::Never
-    } else {
-        CacheRule::AtNumber { number, finalized }
-    };
-    Caching { rule, min_head: number, ..never }
+    // Some nodes complete the newest block's answer only with the next block, each with its own.
+    if below < method.behind_head {
+        return Caching { min_head: number, ..never };
+    }
+    let rule = CacheRule::AtNumber { number, finalized };
+    Caching { rule, min_head: number + method.behind_head, ..never }
 }
 
 fn at_head(view: &ChainView, never: Caching) -> Caching {
@@ -276,6 +286,7 @@ pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit
     }
     let binding = match caching.rule {
         CacheRule::Never | CacheRule::Logs => Err(Refused::Rule),
+        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, answer),
         CacheRule::Constant | CacheRule::AtHash => free(caching.rule, answer.kind),
         CacheRule::AtNumber { number, .. } => at_number_admitted(number, caching, answer, view),
         CacheRule::AtRange { from, to } => at_range_admitted(from..=to, caching, answer, view),
@@ -290,6 +301,17 @@ pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit
             null: answer.kind == AnswerKind::Null,
         }),
         Err(why) => Admit::No(why),
+    }
+}
+
+/// About a block by its hash, if the block is so old that its answer is complete.
+fn complete(caching: &Caching, answer: &AnswerFacts) -> Result<Binding, Refused> {
+    match answer.named {
+        Some((_, last)) if last.number + caching.behind_head > caching.min_head => {
+            Err(Refused::AboveHead)
+        }
+        None if answer.kind == AnswerKind::Value => Err(Refused::Unnamed),
+        _ => free(caching.rule, answer.kind),
     }
 }
 

@@ -45,6 +45,7 @@ impl Part {
             rule: CacheRule::AtRange { from: self.from, to: self.to },
             resolved: None,
             min_head: self.to,
+            behind_head: 0,
             from_view: false,
             stamp: Stamp::of(view),
         }

@@ -66,11 +66,18 @@ fn real_receipts_come_back_and_take_a_fraction_of_their_room() {
     reader.list(&mut back, &of, rows.number, Form::Receipt).unwrap();
     assert!(back == receipts);
     back.clear();
-    let bounds = Bounds { logs: 1000, bytes: 1 << 20 };
+    let bounds = Bounds { logs: 1000, bytes: 1 << 20, until: None };
     let all = (rows.number, rows.number);
     assert_eq!(reader.logs(&mut back, &Default::default(), all, bounds).unwrap(), 463);
     let few = Bounds { logs: 462, ..bounds };
     assert!(reader.logs(&mut Vec::new(), &Default::default(), all, few).is_err());
+    let late = Bounds { until: Some(std::time::Instant::now()), ..bounds };
+    let transfers = wire::logs::Selection::read(
+        br#"{"topics":["0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"]}"#,
+    )
+    .unwrap();
+    let found = reader.logs(&mut Vec::new(), &transfers, all, late);
+    assert!(matches!(found, Err(crate::reader::ReadError::TooMuch(_))), "{found:?}");
 }
 
 #[test]

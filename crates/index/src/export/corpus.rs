@@ -131,7 +131,7 @@ impl Draw<'_> {
             let number = self.number();
             let mut logs = b"[".to_vec();
             let all = wire::logs::Selection::default();
-            let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+            let bounds = Bounds::NONE;
             let count = self.reader.logs(&mut logs, &all, (number, number), bounds)?;
             logs.push(b']');
             if count == 0 {

@@ -187,7 +187,7 @@ fn requests_name_what_is_there_and_depend_on_the_seed() {
         let scope = crate::serve::Scope {
             finalized: Some(u64::MAX),
             canonical: &|_, _| true,
-            bounds: crate::search::Bounds { logs: u64::MAX, bytes: u64::MAX },
+            bounds: crate::search::Bounds::NONE,
         };
         for line in calls.lines() {
             let call: Value = serde_json::from_str(line).unwrap();

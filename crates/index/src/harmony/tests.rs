@@ -133,7 +133,7 @@ impl File {
         let scope = Scope {
             finalized: Some(final_to),
             canonical: &|_, _| false,
-            bounds: Bounds { logs: 0, bytes },
+            bounds: Bounds { logs: 0, bytes, until: None },
         };
         match self.reader.answer(method, params.as_bytes(), &scope).unwrap() {
             Found::Whole(raw) => Some(String::from_utf8(raw).unwrap()),

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Instant;
 
 use wire::json::split::{Cut, Splitter};
 
@@ -32,11 +33,15 @@ impl Ipc {
     }
 
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
+        let begun = Instant::now();
         self.stream.write_all(message).map_err(failed)?;
         let mut body = Vec::new();
         let mut splitter = Splitter::default();
         let mut piece = vec![0; READ_BYTES];
         loop {
+            if begun.elapsed() > TIMEOUT {
+                return Err(AskError::Transport("timeout".to_owned()));
+            }
             let read = self.stream.read(&mut piece).map_err(failed)?;
             if read == 0 {
                 return Err(AskError::Transport("the node closed the socket".to_owned()));

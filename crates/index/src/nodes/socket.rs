@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, RootCertStore, StreamOwned};
@@ -56,9 +57,14 @@ impl Socket {
     }
 
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
+        let begun = Instant::now();
         let text = String::from_utf8_lossy(message).into_owned();
         self.socket.send(Message::text(text)).map_err(transport)?;
         loop {
+            // A node that does not answer may ping for ever.
+            if begun.elapsed() > TIMEOUT {
+                return Err(AskError::Transport("timeout".to_owned()));
+            }
             match self.socket.read().map_err(transport)? {
                 Message::Text(text) => return Ok(text.as_bytes().to_vec()),
                 Message::Binary(bytes) => return Ok(bytes.to_vec()),

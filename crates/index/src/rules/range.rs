@@ -85,6 +85,9 @@ pub enum RangeFault {
     },
 }
 
+/// Blocks after which the tip is asked for anew: it has moved by then, and may have been wrong.
+const BLOCKS_MAX: u64 = 16_384;
+
 /// What is to be done next, given what the index has, where it was to begin and end, and what a node
 /// says of the tip.
 ///
@@ -118,7 +121,7 @@ pub fn next(
     };
     let to = wanted.min(tip.head);
     Ok(if from <= to {
-        Next::Fetch { from, to }
+        Next::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }
     } else if from > last {
         Next::Done
     } else {

@@ -92,6 +92,13 @@ impl Postgres {
         })
     }
 
+    pub(super) fn verified(&mut self, how: &str) -> Result<(), StoreError> {
+        self.session.write(|session| {
+            session.change("UPDATE facts SET value = $1 WHERE name = 'verified'", &[&how])?;
+            Ok(())
+        })
+    }
+
     pub(super) fn held(&self) -> Result<Option<Held>, StoreError> {
         let rows = self.session.all(
             "SELECT (SELECT value::int8 FROM facts WHERE name = 'first'), number, hash,

@@ -185,6 +185,12 @@ impl Sqlite {
         Ok(())
     }
 
+    pub(super) fn verified(&mut self, how: &str) -> Result<(), StoreError> {
+        let sql = "UPDATE facts SET value = ?1 WHERE name = 'verified'";
+        self.connection.execute(sql, [how])?;
+        Ok(())
+    }
+
     pub(super) fn held(&self) -> Result<Option<Held>, StoreError> {
         let row = self
             .connection

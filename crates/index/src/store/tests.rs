@@ -102,6 +102,24 @@ fn an_index_tells_what_it_holds() {
 }
 
 #[test]
+fn what_was_final_stays_final_and_what_is_not_there_is_not() {
+    kinds::each(|kinds| {
+        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
+        store.found(&facts(), &[]).unwrap();
+        let finalized = |store: &Store| store.held().unwrap().map(|held| held.finalized);
+        store.finalize(7).unwrap();
+        assert_eq!(finalized(&store), None);
+        store.append(&blocks(0..=9), 5).unwrap();
+        store.finalize(3).unwrap();
+        assert_eq!(finalized(&store), Some(5));
+        store.finalize(1_000).unwrap();
+        assert_eq!(finalized(&store), Some(9));
+        store.append(&blocks(10..=12), 4).unwrap();
+        assert_eq!(finalized(&store), Some(9), "nobody said it of those that came later");
+    });
+}
+
+#[test]
 fn a_step_back_leaves_what_was_before_the_step() {
     kinds::each(|kinds| {
         let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();

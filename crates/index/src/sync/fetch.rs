@@ -27,6 +27,8 @@ const BAD_PARAMS: i64 = -32602;
 /// What is asked of each block.
 pub struct Plan {
     what: What,
+    /// The hash of block 0.
+    genesis: [u8; 32],
     verify: Level,
     /// No node so far was without `eth_getBlockReceipts`.
     whole_receipts: AtomicBool,
@@ -38,7 +40,7 @@ impl Plan {
         let what = facts.what;
         // Harmony's hashes cannot be recomputed; the file says so.
         let verify = if what.hmyv2 { Level::Off } else { options.verify };
-        Plan { what, verify, whole_receipts: AtomicBool::new(true) }
+        Plan { what, genesis: facts.chain.genesis, verify, whole_receipts: AtomicBool::new(true) }
     }
 }
 
@@ -308,6 +310,9 @@ fn check(plan: &Plan, said: Said<'_>, number: u64) -> Result<(), String> {
     let header = Header::read(said.block).map_err(|error| error.to_string())?;
     if header.number != number {
         return Err(format!("block.number: {}, where {number} was asked for", header.number));
+    }
+    if number == 0 && header.hash != plan.genesis {
+        return Err("block.hash: not that of the chain's first block".to_owned());
     }
     if plan.verify == Level::Off {
         return Ok(());

@@ -1,7 +1,7 @@
 //! What a file is about: of a new one, found out before the first block; of an old one, compared
 //! with what the nodes are about.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::json::walk;
 use wire::logs::Selection;
@@ -27,27 +27,29 @@ const SAMPLE_BLOCKS: u64 = 48;
 /// second.
 const SAMPLE_BYTES: usize = 2 << 20;
 
-/// What the file is about; it is written to a new one.
+/// What the file is about; it is written to a new one. None if it was told to stop before that was
+/// known.
 pub(super) fn facts(
     store: &mut Store,
     options: &Options,
     nodes: &Nodes,
     watch: &dyn Watch,
     stop: &AtomicBool,
-) -> Result<Facts, SyncError> {
+) -> Result<Option<Facts>, SyncError> {
+    let stopped = || stop.load(Ordering::Relaxed);
     let known = store.facts()?;
     if let Some(known) = &known {
         fits(known, options).map_err(SyncError::OtherChain)?;
     }
     let of = known.as_ref().map(|known| &known.chain);
-    let Some(chain) = chain(nodes, options.what, of, watch, stop)? else {
-        return known.map_or_else(
-            || Err(SyncError::Nodes("stopped before the chain was known".to_owned())),
-            Ok,
-        );
-    };
-    if let Some(known) = known {
-        return Ok(known);
+    let Some(chain) = chain(nodes, options.what, of, watch, stop)? else { return Ok(known) };
+    nodes.are_of(&chain, options.what);
+    if let Some(mut known) = known {
+        if let Some(less) = less_verified(&known, options.verify) {
+            store.verified(&less)?;
+            known.verified = less;
+        }
+        return Ok(Some(known));
     }
     let (samples, richest) = samples(options, nodes, watch, stop)?;
     let dictionaries: Vec<Dictionary> = Kind::ALL
@@ -71,9 +73,22 @@ pub(super) fn facts(
     if let Some(richest) = richest {
         facts.unlike = unlike(&facts, &dictionaries, &richest, nodes, watch, stop)?;
     }
+    // What is written now is gone by for ever, so it is not made of half of the answers.
+    if stopped() {
+        return Ok(None);
+    }
     store.found(&facts, &dictionaries)?;
     watch.note(&Note::Founded { chain: facts.chain.id.clone(), unlike: facts.unlike.clone() });
-    Ok(facts)
+    Ok(Some(facts))
+}
+
+/// What a file is to say if it goes on with less than it was verified with so far.
+fn less_verified(facts: &Facts, level: Level) -> Option<String> {
+    let before: Level = facts.verified.parse().ok()?;
+    (level < before).then(|| match level {
+        Level::Off => "off: not all of what nodes said was verified".to_owned(),
+        level => level.to_string(),
+    })
 }
 
 /// The chain of the nodes. Those of another one are left; if the index is of another one, that is an
@@ -85,11 +100,7 @@ fn chain(
     watch: &dyn Watch,
     stop: &AtomicBool,
 ) -> Result<Option<Chain>, SyncError> {
-    let mut calls =
-        vec![Call::new("eth_chainId", "[]"), Call::new("eth_getBlockByNumber", r#"["0x0",false]"#)];
-    if what.hmyv2 {
-        calls.push(Call::new(HARMONY_PROBE, "[]"));
-    }
+    let calls = chain_calls(what);
     let mut chain = known.cloned();
     let mut others = Vec::new();
     let mut agreed = false;
@@ -108,18 +119,17 @@ fn chain(
             }
             Err(Some(why)) => {
                 last = format!("{}: {why}", nodes.name(at));
+                nodes.is_unknown(at);
                 continue;
             }
-            Err(None) => continue,
+            Err(None) => {
+                nodes.is_unknown(at);
+                continue;
+            }
         };
         match &chain {
             Some(chain) if *chain != found => {
-                let why = format!(
-                    "it is on another chain (id {}, first block {})",
-                    found.id,
-                    show(&found.genesis)
-                );
-                nodes.leave(at, &why, watch);
+                nodes.leave(at, &foreign(&found), watch);
                 others.push(found);
             }
             _ => {
@@ -136,7 +146,7 @@ fn chain(
             other.id,
             show(&other.genesis),
         ))),
-        (None, _, false) if !stop.load(std::sync::atomic::Ordering::Relaxed) => {
+        (None, _, false) if !stop.load(Ordering::Relaxed) => {
             Err(SyncError::Nodes(if last.is_empty() {
                 format!("no node answered: {}", nodes.failures())
             } else {
@@ -145,6 +155,21 @@ fn chain(
         }
         _ => Ok(chain),
     }
+}
+
+/// What a chain is known by.
+pub(super) fn chain_calls(what: What) -> Vec<Call> {
+    let mut calls =
+        vec![Call::new("eth_chainId", "[]"), Call::new("eth_getBlockByNumber", r#"["0x0",false]"#)];
+    if what.hmyv2 {
+        calls.push(Call::new(HARMONY_PROBE, "[]"));
+    }
+    calls
+}
+
+/// Why a node of this chain is left.
+pub(super) fn foreign(chain: &Chain) -> String {
+    format!("it is on another chain (id {}, first block {})", chain.id, show(&chain.genesis))
 }
 
 fn show(hash: &[u8; 32]) -> String {
@@ -165,7 +190,11 @@ fn no_harmony(replies: &Replies, what: What) -> Option<String> {
     (refusal.code == NO_METHOD).then(|| format!("{why}: {refusal}"))
 }
 
-fn read_chain(replies: &Replies, what: What) -> Result<Chain, String> {
+/// The chain that a node is of.
+///
+/// # Errors
+/// Why that cannot be read.
+pub(super) fn read_chain(replies: &Replies, what: What) -> Result<Chain, String> {
     let id = replies.result(0).map_err(|refusal| format!("eth_chainId: {refusal}"))?;
     let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
     let first = replies.result(1).map_err(|refusal| format!("block 0: {refusal}"))?;
@@ -413,7 +442,7 @@ impl Compare<'_> {
             );
             self.form("logs", call, &mut |reader, out| {
                 out.push(b'[');
-                let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+                let bounds = Bounds::NONE;
                 reader.logs(out, &Selection::default(), (number, number), bounds)?;
                 out.push(b']');
                 Ok(())

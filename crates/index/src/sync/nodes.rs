@@ -1,17 +1,20 @@
 //! Which node is asked, and who is left alone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wire::json::walk;
 use wire::{block, quantity};
 
+use super::found::{chain_calls, foreign, read_chain};
 use super::{Note, Options, SyncError, Watch};
 use crate::nodes::{Call, Line, NodeUrl, Replies};
+use crate::places::NUMBER_MAX;
 use crate::rules::range::Tip;
 use crate::rules::rest::Rest;
+use crate::store::{Chain, What};
 
 /// Tries of a node before it is passed over at the start, and the wait between them.
 const TRIES: u32 = 6;
@@ -27,6 +30,8 @@ pub(super) struct Nodes {
     since: Instant,
     /// When something last went well.
     well: Mutex<Instant>,
+    /// The chain that all are to be of, and what is wanted of it, once it is known.
+    chain: OnceLock<(Chain, What)>,
     /// For the few questions beside the fetching.
     lines: Mutex<Vec<Line>>,
 }
@@ -41,6 +46,8 @@ struct State {
     rest: Rest,
     /// Why it is not asked any more.
     left: Option<String>,
+    /// It did not answer when all were asked for their chain.
+    unknown: bool,
     last: Option<String>,
 }
 
@@ -70,6 +77,7 @@ impl Nodes {
             patience: options.patience,
             since: Instant::now(),
             well: Mutex::new(Instant::now()),
+            chain: OnceLock::new(),
             lines: Mutex::new(options.nodes.iter().cloned().map(Line::new).collect()),
         }
     }
@@ -160,6 +168,45 @@ impl Nodes {
         Err(unread)
     }
 
+    /// What chain a node is of could not be found out.
+    pub(super) fn is_unknown(&self, at: usize) {
+        self.list[at].state.lock().unknown = true;
+    }
+
+    /// Who is unknown so far has to be of this chain.
+    pub(super) fn are_of(&self, chain: &Chain, what: What) {
+        self.chain.get_or_init(|| (chain.clone(), what));
+    }
+
+    /// Whether a node is of the chain, which one that was silent before is asked for first, over this
+    /// line.
+    pub(super) fn belongs(&self, at: usize, line: &mut Line, watch: &dyn Watch) -> bool {
+        let Some((chain, what)) = self.chain.get() else { return true };
+        if !self.list[at].state.lock().unknown {
+            return true;
+        }
+        let begun = Instant::now();
+        let said = line.ask(&chain_calls(*what));
+        match said.map(|replies| read_chain(&replies, *what)) {
+            Ok(Ok(found)) if found == *chain => {
+                self.list[at].state.lock().unknown = false;
+                true
+            }
+            Ok(Ok(found)) => {
+                self.leave(at, &foreign(&found), watch);
+                false
+            }
+            Ok(Err(why)) => {
+                self.failed(at, &why, (begun, None), watch);
+                false
+            }
+            Err(error) => {
+                self.failed(at, &error.to_string(), (begun, error.retry_after()), watch);
+                false
+            }
+        }
+    }
+
     fn gave_up(&self, why: &str) -> SyncError {
         SyncError::Nodes(format!("{why}; {}", self.failures()))
     }
@@ -226,7 +273,14 @@ impl Nodes {
                 }
             };
             let begun = Instant::now();
-            let replies = self.lines.lock()[at].ask(calls);
+            let replies = {
+                let mut lines = self.lines.lock();
+                if !self.belongs(at, &mut lines[at], watch) {
+                    turn = at + 1;
+                    continue;
+                }
+                lines[at].ask(calls)
+            };
             let (why, asked) = match replies.map(&read) {
                 Ok(Ok(found)) => {
                     self.went_well(at);
@@ -255,6 +309,9 @@ impl Nodes {
             let head = replies.result(0).map(quantity::from_value);
             let head = head.map_err(|refusal| format!("eth_blockNumber: {refusal}"))?;
             let head = head.ok_or("eth_blockNumber: no quantity")?;
+            if head > NUMBER_MAX {
+                return Err(format!("eth_blockNumber: {head}, which no chain has"));
+            }
             let finalized = replies
                 .result(1)
                 .ok()

@@ -236,6 +236,10 @@ impl Worker {
         if self.lines.is_empty() {
             self.lines = shared.nodes.lines();
         }
+        if !shared.nodes.belongs(at, &mut self.lines[at], shared.watch) {
+            self.turn = at + 1;
+            return Ok(None);
+        }
         let begun = Instant::now();
         let error = match fetch(&mut self.lines[at], &mut self.packer, shared.plan, (from, to)) {
             Ok(Fetched { blocks, bytes, took }) => {

@@ -5,9 +5,10 @@
 //! they meet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
@@ -33,8 +34,7 @@ mod queue;
 const TOGETHER_MAX: usize = 64;
 /// Bytes of the logs of one answer: as many as the gateway takes from a node.
 const LOGS_BYTES_MAX: u64 = 64 << 20;
-/// How long a server may take over one question of a call, and over one step of following the chain,
-/// which the end of the gateway waits for.
+/// How long one question of a call may take, and a server over one step of following the chain.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(15);
 /// Wait before an index that could not be read is opened anew.
@@ -43,18 +43,36 @@ const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// And one whose writer was another process, which may be about to end.
 const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the end of the gateway waits for who syncs.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a waiting thread sleeps before it looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Who reads the index, in the gateway's terms.
 pub(super) struct Readers {
     chain: String,
+    /// Id of the chain that the index is of and one more, as who opened it last saw.
+    id: Arc<AtomicU64>,
+    /// That the index is of another chain was told.
+    told: AtomicBool,
     queue: Arc<Queue>,
 }
 
 impl Index for Readers {
     fn chain(&self) -> &str {
         &self.chain
+    }
+
+    fn is_of(&self, id: u64) -> bool {
+        let Some(own) = self.id.load(Ordering::Acquire).checked_sub(1) else { return false };
+        let same = own == id;
+        if !same && !self.told.swap(true, Ordering::Relaxed) {
+            let chain = &self.chain;
+            tracing::error!(
+                "the index is of chain {own}, the nodes of `{chain}` of chain {id}; it is not asked"
+            );
+        }
+        same
     }
 
     fn serves(&self, method: &str) -> bool {
@@ -75,16 +93,26 @@ impl Drop for Readers {
 /// The thread that syncs, until it is dropped.
 pub(super) struct Follower {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
+    /// Closed when it has ended.
+    ended: Receiver<()>,
+}
+
+impl Follower {
+    /// Tells it to end, and does not wait for that.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+    }
 }
 
 impl Drop for Follower {
+    /// Waits for the end of what is under way, but not for a node that is silent: whatever is cut off
+    /// is fetched again.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It has told what went wrong itself.
-            let _ended = thread.join();
-        }
+        self.stop();
+        // Nothing is ever sent: the thread's end closes it.
+        let _ended = self.ended.recv_timeout(END_PATIENCE);
     }
 }
 
@@ -95,8 +123,10 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
     let settings = Settings { mmap: own.mmap as u64, patience: READ_PATIENCE, ..usual };
     let queue = Arc::new(Queue::default());
+    let id = Arc::new(AtomicU64::new(0));
     let reading = Arc::new(Source {
         queue: Arc::clone(&queue),
+        id: Arc::clone(&id),
         location: location.clone(),
         settings,
         logs_max: own.logs_max,
@@ -119,7 +149,8 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let chain = config.chains[own.chain].name.to_string();
     let settings = Settings { patience: FOLLOW_PATIENCE, ..usual };
     let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
-    Ok(Some((Arc::new(Readers { chain, queue }), follower)))
+    let readers = Readers { chain, id, told: AtomicBool::new(false), queue };
+    Ok(Some((Arc::new(readers), follower)))
 }
 
 /// Where the index is kept.
@@ -136,6 +167,7 @@ fn location(db: &Database) -> Result<Location> {
 /// What the threads that read have in common.
 struct Source {
     queue: Arc<Queue>,
+    id: Arc<AtomicU64>,
     location: Location,
     settings: Settings,
     logs_max: u64,
@@ -145,7 +177,7 @@ impl Source {
     /// Opens the index at the start. What is wrong with it is told now, not with the first call; a
     /// server that is not there now may come.
     fn first(&self) -> Result<Option<Reader>> {
-        match Reader::open(&self.location, self.settings) {
+        match self.open() {
             Err(ReadError::Store(error @ StoreError::Unreachable { .. })) => {
                 tracing::error!(%error, "the index cannot be read; calls go to the nodes");
                 Ok(None)
@@ -154,10 +186,19 @@ impl Source {
         }
     }
 
+    fn open(&self) -> Result<Option<Reader>, ReadError> {
+        let opened = Reader::open(&self.location, self.settings)?;
+        if let Some(reader) = &opened {
+            let id = reader.facts().chain.id.parse().unwrap_or(0_u64);
+            self.id.store(id.saturating_add(1), Ordering::Release);
+        }
+        Ok(opened)
+    }
+
     /// Opens the index at the start if it is there: who follows may have to make it first. What is
     /// wrong is told by who tries again.
     fn if_there(&self) -> Option<Reader> {
-        Reader::open(&self.location, self.settings).ok().flatten()
+        self.open().ok().flatten()
     }
 
     /// Answers questions until nobody can ask any more, with this reader as long as it is good.
@@ -176,7 +217,7 @@ impl Source {
             if self.queue.closes_within(OPEN_AGAIN_AFTER) {
                 return;
             }
-            match Reader::open(&self.location, self.settings) {
+            match self.open() {
                 Ok(Some(reader)) => {
                     troubles.over();
                     self.queue.join();
@@ -243,7 +284,11 @@ fn look(reading: &mut Reading<'_>, question: &Question, logs_max: u64) -> Result
     let scope = Scope {
         finalized: question.finalized(),
         canonical: &|number, hash| question.is_canonical(number, hash),
-        bounds: Bounds { logs: logs_max, bytes: LOGS_BYTES_MAX },
+        bounds: Bounds {
+            logs: logs_max,
+            bytes: LOGS_BYTES_MAX,
+            until: Some(Instant::now() + READ_PATIENCE),
+        },
     };
     Ok(match reading.answer(&question.method, &question.params, &scope)? {
         serve::Found::Whole(result) => Found::Whole(result.into()),
@@ -277,7 +322,9 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
     };
     let stop = Arc::new(AtomicBool::new(false));
     let (told, location) = (Arc::clone(&stop), location.clone());
+    let (running, ended) = sync_channel(0);
     let run = move || {
+        let _running: SyncSender<()> = running;
         while !told.load(Ordering::Relaxed) {
             let ended =
                 Store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
@@ -305,7 +352,7 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         }
     };
     let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(run)?;
-    Ok(Follower { stop, thread: Some(thread) })
+    Ok(Follower { stop, thread, ended })
 }
 
 /// Requests to nodes under way at a time while the gateway follows: clients' calls go first.

@@ -52,6 +52,21 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
 }
 
 #[test]
+fn a_transaction_that_the_only_node_took_silently_is_a_success() {
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let line = Line::before(&a, "eth_sendRawTransaction", Instead::CutOnce);
+    let served = Served::start(&format!("{IN_TURN}{}{}", polled_once(""), line.entry("")));
+    served.wait_for_candidates(&["a"]);
+    let (params, hash) = transaction();
+    let mut client = served.client();
+    // Over a connection that was good before, so that its end may have been at any time.
+    result(&ask(&mut client, READ, &account(1, "0x10")));
+    let answer = ask(&mut client, "eth_sendRawTransaction", &params);
+    assert_eq!((result(&answer), line.met()), (hash, 2));
+}
+
+#[test]
 fn an_unknown_method_that_may_have_been_sent_is_not_repeated() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);

@@ -105,7 +105,7 @@ fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
 fn logs(reader: &mut Reader, filter: &str, to: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let selection = Selection::read(filter.as_bytes()).unwrap();
-    let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+    let bounds = Bounds::NONE;
     reader.logs(&mut out, &selection, (0, to), bounds).unwrap();
     out
 }

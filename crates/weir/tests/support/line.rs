@@ -22,6 +22,8 @@ pub(crate) enum Instead {
     Close,
     /// It is carried, and the connection ends before the node's answer is.
     Cut,
+    /// The same for the first such call; others are carried whole.
+    CutOnce,
     /// Nothing at all, for as long as the other side waits.
     Silence,
     /// It is carried, and the node's answer gets these header lines.
@@ -118,7 +120,7 @@ fn carry(
                     let _ = client.read(&mut bytes)?;
                     return Ok(());
                 }
-                Instead::Cut | Instead::Headers(_) | Instead::Chunks => {}
+                Instead::Cut | Instead::CutOnce | Instead::Headers(_) | Instead::Chunks => {}
             }
         }
         node.write_all(&bytes[..length])?;
@@ -126,6 +128,7 @@ fn carry(
         let answer = &bytes[..length];
         match instead {
             Instead::Cut if meets => return Ok(()),
+            Instead::CutOnce if meets && met.load(Ordering::Relaxed) == 1 => return Ok(()),
             Instead::Headers(lines) if meets => client.write_all(&with_headers(answer, lines))?,
             Instead::Chunks if meets => client.write_all(&in_chunks(answer))?,
             _ => client.write_all(answer)?,

@@ -47,3 +47,15 @@ fn odd_chunks_are_refused() {
         assert_eq!(decode(input, input.len()).unwrap_err(), fault, "{input:?}");
     }
 }
+
+#[test]
+fn a_trailer_is_bounded_to_the_byte() {
+    let trailer = |bytes: usize| [b"0\r\n", "a".repeat(bytes - 2).as_bytes(), b"\r\n"].concat();
+    // The longest line that is taken fills the bound and one byte more; nothing may follow it.
+    for (bytes, rest) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
+        let endless = [trailer(bytes), rest.repeat(100).into_bytes()].concat();
+        assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");
+    }
+    let whole = [trailer(TRAILER_BYTES_MAX - 10), b"\r\n".to_vec()].concat();
+    assert!(decode(&whole, 100).is_ok());
+}

@@ -84,6 +84,7 @@ fn ask(name: &'static str) -> Ask<'static> {
             rule: CacheRule::Never,
             resolved: None,
             min_head: 0,
+            behind_head: 0,
             from_view: false,
             stamp: Stamp::of(&ChainView::default()),
         },
@@ -254,7 +255,7 @@ fn who_waits_is_told() {
         settled().await;
         assert!(!waiting.is_finished());
         drop(call);
-        scene.multiplex.left();
+        drop(scene.multiplex.leaving());
         assert!(waiting.await.unwrap().is_ok());
         assert_eq!(began.elapsed(), Duration::from_secs(3), "at once");
         // For one that cannot be opened.
@@ -263,6 +264,27 @@ fn who_waits_is_told() {
         settled().await;
         assert_eq!(wait(DEADLINE).await.unwrap().err(), Some(NoTrunk));
         assert_eq!(began.elapsed(), Duration::from_secs(3), "nobody waits for a failure");
+    });
+}
+
+#[test]
+fn who_waits_for_a_small_place_is_told_though_another_waits_for_a_large_one() {
+    run(async {
+        let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nconnections_max = 1"));
+        let (small, _large) = (scene.call(&light()).await, scene.call(&heavy()).await);
+        let wait = |ask: Ask<'static>| {
+            let (multiplex, deadline) = (Rc::clone(&scene.multiplex), Instant::now() + DEADLINE);
+            tokio::task::spawn_local(async move { multiplex.wait(&ask, deadline).await })
+        };
+        let began = Instant::now();
+        let (for_large, for_small) = (wait(heavy()), wait(light()));
+        settled().await;
+        let leaving = scene.multiplex.leaving();
+        drop(small);
+        drop(leaving);
+        assert!(for_small.await.unwrap().is_ok());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(!for_large.is_finished());
     });
 }
 

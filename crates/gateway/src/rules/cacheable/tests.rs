@@ -165,7 +165,25 @@ fn answers_that_grow_are_kept_only_behind_the_head() {
     let newest = BlockRef::Number(HEAD);
     let before = BlockRef::Number(HEAD - method.behind_head);
     assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
-    assert_eq!(decide(method, Some(&before), &view()).rule, at(HEAD - method.behind_head, false));
+    let decided = decide(method, Some(&before), &view());
+    assert_eq!(decided.rule, at(HEAD - method.behind_head, false));
+    assert_eq!(decided.min_head, HEAD, "a node that has not more itself has not all of it");
+}
+
+#[test]
+fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
+    let (_, method) = family(FamilyName::Harmony).find("hmyv2_getBlockByHash").unwrap();
+    let of = |number| BlockRef::Hash(hash(0, number));
+    for (number, due) in [(HEAD, Err(Refused::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
+        let caching = decide(method, Some(&of(number)), &view());
+        assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
+        let answer = facts(AnswerKind::Value, method.answer_block, named(0, number));
+        assert_eq!(binding(admit(&caching, &answer, &view())), due);
+    }
+    // One that names no block may be of any.
+    let caching = decide(method, Some(&of(HEAD - 1)), &view());
+    let answer = facts(AnswerKind::Value, method.answer_block, None);
+    assert_eq!(binding(admit(&caching, &answer, &view())), Err(Refused::Unnamed));
 }
 
 fn named(branch: u8, number: u64) -> Option<(NamedBlock, NamedBlock)> {

@@ -87,6 +87,10 @@ impl crate::index::Index for NoIndex {
         "none"
     }
 
+    fn is_of(&self, _: u64) -> bool {
+        true
+    }
+
     fn serves(&self, _method: &str) -> bool {
         false
     }

@@ -40,6 +40,15 @@ fn it_ends_when_all_is_there_and_waits_for_what_is_not_yet() {
 }
 
 #[test]
+fn the_tip_is_asked_for_anew_now_and_then() {
+    let tip = Tip { head: u64::MAX, finalized: 90 };
+    let to = BLOCKS_MAX - 1;
+    assert_eq!(next(None, None, End::Follow, tip), Ok(Next::Fetch { from: 0, to }));
+    let (from, to) = (101, 100 + BLOCKS_MAX);
+    assert_eq!(next(held(0, 100), None, End::Follow, tip), Ok(Next::Fetch { from, to }));
+}
+
+#[test]
 fn ends_are_read() {
     assert_eq!("7".parse(), Ok(End::At(7)));
     assert_eq!("finalized".parse(), Ok(End::Finalized));

@@ -43,7 +43,7 @@ fn insert(at: &Location, key: i64, places: &[i64]) {
 fn found(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
     let mut out = Vec::new();
     let selection = Selection::read(filter.as_bytes()).unwrap();
-    let bounds = Bounds { logs: u64::MAX, bytes: u64::MAX };
+    let bounds = Bounds::NONE;
     reader.logs(&mut out, &selection, range, bounds).unwrap();
     String::from_utf8(out).unwrap()
 }

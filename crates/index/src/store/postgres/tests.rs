@@ -266,7 +266,7 @@ fn questions_are_few_ways_there_and_back() {
                 let scope = Scope {
                     finalized: Some(u64::MAX),
                     canonical: &|_, _| true,
-                    bounds: Bounds { logs: u64::MAX, bytes: u64::MAX },
+                    bounds: Bounds::NONE,
                 };
                 let found = reader.answer(method, params.as_bytes(), &scope).unwrap();
                 assert!(matches!(found, Found::Whole(_)), "{method} {params}");

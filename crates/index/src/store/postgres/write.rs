@@ -29,11 +29,15 @@ impl Postgres {
             let first = blocks.first().map(|block| block.number.to_string());
             session.change(
                 "INSERT INTO facts (name, value)
-                 SELECT * FROM (VALUES ('first', $1::text), ('finalized', $2)) f (name, value)
+                 SELECT * FROM (VALUES
+                    ('first', $1::text),
+                    ('finalized', (SELECT least($2::int8, max(number))::text FROM blocks
+                                   HAVING max(number) IS NOT NULL))
+                 ) f (name, value)
                  WHERE value IS NOT NULL
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value
-                 WHERE facts.name = 'finalized' AND facts.value <> excluded.value",
-                &[&first, &signed(finalized).to_string()],
+                 WHERE facts.name = 'finalized' AND facts.value::int8 < excluded.value::int8",
+                &[&first, &signed(finalized)],
             )
         })?;
         self.partitions.extend(missing);

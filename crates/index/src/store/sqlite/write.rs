@@ -23,7 +23,11 @@ impl Sqlite {
                 .execute([first.number as i64])?;
         }
         transaction
-            .prepare_cached("INSERT OR REPLACE INTO facts (name, value) VALUES ('finalized', ?1)")?
+            .prepare_cached(
+                "INSERT INTO facts (name, value)
+                 SELECT 'finalized', min(?1, max(number)) FROM blocks HAVING max(number) NOT NULL
+                 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+            )?
             .execute([signed(finalized)])?;
         transaction.commit()?;
         Ok(())

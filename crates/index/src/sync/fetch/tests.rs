@@ -15,6 +15,7 @@ fn a_list_must_have_each_block() {
 #[test]
 fn one_call_asks_for_all_of_harmonys_blocks() {
     let plan = |what: &str| Plan {
+        genesis: [0; 32],
         what: what.parse().unwrap(),
         verify: Level::Off,
         whole_receipts: AtomicBool::new(true),

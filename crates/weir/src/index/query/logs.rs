@@ -141,7 +141,7 @@ impl Logs {
             found.clear();
             found.push(b'[');
             let bytes = if blocks == 1 { u64::MAX } else { BYTES_AT_ONCE };
-            let bounds = Bounds { logs: u64::MAX, bytes };
+            let bounds = Bounds { bytes, ..Bounds::NONE };
             match reader.logs(&mut found, selection, (next, last), bounds) {
                 Ok(_) => {}
                 Err(ReadError::TooMuch(_)) => {
