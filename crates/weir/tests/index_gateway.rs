@@ -250,7 +250,7 @@ fn odd_forms_are_the_node_s() {
         .output()
         .unwrap();
     assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
-    let mut reader = Reader::open(&Location::from(file), Settings::default()).unwrap().unwrap();
+    let mut reader = Reader::open(Location::from(file), Settings::default()).unwrap().unwrap();
     let scope = Scope { finalized: Some(200), canonical: &|_, _| true, bounds: Bounds::NONE };
     let mut answer =
         |method: &str, params: &str| reader.answer(method, params.as_bytes(), &scope).unwrap();
