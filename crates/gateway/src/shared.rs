@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What is kept of each request's head.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: Arc<Wanted>,
     /// Who may send requests; none where everybody may and nobody is known.
     pub(crate) gate: Option<Gate>,
     /// Whether some list of methods is not empty, so that reading calls have to be looked at.
@@ -196,7 +196,7 @@ impl Shared {
             cache,
             redis,
             counters,
-            wanted: Wanted::of(&config, hash_header(&config)),
+            wanted: Arc::new(Wanted::of(&config, hash_header(&config))),
             gate: Gate::of(&config),
             has_method_lists: has_method_lists(&config),
             access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),

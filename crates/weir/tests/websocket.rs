@@ -382,6 +382,30 @@ fn a_stop_answers_what_has_begun_and_says_goodbye() {
 }
 
 #[test]
+fn who_opened_under_other_headers_is_asked_to_connect_anew() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let rule = |header: &str| {
+        format!("[[rule]]\nname = \"gold\"\nheaders = [\"{header}: gold\"]\ndeny = 403\n")
+    };
+    let text = |more: &str| format!("{more}{}{}", polled_once(""), node.entry(""));
+    let served = Served::start(&text(&rule("x-region")));
+    served.wait_for_candidates(&["node"]);
+    let mut socket = Socket::open(&served.address);
+    let call = body("eth_chainId", "[]");
+    assert_eq!(socket.ask(&call)["id"], 7);
+    // Others in the same order: what was kept is looked at as before.
+    served.reload(&text(&format!("{}[call]\nhedge = false\n", rule("x-region"))));
+    assert_eq!(socket.ask(&call)["id"], 7);
+    served.reload(&text(&rule("x-plan")));
+    socket.send(&call);
+    let (code, why) = socket.closed();
+    assert_eq!(code, CloseCode::Again, "{why}");
+    assert!(why.contains("other headers"), "{why}");
+    assert_eq!(Socket::open(&served.address).ask(&call)["id"], 7);
+}
+
+#[test]
 fn a_client_that_leaves_takes_its_calls_along() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);

@@ -73,7 +73,7 @@ impl Caller {
 }
 
 /// What later steps want of a head beyond what HTTP needs.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Lower-case name of the header that some group balances by.
     pub(crate) hash_header: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Wanted {
 }
 
 /// What access control, rules and the access log want of a head.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WantedExtra {
     places: Option<KeyPlaces>,
     tokens: bool,

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::config::Front;
 use crate::front::answer::{Body, Message};
-use crate::front::caller;
+use crate::front::caller::{self, Wanted};
 use crate::front::compress::INLINE_BYTES_MAX;
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
 use crate::front::http1::{Bearer, Standing, respond};
@@ -166,6 +166,8 @@ struct Socket<S> {
     standing: Rc<Standing>,
     /// That of each message, as if it had come by POST.
     head: Rc<Head>,
+    /// What was read of it.
+    wanted: Arc<Wanted>,
     bounds: Bounds,
     phase: Phase,
     decoder: Decoder,
@@ -207,6 +209,7 @@ where
             upgrade: None,
             ..head.clone()
         };
+        let wanted = Arc::clone(&thread.worker().shared.wanted);
         Socket {
             thread,
             stream,
@@ -214,6 +217,7 @@ where
             peer: Rc::new(peer),
             standing,
             head: Rc::new(head),
+            wanted,
             bounds,
             phase: Phase::Open,
             decoder: match bounds.packing {
@@ -337,6 +341,20 @@ where
         caller::admit(&worker, gate, &self.head, client, certificate).is_ok()
     }
 
+    /// Whether the head holds what the present configuration wants of one.
+    fn knows_its_head(&mut self) -> bool {
+        let worker = self.thread.worker();
+        let wanted = &worker.shared.wanted;
+        if Arc::ptr_eq(wanted, &self.wanted) {
+            return true;
+        }
+        let same = **wanted == *self.wanted;
+        if same {
+            self.wanted = Arc::clone(wanted);
+        }
+        same
+    }
+
     /// Whether another message may be taken up.
     fn has_room(&self) -> bool {
         self.phase == Phase::Open
@@ -384,6 +402,12 @@ where
                 self.end_hearing();
             }
             _ if self.is_closing() => {}
+            Said::Message(_) if !self.knows_its_head() => {
+                self.close(
+                    AGAIN_LATER,
+                    "the configuration looks at other headers now: connect anew",
+                );
+            }
             Said::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
                 let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
