@@ -353,6 +353,11 @@ impl ChainShared {
         self.turned.send_replace(());
     }
 
+    /// No node is followed any more: who waits for a new view may look whether one will come.
+    pub(crate) fn end(&self) {
+        self.turned.send_replace(());
+    }
+
     /// Hears of each new view from here on.
     pub(crate) fn turned(&self) -> watch::Receiver<()> {
         self.turned.subscribe()

@@ -186,7 +186,14 @@ async fn subscribe(
         return Err(Failure::ours(Kind::Stopping));
     };
     asking.joined();
-    match fan.opened().await {
+    let group = request.group.unwrap_or_else(|| {
+        let router = &worker.shared.router;
+        router.group(request.chain, &call.method)
+    });
+    // Until it is answered, nothing else is told on this connection.
+    let deadline = worker.recent() + worker.shared.config.groups[group].deadline;
+    let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
+    match opened.unwrap_or(Err(Refused::NoNode)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(refused) => {
             subscriber.leave(id.as_bytes());
@@ -244,7 +251,9 @@ impl LogsWanted {
             Some(BlockRef::Number(number)) => Ok(number),
             Some(_) => Err(Unable::Range),
         };
-        let blocks = (bound(filter.from, 0)?, bound(filter.to, u64::MAX)?);
+        // Of what is still to come, the earliest is as good as none.
+        let from = filter.from.filter(|from| *from != BlockRef::Tag(Tag::Earliest));
+        let blocks = (bound(from, 0)?, bound(filter.to, u64::MAX)?);
         if blocks.0 > blocks.1 {
             return Err(Unable::Range);
         }

@@ -440,6 +440,62 @@ const TRANSACTION: &str = include_str!(
 
 /// Sends a transaction to a node, another one for each number; its hash. Nobody recovers its sender,
 /// so that its signature may be any.
+/// Nobody tells any more of a chain that a new configuration holds for another one.
+#[test]
+fn a_chain_that_is_another_one_by_now_ends_its_subscriptions() {
+    let scene = Scene::set();
+    let node = scene.node("one", &moving_world(false));
+    let id = node.result("eth_chainId", "[]");
+    let id = u64::from_str_radix(id.trim_matches('"').trim_start_matches("0x"), 16).unwrap();
+    let config =
+        |more: &str| format!("[chain.sim]\npoll_interval = \"20ms\"\n{more}\n{}", ws_entry(&node));
+    let served = Served::start(&config(""));
+    served.wait_for_candidates(&["one"]);
+    let mut client = Socket::open(&served.address);
+    subscribe(&mut client, "[\"newHeads\"]");
+    notice(&mut client);
+    served.reload(&config(&format!("id = {id}")));
+    client.0.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let code = loop {
+        if let Message::Close(frame) = client.0.read().unwrap() {
+            break frame.unwrap().code;
+        }
+    };
+    assert_eq!(code, CloseCode::Again);
+}
+
+/// A node that takes no WebSocket is no reason to wait for ever, nor to keep back what others tell.
+#[test]
+fn what_no_node_can_be_asked_for_is_refused_in_time() {
+    let scene = Scene::set();
+    let node = scene.node("one", &moving_world(false));
+    let config = format!(
+        "[chain.sim]\npoll_interval = \"20ms\"\n[access]\ntransactions = true\n\
+         [[node]]\nname = \"one\"\nurl = \"http://{}\"\nws_url = \"ws://127.0.0.1:1\"\n",
+        node.address
+    );
+    let served = Served::start(&config);
+    served.wait_for_candidates(&["one"]);
+    let mut client = Socket::open(&served.address);
+    let heads = subscribe(&mut client, "[\"newHeads\"]");
+    let (code, why) = refused(&mut client, "eth_subscribe", "[\"newPendingTransactions\"]");
+    assert_eq!(code, -32601, "{why}");
+    assert_eq!(notice(&mut client).0, heads);
+}
+
+#[test]
+fn a_filter_may_begin_with_the_earliest_block() {
+    let scene = Scene::set();
+    let node = scene.node("one", &moving_world(false));
+    let served =
+        Served::start(&format!("[chain.sim]\npoll_interval = \"20ms\"\n{}", ws_entry(&node)));
+    served.wait_for_candidates(&["one"]);
+    let mut client = Socket::open(&served.address);
+    subscribe(&mut client, r#"["logs",{"fromBlock":"earliest"}]"#);
+    let text = refused(&mut client, "eth_subscribe", r#"["logs",{"toBlock":"earliest"}]"#).1;
+    assert!(text.contains("range") || text.contains("block"), "{text}");
+}
+
 fn send_transaction(node: &SimNode, number: u32) -> String {
     let call = TRANSACTION.lines().find_map(|line| line.strip_prefix(">> ")).unwrap();
     let call: Value = serde_json::from_str(call).unwrap();

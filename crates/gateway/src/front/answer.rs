@@ -446,7 +446,7 @@ fn unable(why: Unable) -> (ErrorCode, &'static str) {
         Unable::NotHere => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
         Unable::NoNode => (
             ErrorCode::METHOD_NOT_FOUND,
-            "no node that could tell of this has a WebSocket or IPC address",
+            "no node that could tell of this is reached by WebSocket or IPC",
         ),
         Unable::TooMany => {
             (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")

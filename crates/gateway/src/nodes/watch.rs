@@ -220,6 +220,7 @@ impl Watched {
         for (_, task) in self.tasks.borrow().iter().flatten() {
             task.abort();
         }
+        self.state.end();
     }
 
     /// The configuration that holds now.

@@ -151,7 +151,8 @@ impl Blocks {
     async fn fetch(&self, worker: &Rc<Worker>, chain: usize, head: Head) -> Result<Logs, NotYet> {
         let heard = self.doubts.lock().of(head.hash);
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
-        let raw = ask(worker, chain, "eth_getLogs", &params, head, heard > 0).await?;
+        // Not through the cache: an empty answer that is doubted here would be kept there for ever.
+        let raw = ask(worker, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
             let keys = LogKeys::read(log).filter(|keys| keys.block_hash == head.hash)?;
             Some((keys, raw.slice_ref(log)))

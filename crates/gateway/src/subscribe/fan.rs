@@ -26,6 +26,8 @@ pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 #[derive(Debug)]
 pub(crate) struct Fan {
     stream: Arc<Stream>,
+    /// It tells what a node tells, of which some may be missed.
+    relayed: bool,
     thread: Rc<Thread>,
     members: RefCell<BTreeMap<u64, Member>>,
     next: Cell<u64>,
@@ -62,11 +64,13 @@ pub(super) fn of(
         return fan;
     }
     let (turns, starts) = stream.follow();
+    let relayed = matches!(origin, Origin::Node(_));
     if starts {
         source::start(thread, chain, &stream, origin);
     }
     let fan = Rc::new(Fan {
         stream,
+        relayed,
         thread: Rc::clone(thread),
         members: RefCell::default(),
         next: Cell::new(0),
@@ -84,6 +88,8 @@ impl Fan {
             match turns.recv().await {
                 Ok(Turn::All(said)) => self.tell_all(&said),
                 Ok(Turn::Logs(logs)) => self.tell_logs(&logs),
+                // A node that tells much at once is heard again from here on.
+                Err(RecvError::Lagged(_)) if self.relayed => {}
                 Ok(Turn::Broken) | Err(RecvError::Lagged(_)) => self.part(),
                 Err(RecvError::Closed) => return,
             }

@@ -27,10 +27,15 @@ use crate::path::Request;
 use crate::rules::trail::{Apart, Change, Trail};
 use crate::worker::Worker;
 
+#[cfg(test)]
+mod tests;
+
 /// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
 const TRAIL_BLOCKS: usize = 64;
 /// Most changes that one answer tells; the rest is told when the client asks again.
 const CHANGES_MAX: usize = 1000;
+/// Most bytes of logs that one answer tells, but for one block, which is told whole.
+const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// One chain's filters, on all threads.
 #[derive(Debug, Default)]
@@ -52,7 +57,7 @@ enum Wanted {
     Blocks,
     Logs {
         logs: LogsWanted,
-        /// As the client wrote it.
+        /// As the client wrote it, without what means nothing.
         raw: Bytes,
     },
 }
@@ -70,7 +75,7 @@ pub(super) async fn answer(
         "eth_newFilter" => {
             let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
             let logs = LogsWanted::read(raw).map_err(unable)?;
-            begin(worker, request, Wanted::Logs { logs, raw: Bytes::copy_from_slice(raw) })
+            begin(worker, request, Wanted::Logs { logs, raw: known_members(raw).into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
             Some(id) if filters.0.lock().remove(&id).is_some() => Ok(said(b"true")),
@@ -144,6 +149,25 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
+/// A filter with the members that nodes look at: whatever else stands in it is not kept.
+fn known_members(raw: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (name, value) in walk::members(raw) {
+        let name = name.decode();
+        if matches!(&*name, b"fromBlock" | b"toBlock" | b"address" | b"topics") {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            out.push(b'"');
+            out.extend_from_slice(&name);
+            out.extend_from_slice(b"\":");
+            out.extend_from_slice(value);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
 /// What has happened since the client asked last, as far as it can be found out now.
 async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<Outcome, Failure> {
     let state = &worker.shared.chains[chain];
@@ -156,7 +180,7 @@ async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<O
     let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
-    let mut push = |raw: &[u8]| {
+    let push = |out: &mut Vec<u8>, raw: &[u8]| {
         if out.len() > 1 {
             out.push(b',');
         }
@@ -166,7 +190,8 @@ async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<O
         Wanted::Blocks => {
             for change in changes {
                 if let Change::Added(head) = change {
-                    push(format!("\"{}\"", alloy_primitives::B256::new(head.hash)).as_bytes());
+                    let hash = format!("\"{}\"", alloy_primitives::B256::new(head.hash));
+                    push(&mut out, hash.as_bytes());
                 }
                 trail.follow(change);
             }
@@ -179,7 +204,12 @@ async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<O
             let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));
             while let Some((change, Ok(logs))) = found.next().await {
                 let logs = logs.iter().filter(|(keys, _)| wanted.has(keys));
-                logs.for_each(|(_, raw)| push(raw));
+                let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
+                // The rest comes with the next poll.
+                if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
+                    break;
+                }
+                logs.for_each(|(_, raw)| push(&mut out, raw));
                 trail.follow(change);
             }
         }

@@ -86,6 +86,7 @@ pub(super) async fn run(source: Source, order: Order) {
     let mut again = AGAIN_MIN;
     let mut turn: usize = 0;
     let mut opened = false;
+    let mut lost = 0;
     while !source.stream.end_if_left() {
         let Some(chain) = source.chain_index() else {
             source.stream.tell(Turn::Broken);
@@ -104,7 +105,8 @@ pub(super) async fn run(source: Source, order: Order) {
                         if began.elapsed() > AGAIN_MAX {
                             again = AGAIN_MIN;
                         }
-                        None
+                        lost += 1;
+                        (lost >= nodes.len()).then_some(Refused::NoNode)
                     }
                 }
             }
