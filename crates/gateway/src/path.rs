@@ -53,7 +53,7 @@ mod admit;
 mod inquire;
 mod logs;
 
-pub(crate) use admit::rewritten;
+pub(crate) use admit::{rewritten, still_permitted};
 pub(crate) use inquire::{Inquiry, inquire};
 
 /// Calls of one batch that are under way at a time. More would let one client take all connections

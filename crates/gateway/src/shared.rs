@@ -102,6 +102,12 @@ pub(crate) struct ChainShared {
     head_since_ms: AtomicU64,
 }
 
+impl std::fmt::Debug for ChainShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChainShared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// One node's present state. What stands behind an [`Arc`] outlives a reload that does not change
 /// where the node is or how it is spoken to.
 pub(crate) struct NodeShared {
@@ -224,6 +230,11 @@ impl Shared {
     /// The index of the node that has this number, if it is still configured.
     pub(crate) fn node_of_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
+    }
+
+    /// The index of a chain, if it is still configured.
+    pub(crate) fn place_of(&self, chain: &Arc<ChainShared>) -> Option<usize> {
+        self.chains.iter().position(|own| Arc::ptr_eq(own, chain))
     }
 
     /// Time since the start, the clock of all rules.

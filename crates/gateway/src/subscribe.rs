@@ -53,6 +53,8 @@ use subscriber::Asking;
 
 /// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
 const RELAYS_MAX: usize = 64;
+/// Longest parameters of one: more than a thousand addresses.
+const RELAY_PARAMS_MAX: usize = 64 << 10;
 
 /// Why nobody can be told of what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(crate) enum Unable {
     Crowded,
     /// The parameters name nothing that one can subscribe to.
     Params,
+    /// The parameters are longer than what is kept of them.
+    TooLong,
     /// The filter is none.
     Filter(NoSelection),
     /// The filter's blocks are not those to come.
@@ -175,6 +179,9 @@ async fn subscribe(
     let (stream, origin, wanted) = match asked {
         Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
         Asked::Logs(wanted) => (Arc::clone(&feed.logs), Origin::Logs, Wanted::Logs(wanted)),
+        Asked::Other if call.params.raw().is_some_and(|raw| raw.len() > RELAY_PARAMS_MAX) => {
+            return Err(unable(Unable::TooLong));
+        }
         Asked::Other => {
             let order = Order::of(worker, request, call);
             (feed.relay(order.key()).map_err(unable)?, Origin::Node(order), Wanted::All)

@@ -20,7 +20,7 @@ pub(crate) fn write(at: &Location, what: &str, at_once: usize) {
     let what: crate::store::What = what.parse().unwrap();
     let mut store = Store::open(at, Settings::default()).unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
-    let facts = Facts { chain, what, verified: "full".to_owned(), unlike: Vec::new() };
+    let facts = Facts { chain, what, verified: "full".to_owned(), unlike: vec![], untried: vec![] };
     store.found(&facts, &[]).unwrap();
     let mut packer = Packer::new(&[]).unwrap();
     let mut rows = Vec::new();

@@ -217,7 +217,8 @@ impl Reader {
     }
 
     fn is_unlike(&self, what: &str) -> bool {
-        self.facts().unlike.iter().any(|unlike| unlike == what)
+        let facts = self.facts();
+        facts.unlike.iter().chain(&facts.untried).any(|unlike| unlike == what)
     }
 
     fn whole_block(

@@ -192,7 +192,17 @@ impl Store {
     /// # Errors
     /// If it cannot be written.
     pub fn verified(&mut self, how: &str) -> Result<(), StoreError> {
-        either!(&mut self.kept, kept => kept.verified(how))
+        either!(&mut self.kept, kept => kept.change_facts(&[(facts::VERIFIED, how)]))
+    }
+
+    /// Notes which forms are left to nodes, after some that no node had shown were seen.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn compared(&mut self, unlike: &[String], untried: &[String]) -> Result<(), StoreError> {
+        let (unlike, untried) = (unlike.join(" "), untried.join(" "));
+        let changes = [(facts::UNLIKE, &*unlike), (facts::UNTRIED, &*untried)];
+        either!(&mut self.kept, kept => kept.change_facts(&changes))
     }
 
     /// From where to where the index goes; none before the first block.

@@ -142,6 +142,25 @@ fn a_file_of_logs_alone_is_synced_and_sound() {
 }
 
 #[test]
+fn forms_that_no_block_has_shown_are_nodes_until_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("young.db");
+    let young = Running::node(&["--head", "0", "--block-time", "1h", "--txs", "0..6"]);
+    let url = format!("http://{}", young.address);
+    let said = weir(&["sync", "--from", &url, "--end", "0"], &file);
+    assert!(said.err.contains("left to nodes until"), "{}", said.err);
+    let stats = fine(&["stats"], &file);
+    let unseen = "not seen yet  logs, hashes, transaction, receipt (left to nodes so far)\n";
+    assert!(stats.contains(unseen), "{stats}");
+    // A later start tries again, as long as there is something to be tried.
+    fine(&["sync", "--from", &url, "--end", "0", "--quiet"], &file);
+    assert!(fine(&["stats"], &file).contains(unseen));
+    sync("blocks,receipts,logs", node(), &file);
+    let stats = fine(&["stats"], &file);
+    assert!(!stats.contains("not seen yet") && !stats.contains("left to nodes"), "{stats}");
+}
+
+#[test]
 fn blocks_transactions_and_receipts_are_printed_as_they_are() {
     let (_folder, file) = copy();
     let mut reader = reader(&file);

@@ -481,6 +481,11 @@ fn what_no_node_can_be_asked_for_is_refused_in_time() {
     let (code, why) = refused(&mut client, "eth_subscribe", "[\"newPendingTransactions\"]");
     assert_eq!(code, -32601, "{why}");
     assert_eq!(notice(&mut client).0, heads);
+    // Nor is it kept, whatever its length.
+    let long = json!(["newPendingTransactions", "x".repeat(70_000)]).to_string();
+    let (code, why) = refused(&mut client, "eth_subscribe", &long);
+    assert_eq!(code, -32602, "{why}");
+    assert!(why.contains("64 KiB"), "{why}");
 }
 
 #[test]
@@ -588,6 +593,44 @@ fn a_key_that_is_taken_away_ends_what_it_has_subscribed_to() {
     notice(&mut socket);
     served.reload(&config("expires = \"2020-01-01T00:00:00Z\""));
     assert_eq!(socket.closed().0, CloseCode::Policy);
+}
+
+#[test]
+fn a_key_that_may_not_subscribe_any_more_ends_what_it_has_subscribed_to() {
+    let scene = Scene::set();
+    let nodes = [scene.node("one", &moving_world(false)), scene.node("two", &moving_world(false))];
+    let key = "weir_own_0123456789abcdef";
+    let [one, two] = nodes.each_ref().map(|node| node.entry("chain = \"CHAIN\""));
+    let config = |grant: &str, policy: &str| {
+        let chains = "[chain.sim]\npoll_interval = \"20ms\"\n[chain.other]\n";
+        let (one, two) = (one.replace("CHAIN", "sim"), two.replace("CHAIN", "other"));
+        format!(
+            "[access]\n{policy}\n[[key]]\nname = \"own\"\nsecret = \"{key}\"\n{grant}\n{chains}{one}{two}"
+        )
+    };
+    let open = "";
+    for (grant, policy) in [
+        ("methods_deny = [\"eth_subscribe\"]", open),
+        ("chains = [\"other\"]", open),
+        ("", "methods_deny = [\"eth_subscribe\"]"),
+    ] {
+        let served = Served::start(&config("chains = [\"sim\"]", open));
+        let opened = Socket::try_open(&served.address, "/sim", &[("x-api-key", key)]);
+        let mut socket = opened.unwrap().0;
+        wait_until("there is a head", || {
+            served.status("/chains/0/head").get("number").is_some_and(Value::is_u64)
+        });
+        subscribe(&mut socket, "[\"newHeads\"]");
+        // What the grant still holds is heard on.
+        served.reload(&config("methods_deny = [\"eth_call\"]", open));
+        pause(Duration::from_millis(1200));
+        for _ in 0..3 {
+            notice(&mut socket);
+        }
+        served.reload(&config(grant, policy));
+        let (code, why) = socket.closed();
+        assert_eq!(code, CloseCode::Policy, "{grant}{policy}: {why}");
+    }
 }
 
 #[test]

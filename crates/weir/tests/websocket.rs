@@ -381,6 +381,31 @@ fn a_stop_answers_what_has_begun_and_says_goodbye() {
     assert!(took < Duration::from_secs(4), "{took:?} of 5 s that it may wait");
 }
 
+/// What had begun to be written when the gateway was told to stop is written to its end, however slow
+/// the client is.
+#[test]
+fn a_stop_waits_for_an_answer_that_is_still_being_read() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let served = served(&node, "");
+    let mut slow = Socket::open(&served.address);
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": "eth_getBlockByNumber",
+        "params": ["0x64", true]});
+    let calls = vec![call; 900];
+    slow.send(&serde_json::to_vec(&calls).unwrap());
+    wait_until("it is answered", || served.count("/totals/requests") > 0);
+    let stopping = std::thread::spawn(move || served.stop());
+    // Longer than a client has that is told to go.
+    pause(Duration::from_secs(3));
+    let answer = slow.text();
+    assert!(answer.len() > 8 << 20, "{} bytes: nobody had to wait", answer.len());
+    let answers: Vec<Value> = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answers.len(), calls.len());
+    assert_eq!(slow.closed().0, CloseCode::Away);
+    let took = stopping.join().unwrap();
+    assert!(took < Duration::from_secs(5), "{took:?} of 5 s that it may wait");
+}
+
 #[test]
 fn who_opened_under_other_headers_is_asked_to_connect_anew() {
     let scene = Scene::set();

@@ -455,6 +455,10 @@ fn unable(why: Unable) -> (ErrorCode, &'static str) {
             (ErrorCode::LIMIT_EXCEEDED, "the gateway has as many of these as it may")
         }
         Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
+        Unable::TooLong => (
+            ErrorCode::INVALID_PARAMS,
+            "params of a subscription that nodes tell are at most 64 KiB",
+        ),
         Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
         Unable::Range => (
             ErrorCode::INVALID_PARAMS,

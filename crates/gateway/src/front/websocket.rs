@@ -140,7 +140,8 @@ enum Phase {
     Open,
     /// A closing frame is on its way, or sent.
     Closing {
-        until: Instant,
+        /// None while what comes before that frame is still being written.
+        until: Option<Instant>,
         /// The other side has sent one too.
         heard: bool,
     },
@@ -263,8 +264,14 @@ where
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
-            if matches!(self.phase, Phase::Closing { heard: true, .. }) && self.out.is_empty() {
-                return Poll::Ready(Ok(()));
+            match &mut self.phase {
+                Phase::Closing { heard: true, .. } if self.out.is_empty() => {
+                    return Poll::Ready(Ok(()));
+                }
+                Phase::Closing { until: until @ None, .. } if self.out.is_empty() => {
+                    *until = Some(Instant::now() + CLOSE_PATIENCE);
+                }
+                Phase::Closing { .. } | Phase::Open => {}
             }
             if moved {
                 continue;
@@ -335,10 +342,18 @@ where
         }
         self.admitted_until = now + ADMITTED_FOR;
         let worker = self.thread.worker();
-        let Some(gate) = &worker.shared.gate else { return true };
-        let client = self.peer.client(&self.head, &worker.shared.config.front);
-        let certificate = self.peer.certificate.as_deref();
-        caller::admit(&worker, gate, &self.head, client, certificate).is_ok()
+        let grant = match &worker.shared.gate {
+            None => None,
+            Some(gate) => {
+                let client = self.peer.client(&self.head, &worker.shared.config.front);
+                let certificate = self.peer.certificate.as_deref();
+                match caller::admit(&worker, gate, &self.head, client, certificate) {
+                    Ok(admitted) => admitted.caller.grant,
+                    Err(_) => return false,
+                }
+            }
+        };
+        self.subscriber.may_hear(&worker, grant.as_deref())
     }
 
     /// Whether the head holds what the present configuration wants of one.
@@ -462,11 +477,14 @@ where
     fn close_unread(&mut self) {
         self.out.forget();
         self.close(POLICY, "what is sent is not read");
+        if let Phase::Closing { until, .. } = &mut self.phase {
+            *until = Some(Instant::now() + CLOSE_PATIENCE);
+        }
     }
 
     /// The other side will say nothing more.
     fn end_hearing(&mut self) {
-        self.phase = Phase::Closing { until: Instant::now() + CLOSE_PATIENCE, heard: true };
+        self.phase = Phase::Closing { until: Some(Instant::now() + CLOSE_PATIENCE), heard: true };
     }
 
     fn is_closing(&self) -> bool {
@@ -482,7 +500,7 @@ where
         self.subscriber.end();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
         self.out.control(Op::Close, &payload);
-        self.phase = Phase::Closing { until: Instant::now() + CLOSE_PATIENCE, heard: false };
+        self.phase = Phase::Closing { until: None, heard: false };
     }
 
     /// Reads, where somebody listens: how many bytes, 0 at the end.
@@ -507,7 +525,7 @@ where
     fn deadline(&self) -> Instant {
         let stuck = self.out.stuck.map(|since| since + self.bounds.write_timeout);
         let due = match self.phase {
-            Phase::Closing { until, .. } => Some(until),
+            Phase::Closing { until, .. } => until,
             // Who is not listened to cannot give a sign of life.
             Phase::Open => self.has_room().then_some(self.silent_at),
         };
@@ -522,7 +540,7 @@ where
             return true;
         }
         match self.phase {
-            Phase::Closing { until, .. } => now >= until,
+            Phase::Closing { until, .. } => until.is_some_and(|until| now >= until),
             Phase::Open if !self.has_room() || now < self.silent_at => false,
             Phase::Open if self.pinged => true,
             Phase::Open => {

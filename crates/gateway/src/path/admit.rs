@@ -10,7 +10,7 @@ use wire::reach::{Reach, reach};
 
 use super::Request;
 use crate::error::Kind;
-use crate::rules::access::{Denial, MethodCase, may_call};
+use crate::rules::access::{Denial, Grant, MethodCase, MethodSet, may_call};
 use crate::rules::direct::{self, Action, CallFacts, Directed, End, Facts};
 use crate::worker::Worker;
 
@@ -84,6 +84,26 @@ fn may_reach(worker: &Worker, request: &Request<'_>, chain: usize) -> bool {
         worker.counters.denied[Denial::Chain.index()].add(1);
     }
     may
+}
+
+/// Whether somebody with this grant, who was allowed to call this method, still is. What the call's
+/// group denies was looked at then: a rule may have chosen the group.
+pub(crate) fn still_permitted(
+    worker: &Worker,
+    chain: usize,
+    method: &str,
+    grant: Option<&Grant>,
+) -> bool {
+    let shared = &worker.shared;
+    let case = MethodCase {
+        method,
+        reach: reach(shared.chains[chain].family.name(), method),
+        policy: &shared.config.access.policy,
+        chain: &shared.config.chains[chain].methods,
+        group_deny: &MethodSet::default(),
+        grant,
+    };
+    grant.is_none_or(|grant| grant.leads_to(chain)) && may_call(&case).is_ok()
 }
 
 /// Whether the caller may make this call.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -21,13 +22,15 @@ use crate::worker::Worker;
 
 /// Blocks that are fetched at a time.
 pub(super) const FETCHES: usize = 8;
-/// How often nodes may say that a block has no logs although its header says that it has some, before
-/// they are believed: with the waits in between, some seconds.
-const EMPTY_MAX: u32 = 12;
-/// And how often after that was true: not every chain fills its bloom filters as Ethereum does.
-const EMPTY_USUAL_MAX: u32 = 1;
+/// How long nodes have to say that a block has no logs although its header says that it has some,
+/// before they are believed.
+const EMPTY_FOR: Duration = Duration::from_secs(6);
+/// And how long after that was true: not every chain fills its bloom filters as Ethereum does.
+const EMPTY_FOR_USUALLY: Duration = Duration::from_millis(500);
 /// Blocks that are doubted at a time.
 const DOUBTED_MAX: usize = 64;
+/// For how long a doubt is remembered.
+const DOUBTED_FOR: Duration = Duration::from_secs(60);
 /// Blocks whose logs are kept: what two epochs hold.
 const KEPT_BLOCKS: usize = 64;
 /// Bytes of these logs.
@@ -50,35 +53,43 @@ pub(super) struct Blocks {
 /// Whether nodes are believed that say of a block that it has no logs.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Blocks that should have some, and how often that was heard.
-    heard: VecDeque<(Hash, u32)>,
+    /// Blocks that should have some, and when a node was first asked that said they have none.
+    since: VecDeque<(Hash, Duration)>,
     /// The last one of them had none.
     usual: bool,
 }
 
 impl Doubts {
-    fn of(&self, hash: Hash) -> u32 {
-        self.heard.iter().find(|(own, _)| *own == hash).map_or(0, |(_, heard)| *heard)
+    fn has(&self, hash: Hash) -> bool {
+        self.since.iter().any(|(own, _)| *own == hash)
     }
 
-    /// A block that has been doubted so often is doubted once more, unless it is believed now.
-    fn doubt(&mut self, hash: Hash, heard: u32) -> bool {
-        self.heard.retain(|(own, _)| *own != hash);
-        let max = if self.usual { EMPTY_USUAL_MAX } else { EMPTY_MAX };
-        if heard >= max {
+    /// Whether a node is doubted that was asked at this time and said that the block has none.
+    fn doubts(&mut self, hash: Hash, asked: Duration) -> bool {
+        let enough = if self.usual { EMPTY_FOR_USUALLY } else { EMPTY_FOR };
+        let known = self.since.iter().position(|(own, _)| *own == hash);
+        let since = known.map_or(asked, |place| self.since[place].1);
+        if asked.saturating_sub(since) >= enough {
             self.usual = true;
+            self.since.retain(|(own, _)| *own != hash);
             return false;
         }
-        self.heard.push_back((hash, heard + 1));
-        if self.heard.len() > DOUBTED_MAX {
-            self.heard.pop_front();
+        if known.is_none() {
+            self.since.retain(|(_, since)| asked.saturating_sub(*since) < DOUBTED_FOR);
+            // The others are decided first.
+            if self.since.len() < DOUBTED_MAX {
+                self.since.push_back((hash, asked));
+            }
         }
         true
     }
 
-    /// A block that was doubted has logs after all.
-    fn were_right(&mut self) {
-        self.usual = false;
+    /// A block has logs after all.
+    fn were_right(&mut self, hash: Hash) {
+        if self.has(hash) {
+            self.since.retain(|(own, _)| *own != hash);
+            self.usual = false;
+        }
     }
 }
 
@@ -149,7 +160,7 @@ impl Blocks {
     }
 
     async fn fetch(&self, worker: &Rc<Worker>, chain: usize, head: Head) -> Result<Logs, NotYet> {
-        let heard = self.doubts.lock().of(head.hash);
+        let asked = worker.shared.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
         // Not through the cache: an empty answer that is doubted here would be kept there for ever.
         let raw = ask(worker, chain, "eth_getLogs", &params, head, true).await?;
@@ -162,11 +173,11 @@ impl Blocks {
         // A node that has not indexed its newest block yet says that it has no logs.
         if logs.is_empty() {
             let bloom = has_bloom(&block(worker, chain, head).await?);
-            if bloom && self.doubts.lock().doubt(head.hash, heard) {
+            if bloom && self.doubts.lock().doubts(head.hash, asked) {
                 return Err(NotYet);
             }
-        } else if heard > 0 {
-            self.doubts.lock().were_right();
+        } else {
+            self.doubts.lock().were_right(head.hash);
         }
         Ok(logs)
     }
@@ -209,23 +220,40 @@ mod tests {
 
     #[test]
     fn doubts_end() {
+        let at = Duration::from_millis;
         let mut doubts = Doubts::default();
-        let tries = |doubts: &mut Doubts, hash: Hash| {
-            let mut tries = 0;
-            while doubts.doubt(hash, doubts.of(hash)) {
-                tries += 1;
-            }
-            tries
+        let lasts = |doubts: &mut Doubts, hash: Hash, start: u64| {
+            (0..).find(|ms| !doubts.doubts(hash, at(start + ms))).map(at)
         };
-        assert_eq!(tries(&mut doubts, [1; 32]), EMPTY_MAX);
-        assert_eq!(tries(&mut doubts, [2; 32]), EMPTY_USUAL_MAX, "as the one before");
-        assert!(doubts.doubt([3; 32], 0));
-        doubts.were_right();
-        assert_eq!(tries(&mut doubts, [4; 32]), EMPTY_MAX);
-        for byte in 0..=255 {
-            doubts.doubt([byte; 32], 0);
-        }
-        assert_eq!(doubts.heard.len(), DOUBTED_MAX);
+        assert_eq!(lasts(&mut doubts, [1; 32], 0), Some(EMPTY_FOR));
+        assert_eq!(lasts(&mut doubts, [2; 32], 9000), Some(EMPTY_FOR_USUALLY), "as the last one");
+        assert!(doubts.doubts([3; 32], at(10_000)));
+        doubts.were_right([4; 32]);
+        assert!(doubts.usual, "nobody doubted that");
+        doubts.were_right([3; 32]);
+        assert_eq!(lasts(&mut doubts, [5; 32], 11_000), Some(EMPTY_FOR));
+    }
+
+    #[test]
+    fn many_who_ask_at_once_do_not_make_an_empty_block_true() {
+        let mut doubts = Doubts::default();
+        assert!((0..1000).all(|_| doubts.doubts([1; 32], Duration::ZERO)));
+    }
+
+    #[test]
+    fn more_doubts_than_are_remembered_end_too() {
+        let mut doubts = Doubts::default();
+        let all = |doubts: &mut Doubts, seconds: u64| {
+            let asked = Duration::from_secs(seconds);
+            (0..200).filter(|byte| doubts.doubts([*byte; 32], asked)).count()
+        };
+        assert_eq!(all(&mut doubts, 0), 200);
+        assert_eq!(doubts.since.len(), DOUBTED_MAX);
+        assert_eq!(all(&mut doubts, 7), 200 - DOUBTED_MAX);
+        assert!(doubts.since.len() <= DOUBTED_MAX);
+        // Those of whom nothing more is heard make room.
+        doubts.doubts([255; 32], Duration::from_secs(100));
+        assert_eq!(doubts.since.len(), 1);
     }
 
     #[test]

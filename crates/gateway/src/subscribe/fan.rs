@@ -15,8 +15,11 @@ use super::blocks::Logs;
 use super::source::{self, Origin};
 use super::stream::{Refused, Stream, Turn};
 use super::subscriber::Subscriber;
+use crate::path;
+use crate::rules::access::Grant;
 use crate::shared::ChainShared;
 use crate::thread::Thread;
+use crate::worker::Worker;
 
 /// The fans of one thread.
 #[derive(Debug, Default)]
@@ -25,6 +28,7 @@ pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 /// Tells each turn of a stream to the subscribers of one thread, as long as there are any.
 #[derive(Debug)]
 pub(crate) struct Fan {
+    chain: Arc<ChainShared>,
     stream: Arc<Stream>,
     /// It tells what a node tells, of which some may be missed.
     relayed: bool,
@@ -69,6 +73,7 @@ pub(super) fn of(
         source::start(thread, chain, &stream, origin);
     }
     let fan = Rc::new(Fan {
+        chain: Arc::clone(chain),
         stream,
         relayed,
         thread: Rc::clone(thread),
@@ -94,6 +99,19 @@ impl Fan {
                 Err(RecvError::Closed) => return,
             }
         }
+    }
+
+    /// Whether somebody with this grant may still have begun what this member is told.
+    pub(super) fn may_tell(&self, number: u64, worker: &Worker, grant: Option<&Grant>) -> bool {
+        let Some(chain) = worker.shared.place_of(&self.chain) else {
+            // The source ends it in other words.
+            return true;
+        };
+        let members = self.members.borrow();
+        members.get(&number).is_none_or(|member| {
+            let method = format!("{}_subscribe", member.namespace);
+            path::still_permitted(worker, chain, &method, grant)
+        })
     }
 
     /// Waits until it is known whether there is anything to be told.

@@ -39,7 +39,25 @@ const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// One chain's filters, on all threads.
 #[derive(Debug, Default)]
-pub(super) struct Filters(Mutex<HashMap<u128, Arc<Filter>>>);
+pub(super) struct Filters(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_id: HashMap<u128, Arc<Filter>>,
+    /// When those were let go last that nobody asks for any more.
+    swept: Duration,
+}
+
+impl Kept {
+    fn sweep(&mut self, now: Duration, timeout: Duration) {
+        self.by_id.retain(|_, filter| now.saturating_sub(*filter.asked.lock()) <= timeout);
+        self.swept = now;
+    }
+
+    fn own(&self, owner: u64) -> usize {
+        self.by_id.values().filter(|filter| filter.owner == owner).count()
+    }
+}
 
 #[derive(Debug)]
 struct Filter {
@@ -78,7 +96,7 @@ pub(super) async fn answer(
             begin(worker, request, Wanted::Logs { logs, raw: known_members(raw).into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
-            Some(id) if filters.0.lock().remove(&id).is_some() => Ok(said(b"true")),
+            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
             _ => Ok(Outcome::Node),
         },
         "eth_getFilterLogs" => match find(worker, request, call) {
@@ -111,7 +129,7 @@ fn id_of(params: &Params<'_>) -> Option<u128> {
 fn find(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = id_of(&call.params)?;
     let filters = worker.shared.chains[request.chain].feed.filters.0.lock();
-    let filter = filters.get(&id)?;
+    let filter = filters.by_id.get(&id)?;
     let now = worker.now();
     let lifetime = worker.shared.config.front.filters.timeout;
     let mut asked = filter.asked.lock();
@@ -133,19 +151,21 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
     let id = u128::from_be_bytes(bytes);
     let mut filters = chain.feed.filters.0.lock();
-    let own = filters.values().filter(|filter| filter.owner == owner).count();
-    if filters.len() >= bounds.filters_max || own >= bounds.per_client_max {
-        filters.retain(|_, filter| now.saturating_sub(*filter.asked.lock()) <= bounds.timeout);
-        let own = filters.values().filter(|filter| filter.owner == owner).count();
-        if own >= bounds.per_client_max {
-            return Err(unable(Unable::TooManyFilters));
-        }
-        if filters.len() >= bounds.filters_max {
-            return Err(unable(Unable::Crowded));
-        }
+    let full = filters.by_id.len() >= bounds.filters_max;
+    if full
+        || now.saturating_sub(filters.swept) > bounds.timeout
+        || filters.own(owner) >= bounds.per_client_max
+    {
+        filters.sweep(now, bounds.timeout);
+    }
+    if filters.own(owner) >= bounds.per_client_max {
+        return Err(unable(Unable::TooManyFilters));
+    }
+    if filters.by_id.len() >= bounds.filters_max {
+        return Err(unable(Unable::Crowded));
     }
     let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
-    filters.insert(id, Arc::new(filter));
+    filters.by_id.insert(id, Arc::new(filter));
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 

@@ -18,6 +18,7 @@ use super::stream::{Standing, Stream, Turn};
 use crate::rules::trail::{Apart, Change, Trail};
 use crate::shared::ChainShared;
 use crate::thread::Thread;
+use crate::worker::Worker;
 
 /// Blocks that are remembered: reorgs as deep are told. As many as the chain's view remembers.
 const TRAIL_BLOCKS: usize = 256;
@@ -73,8 +74,7 @@ pub(super) struct Source {
 impl Source {
     /// The chain's index in the configuration that holds now; none if it is served no more.
     pub(super) fn chain_index(&self) -> Option<usize> {
-        let worker = self.thread.worker();
-        worker.shared.chains.iter().position(|own| Arc::ptr_eq(own, &self.chain))
+        self.thread.worker().shared.place_of(&self.chain)
     }
 
     /// Tells what happens to the chain until nobody wants to hear it.
@@ -83,12 +83,13 @@ impl Source {
         let mut again = AGAIN_MIN;
         while !self.stream.end_if_left() {
             turned.borrow_and_update();
-            let Some(chain) = self.chain_index() else {
+            let worker = self.thread.worker();
+            let Some(chain) = worker.shared.place_of(&self.chain) else {
                 self.stream.tell(Turn::Broken);
                 self.stream.end();
                 return;
             };
-            let pause = match self.advance(chain, &mut trail, tells).await {
+            let pause = match self.advance(&worker, chain, &mut trail, tells).await {
                 Ok(()) => {
                     again = AGAIN_MIN;
                     None
@@ -99,6 +100,7 @@ impl Source {
                     Some(pause)
                 }
             };
+            drop(worker);
             let wait = async {
                 match pause {
                     Some(pause) => tokio::time::sleep(pause).await,
@@ -113,9 +115,11 @@ impl Source {
         }
     }
 
-    /// Tells what has happened since the end of the trail.
+    /// Tells what has happened since the end of the trail, of the chain at this place of the worker's
+    /// configuration.
     async fn advance(
         &self,
+        worker: &Rc<Worker>,
         chain: usize,
         trail: &mut Option<Trail>,
         tells: Tells,
@@ -137,7 +141,7 @@ impl Source {
         };
         drop(view);
         let turns = changes.into_iter().map(async |change| {
-            let turn = self.turn(chain, change, tells).await;
+            let turn = self.turn(worker, chain, change, tells).await;
             (change, turn)
         });
         let mut turns = std::pin::pin!(futures_util::stream::iter(turns).buffered(FETCHES));
@@ -154,20 +158,20 @@ impl Source {
     /// What there is to be told of a change, if anything.
     async fn turn(
         &self,
+        worker: &Rc<Worker>,
         chain: usize,
         change: Change,
         tells: Tells,
     ) -> Result<Option<Turn>, NotYet> {
-        let worker = self.thread.worker();
         match (tells, change) {
             (Tells::Headers, Change::Added(head)) => {
-                let block = blocks::block(&worker, chain, head).await?;
+                let block = blocks::block(worker, chain, head).await?;
                 Ok(Some(Turn::All(header_of(&block).into())))
             }
             // That a block was dropped is told by the one in its place.
             (Tells::Headers, Change::Dropped(_)) => Ok(None),
             (Tells::Logs, _) => {
-                let logs = self.chain.feed.blocks.logs(&worker, chain, change).await?;
+                let logs = self.chain.feed.blocks.logs(worker, chain, change).await?;
                 Ok((!logs.is_empty()).then_some(Turn::Logs(logs)))
             }
         }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 
 use super::fan::{Fan, Wanted};
 use crate::front::answer::Body;
+use crate::rules::access::Grant;
 use crate::thread::Thread;
+use crate::worker::Worker;
 
 /// A connection that can be told of things.
 #[derive(Debug)]
@@ -104,6 +106,13 @@ impl Subscriber {
         drop(subscriptions);
         fan.leave(number);
         true
+    }
+
+    /// Whether somebody with this grant may still have all the subscriptions.
+    pub(crate) fn may_hear(&self, worker: &Worker, grant: Option<&Grant>) -> bool {
+        let subscriptions = self.subscriptions.borrow();
+        let mut all = subscriptions.iter();
+        all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, worker, grant))
     }
 
     /// Ends all subscriptions.

@@ -54,7 +54,7 @@ fn real_receipts_come_back_and_take_a_fraction_of_their_room() {
     assert!(packed * 4 < receipts.len(), "{packed} of {}", receipts.len());
     let mut store = Store::in_memory().unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [0; 32] };
-    let facts = Facts { chain, what, verified: "off".to_owned(), unlike: Vec::new() };
+    let facts = Facts { chain, what, verified: "off".to_owned(), unlike: vec![], untried: vec![] };
     store.found(&facts, &dictionaries).unwrap();
     store.append(std::slice::from_ref(&rows), 0).unwrap();
     let mut reader = Reader::over(store).unwrap().unwrap();

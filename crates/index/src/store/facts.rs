@@ -67,6 +67,11 @@ impl std::fmt::Display for What {
     }
 }
 
+/// Names of the facts that may change later.
+pub(super) const VERIFIED: &str = "verified";
+pub(super) const UNLIKE: &str = "unlike";
+pub(super) const UNTRIED: &str = "untried";
+
 /// What is fixed when an index is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -80,6 +85,8 @@ pub struct Facts {
     /// Forms in which the node's answers are not made of the same pieces, so that they are left to
     /// nodes: names of methods.
     pub unlike: Vec<String>,
+    /// Forms of which no node's answer was seen yet that could differ: left to nodes too.
+    pub untried: Vec<String>,
 }
 
 /// From where to where an index goes, without holes.
@@ -113,24 +120,29 @@ impl Facts {
         let fact = |name: &str| texts.get(name).cloned().ok_or_else(|| damaged(name));
         let mut genesis = [0; 32];
         hex::decode_to_slice(fact("genesis")?, &mut genesis).map_err(|_| damaged("genesis"))?;
-        let unlike = texts.get("unlike").map(String::as_str).unwrap_or_default();
+        let names = |fact: &str| {
+            let names = texts.get(fact).map(String::as_str).unwrap_or_default();
+            names.split_whitespace().map(str::to_owned).collect()
+        };
         Ok(Some(Facts {
             chain: Chain { family: family.clone(), id: fact("chain")?, genesis },
             what: fact("what")?.parse().map_err(|_| damaged("what"))?,
-            verified: fact("verified")?,
-            unlike: unlike.split_whitespace().map(str::to_owned).collect(),
+            verified: fact(VERIFIED)?,
+            unlike: names(UNLIKE),
+            untried: names(UNTRIED),
         }))
     }
 
     /// Names and texts under which they are kept.
-    pub(super) fn texts(&self) -> [(&'static str, String); 6] {
+    pub(super) fn texts(&self) -> [(&'static str, String); 7] {
         [
             ("family", self.chain.family.clone()),
             ("chain", self.chain.id.clone()),
             ("genesis", hex::encode(self.chain.genesis)),
             ("what", self.what.to_string()),
-            ("verified", self.verified.clone()),
-            ("unlike", self.unlike.join(" ")),
+            (VERIFIED, self.verified.clone()),
+            (UNLIKE, self.unlike.join(" ")),
+            (UNTRIED, self.untried.join(" ")),
         ]
     }
 }

@@ -92,9 +92,12 @@ impl Postgres {
         })
     }
 
-    pub(super) fn verified(&mut self, how: &str) -> Result<(), StoreError> {
+    pub(super) fn change_facts(&mut self, changes: &[(&str, &str)]) -> Result<(), StoreError> {
+        let sql = "UPDATE facts SET value = $1 WHERE name = $2";
         self.session.write(|session| {
-            session.change("UPDATE facts SET value = $1 WHERE name = 'verified'", &[&how])?;
+            for (name, value) in changes {
+                session.change(sql, &[value, name])?;
+            }
             Ok(())
         })
     }

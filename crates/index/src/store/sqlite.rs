@@ -185,9 +185,13 @@ impl Sqlite {
         Ok(())
     }
 
-    pub(super) fn verified(&mut self, how: &str) -> Result<(), StoreError> {
-        let sql = "UPDATE facts SET value = ?1 WHERE name = 'verified'";
-        self.connection.execute(sql, [how])?;
+    pub(super) fn change_facts(&mut self, changes: &[(&str, &str)]) -> Result<(), StoreError> {
+        let sql = "UPDATE facts SET value = ?1 WHERE name = ?2";
+        let transaction = self.connection.transaction()?;
+        for (name, value) in changes {
+            transaction.execute(sql, [value, name])?;
+        }
+        transaction.commit()?;
         Ok(())
     }
 

@@ -16,6 +16,7 @@ pub(super) fn facts() -> Facts {
         what: "blocks,receipts,logs".parse().unwrap(),
         verified: "full".to_owned(),
         unlike: vec!["logs".to_owned()],
+        untried: vec!["receipt".to_owned()],
     }
 }
 

@@ -49,6 +49,9 @@ pub(super) fn facts(
             store.verified(&less)?;
             known.verified = less;
         }
+        if !known.untried.is_empty() {
+            try_again(store, &mut known, options, nodes, watch, stop)?;
+        }
         return Ok(Some(known));
     }
     let (samples, richest) = samples(options, nodes, watch, stop)?;
@@ -69,17 +72,42 @@ pub(super) fn facts(
             level => level.to_string(),
         },
         unlike: Vec::new(),
+        untried: Vec::new(),
     };
-    if let Some(richest) = richest {
-        facts.unlike = unlike(&facts, &dictionaries, &richest, nodes, watch, stop)?;
-    }
+    let tried = tried(&facts, &dictionaries, richest.as_ref(), nodes, watch, stop)?;
+    (facts.unlike, facts.untried) = (tried.unlike, tried.untried);
     // What is written now is gone by for ever, so it is not made of half of the answers.
     if stopped() {
         return Ok(None);
     }
     store.found(&facts, &dictionaries)?;
-    watch.note(&Note::Founded { chain: facts.chain.id.clone(), unlike: facts.unlike.clone() });
+    watch.note(&Note::Founded {
+        chain: facts.chain.id.clone(),
+        unlike: facts.unlike.clone(),
+        untried: facts.untried.clone(),
+    });
     Ok(Some(facts))
+}
+
+/// Tries the forms once more that no block had shown so far.
+fn try_again(
+    store: &mut Store,
+    known: &mut Facts,
+    options: &Options,
+    nodes: &Nodes,
+    watch: &dyn Watch,
+    stop: &AtomicBool,
+) -> Result<(), SyncError> {
+    let (_, richest) = samples(options, nodes, watch, stop)?;
+    let dictionaries = store.dictionaries()?;
+    let tried = tried(known, &dictionaries, richest.as_ref(), nodes, watch, stop)?;
+    // A sample that shows less than the one before says nothing new.
+    if stop.load(Ordering::Relaxed) || tried.untried.len() >= known.untried.len() {
+        return Ok(());
+    }
+    store.compared(&tried.unlike, &tried.untried)?;
+    (known.unlike, known.untried) = (tried.unlike, tried.untried);
+    Ok(())
 }
 
 /// What a file is to say if it goes on with less than it was verified with so far.
@@ -224,6 +252,11 @@ impl Sample {
         counts.is_some_and(|(transactions, staking)| transactions > 0 && staking > 0)
     }
 
+    fn has_logs(&self) -> bool {
+        let mut receipts = walk::elements(self.receipts.as_deref().unwrap_or_default());
+        receipts.any(|receipt| walk::member(receipt, "logs").is_some_and(|logs| logs.len() > 2))
+    }
+
     fn said(&self) -> Said<'_> {
         Said {
             block: &self.block,
@@ -239,7 +272,8 @@ type Put<'a> = dyn FnMut(&mut Reader, &mut Vec<u8>) -> Result<(), ReadError> + '
 type Samples = Vec<(Kind, Vec<u8>)>;
 
 /// Pieces of blocks spread over what is to be synced, and the block with the most of them. One of
-/// Harmony's with transactions of both kinds tells more than any other.
+/// Harmony's with transactions of both kinds tells more than any other, and one with logs more than
+/// one without.
 fn samples(
     options: &Options,
     nodes: &Nodes,
@@ -263,11 +297,11 @@ fn samples(
     numbers.dedup();
     let mut bytes = [0; Kind::ALL.len()];
     let mut samples = Vec::new();
-    let mut richest: Option<((bool, usize), Sample)> = None;
+    let mut richest: Option<((bool, bool, usize), Sample)> = None;
     for number in numbers {
         let Some(sample) = sample(options.what, number, nodes, watch, stop)? else { continue };
         let pieces = cut::samples(sample.said(), options.what).unwrap_or_default();
-        let rank = (sample.is_mixed(), pieces.len());
+        let rank = (sample.is_mixed(), sample.has_logs(), pieces.len());
         for (kind, piece) in pieces {
             bytes[kind as usize] += piece.len();
             if bytes[kind as usize] < SAMPLE_BYTES {
@@ -348,31 +382,62 @@ fn one_by_one(
     Ok(Some(all))
 }
 
+/// Which forms of answers are to be left to nodes.
+#[derive(Default)]
+struct Tried {
+    /// The node does not make them of the same pieces.
+    unlike: Vec<String>,
+    /// The sample has nothing of what they could differ in.
+    untried: Vec<String>,
+}
+
 /// Which answers the node does not make of the same pieces: found by putting them together from a
 /// file in memory and comparing them with the node's own.
-fn unlike(
+fn tried(
     facts: &Facts,
     dictionaries: &[Dictionary],
-    sample: &Sample,
+    sample: Option<&Sample>,
     nodes: &Nodes,
     watch: &dyn Watch,
     stop: &AtomicBool,
-) -> Result<Vec<String>, SyncError> {
+) -> Result<Tried, SyncError> {
+    let mut tried = Tried::default();
+    let What { blocks, receipts, logs, hmyv2 } = facts.what;
+    let mut leave = |forms: &[(&str, bool)]| {
+        let kept = forms.iter().filter(|(_, kept)| *kept);
+        tried.untried.extend(kept.map(|(form, _)| (*form).to_owned()));
+    };
+    if !sample.is_some_and(Sample::is_mixed) {
+        leave(&[(HASHES, hmyv2), (WITHOUT_STAKING, hmyv2)]);
+    }
+    let of_transactions = [("hashes", blocks), ("transaction", blocks), ("receipt", receipts)];
+    let of_logs = [("logs", receipts && logs)];
+    let Some(sample) = sample else {
+        leave(&of_transactions);
+        leave(&of_logs);
+        return Ok(tried);
+    };
     let mut store = Store::in_memory()?;
     store.found(facts, dictionaries)?;
     let rows = cut::cut(&mut Packer::new(dictionaries)?, sample.said(), facts.what)
         .map_err(|error| SyncError::Nodes(format!("block {}: {error}", sample.number)))?;
     store.append(std::slice::from_ref(&rows), 0)?;
-    let Some(reader) = Reader::over(store)? else { return Ok(Vec::new()) };
+    let reader = Reader::over(store)?.expect("a block was appended");
     let mut compare = Compare { reader, unlike: Vec::new(), nodes, watch, stop };
     let items = &rows.items;
-    if let Some(item) = items.iter().find(|item| !item.keys.is_empty()).or(items.first()) {
-        compare.ethereum(facts.what, sample.number, item)?;
+    let with_logs = items.iter().find(|item| !item.keys.is_empty());
+    if with_logs.is_none() {
+        leave(&of_logs);
     }
-    if facts.what.hmyv2 {
+    match with_logs.or(items.first()) {
+        Some(item) => compare.ethereum(facts.what, sample.number, item)?,
+        None => leave(&of_transactions),
+    }
+    if hmyv2 {
         compare.harmony(sample.number)?;
     }
-    Ok(compare.unlike)
+    tried.unlike = compare.unlike;
+    Ok(tried)
 }
 
 /// Holds what is put together against what the node says.

@@ -18,8 +18,10 @@ pub enum Note {
     Founded {
         /// The chain's id.
         chain: String,
-        /// Methods that are left to nodes.
+        /// Forms that are left to nodes.
         unlike: Vec<String>,
+        /// Forms that are left to nodes until a block shows them.
+        untried: Vec<String>,
     },
     /// Nothing of what comes can be verified.
     Unverified {
@@ -59,15 +61,26 @@ pub enum Note {
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Note::Founded { chain, unlike } if unlike.is_empty() => {
-                write!(f, "a new file for chain {chain}")
+            Note::Founded { chain, unlike, untried } => {
+                write!(f, "a new file for chain {chain}")?;
+                if !unlike.is_empty() {
+                    let unlike = unlike.join(", ");
+                    write!(
+                        f,
+                        "; the node writes these in another way than the rest, so they are left to \
+                         nodes: {unlike}"
+                    )?;
+                }
+                if !untried.is_empty() {
+                    let untried = untried.join(", ");
+                    write!(
+                        f,
+                        "; no block that was looked at has anything to try these with, so they are \
+                         left to nodes until a later start finds one: {untried}"
+                    )?;
+                }
+                Ok(())
             }
-            Note::Founded { chain, unlike } => write!(
-                f,
-                "a new file for chain {chain}; the node writes these in another way than the rest, \
-                 so they are left to nodes: {}",
-                unlike.join(", ")
-            ),
             Note::Unverified { why } => f.write_str(why),
             Note::Rewinding { blocks, to } => {
                 write!(f, "a reorg: {blocks} blocks are dropped, back to block {to}")

@@ -38,6 +38,7 @@ struct Told {
     what: String,
     verified: String,
     left_to_nodes: Vec<String>,
+    not_seen_yet: Vec<String>,
     first: Option<u64>,
     last: Option<u64>,
     last_hash: Option<String>,
@@ -69,6 +70,7 @@ impl Stats {
             what: facts.what.to_string(),
             verified: facts.verified,
             left_to_nodes: facts.unlike,
+            not_seen_yet: facts.untried,
             first: held.map(|held| held.first),
             last: held.map(|held| held.last),
             last_hash: held.map(|held| text(&held.last_hash)),
@@ -100,6 +102,9 @@ fn print(told: &Told) {
     println!("verified      {}", told.verified);
     if !told.left_to_nodes.is_empty() {
         println!("left to nodes {}", told.left_to_nodes.join(", "));
+    }
+    if !told.not_seen_yet.is_empty() {
+        println!("not seen yet  {} (left to nodes so far)", told.not_seen_yet.join(", "));
     }
     println!("transactions  {}", told.transactions);
     let each = told.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));

@@ -1,7 +1,7 @@
 //! A WebSocket client that behaves: tungstenite over a blocking socket.
 
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tungstenite::client::IntoClientRequest;
@@ -69,7 +69,9 @@ impl Socket {
 
     /// The code and the reason with which it is closed.
     pub(crate) fn closed(&mut self) -> (CloseCode, String) {
+        let give_up = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < give_up, "told on and on, but not closed");
             match self.0.read() {
                 Ok(Message::Close(Some(frame))) => {
                     let said = (frame.code, frame.reason.to_string());
