@@ -25,7 +25,7 @@ use crate::nodes::overload::Room;
 use crate::quota::Quotas;
 use crate::redis;
 use crate::rules::choose::Order;
-use crate::rules::heads::ChainView;
+use crate::rules::heads::{ChainView, NodeView};
 use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
 };
@@ -114,6 +114,8 @@ pub(crate) struct NodeShared {
     pub(crate) config: config::Node,
     /// Its place among its chain's nodes, as in [`ChainView::nodes`]. It keeps it through reloads.
     pub(crate) place: usize,
+    /// What tells it from all other nodes that have or had its place.
+    pub(crate) mark: u64,
     /// What stands for it in entries of the cache, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) dial: Dial,
@@ -157,10 +159,12 @@ impl Shared {
             .iter()
             .map(|chain| Arc::new(ChainShared::new(chain, Arc::clone(&chain.name))));
         let chains = chains.collect();
+        let lineage = Lineage::new();
         let nodes = config.nodes.iter().enumerate().map(|(index, node)| {
             let place = config.chains[node.chain].nodes.iter().position(|own| *own == index);
             let place = place.expect("a node is listed by its chain");
-            NodeShared::new(&config, node, place, number(index), dials.next().unwrap_or(Dial::Net))
+            let dial = dials.next().unwrap_or(Dial::Net);
+            NodeShared::new(&config, node, place, lineage.next_node(), number(index), dial)
         });
         let nodes = nodes.collect();
         let labels = labels(&config);
@@ -169,7 +173,6 @@ impl Shared {
         let answers = config.redis.as_ref().filter(|redis| redis.answers);
         let redis = answers.map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
-        let lineage = Lineage::new();
         let before = None;
         Shared::build(
             config, chains, nodes, counters, cache, redis, lineage, labels, by_number, before,
@@ -278,7 +281,7 @@ impl Shared {
     pub(crate) fn node_state(&self, node: usize, view: &ChainView) -> NodeState {
         let state = &self.nodes[node];
         let health = state.health.lock().state(self.now());
-        let fit = view.head.is_none() || view.nodes.get(state.place).is_some_and(|n| n.at_head);
+        let fit = view.head.is_none() || state.seen(view).is_some_and(|seen| seen.at_head);
         if health == NodeState::Healthy && !fit { NodeState::Lagging } else { health }
     }
 
@@ -407,6 +410,7 @@ impl NodeShared {
         config: &Config,
         node: &config::Node,
         place: usize,
+        mark: u64,
         number: u16,
         dial: Dial,
     ) -> NodeShared {
@@ -414,6 +418,7 @@ impl NodeShared {
         NodeShared {
             config: node.clone(),
             place,
+            mark,
             number,
             dial,
             request_head: request_head(node),
@@ -429,6 +434,11 @@ impl NodeShared {
 }
 
 impl NodeShared {
+    /// What is known of it.
+    pub(crate) fn seen(&self, view: &ChainView) -> Option<NodeView> {
+        view.of(self.place, self.mark)
+    }
+
     /// Notes that a poll which began then showed it on the served chain; after the view is published.
     pub(crate) fn confirm(&self, began: Duration) {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);

@@ -93,7 +93,7 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
         return false;
     }
     let view = worker.shared.chains[ask.chain].view.load();
-    let seen = view.nodes.get(worker.shared.nodes[attempt.node].place);
+    let seen = worker.shared.nodes[attempt.node].seen(&view);
     let is_behind = seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent);
     match admit(&ask.caching, &facts(ask, payload, false), &view) {
         Admit::No(Refused::Null) => is_behind,
@@ -391,7 +391,7 @@ fn is_worth_waiting(worker: &Worker, ask: &Ask<'_>, tried: &[usize], patience: P
     let follows = |node: &usize| {
         let view = worker.shared.chains[ask.chain].view.load();
         let lag_max = worker.shared.config.chains[ask.chain].lag_max;
-        let seen = view.nodes.get(worker.shared.nodes[*node].place);
+        let seen = worker.shared.nodes[*node].seen(&view);
         seen.is_some_and(|seen| seen.live && seen.lag <= lag_max)
     };
     match patience {
@@ -443,7 +443,7 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
     }
     let reached = |node: usize| {
         let min_head = ask.caching.min_head;
-        let seen = view.nodes.get(shared.nodes[node].place);
+        let seen = shared.nodes[node].seen(&view);
         min_head == 0
             || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
     };

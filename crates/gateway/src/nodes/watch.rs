@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wire::method::FamilyName;
@@ -22,11 +21,12 @@ use crate::rules::heads::{
     Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, NodeView,
     ROLLBACK_MAX, ROLLBACK_POLLS, Step, WINDOW,
 };
-use crate::rules::health::NodeHealth;
 use crate::shared::{ChainShared, Shared};
 
 mod line;
 mod news;
+#[cfg(test)]
+mod tests;
 
 use line::{Line, Missed, Refused};
 use news::News;
@@ -84,14 +84,11 @@ struct Watched {
     id: Cell<Option<u64>>,
     random: Cell<u64>,
     /// The tasks that follow nodes, by place.
-    tasks: RefCell<Vec<Option<(NodeMark, AbortHandle)>>>,
+    tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
     /// How the nodes that the last reload removed were seen last, by place: calls that began with
-    /// them end with them.
+    /// them end with them, unless other nodes have their places by now.
     gone: RefCell<Vec<(usize, NodeView)>>,
 }
-
-/// What tells a node from another one at the same place: the cell of its health.
-type NodeMark = Arc<Mutex<NodeHealth>>;
 
 async fn follow(watched: Rc<Watched>, place: usize) {
     let mut line = Line::to(&watched, place);
@@ -174,11 +171,11 @@ impl Watched {
         let chain = &shared.config.chains[index];
         // Who sleeps for an hour would else hear of a shorter interval only then.
         let same_interval = before.poll_interval == chain.poll_interval;
-        let mut nodes: Vec<Option<&NodeMark>> = Vec::new();
+        let mut nodes: Vec<Option<u64>> = Vec::new();
         for node in &chain.nodes {
             let node = &shared.nodes[*node];
             nodes.resize(nodes.len().max(node.place + 1), None);
-            nodes[node.place] = Some(&node.health);
+            nodes[node.place] = Some(node.mark);
         }
         let seen = self.state.view.load();
         let mut gone = Vec::new();
@@ -189,7 +186,7 @@ impl Watched {
         self.tracker.borrow_mut().settle_for(head_settings(chain), count);
         for (place, (task, node)) in tasks.iter_mut().zip(nodes).enumerate() {
             let is_same = match (&*task, node) {
-                (Some((mark, _)), Some(node)) => Arc::ptr_eq(mark, node),
+                (Some((mark, _)), Some(node)) => *mark == node,
                 (None, None) => true,
                 _ => false,
             };
@@ -198,14 +195,16 @@ impl Watched {
             }
             if let Some((_, former)) = task.take() {
                 former.abort();
-                if !is_same {
-                    self.tracker.borrow_mut().forget(place);
+                if node.is_none() {
                     gone.push((place, seen.nodes.get(place).copied().unwrap_or_default()));
                 }
             }
-            if let Some(node) = node {
+            if !is_same {
+                self.tracker.borrow_mut().begin(place, node.unwrap_or_default());
+            }
+            if let Some(mark) = node {
                 let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
-                *task = Some((Arc::clone(node), started.abort_handle()));
+                *task = Some((mark, started.abort_handle()));
             }
         }
         let changed = !gone.is_empty() || !self.gone.borrow().is_empty();
@@ -314,9 +313,10 @@ impl Watched {
     /// unless a change of branch is marked by now.
     fn confirm(&self, place: usize, began: Duration) {
         let view = self.state.view.load();
-        if view.nodes.get(place).is_some_and(|node| node.consistent) {
-            let shared = self.shared();
-            shared.nodes[self.node(&shared, place)].confirm(began);
+        let shared = self.shared();
+        let node = &shared.nodes[self.node(&shared, place)];
+        if node.seen(&view).is_some_and(|seen| seen.consistent) {
+            node.confirm(began);
         }
     }
 

@@ -223,10 +223,11 @@ impl HeadTracker {
         self.views.resize(count, NodeView::default());
     }
 
-    /// Another node than before, or none, has this index from now on: nothing is known of it.
-    pub fn forget(&mut self, node: usize) {
+    /// Another node than before has this index from now on, or none: nothing is known of it. Views say
+    /// by its mark that they are about this one.
+    pub fn begin(&mut self, node: usize, mark: u64) {
         self.nodes[node] = NodeChain::default();
-        self.views[node] = NodeView::default();
+        self.views[node] = NodeView { mark, ..NodeView::default() };
     }
 
     /// A poll of `node` was answered.
@@ -510,9 +511,10 @@ impl HeadTracker {
 
     fn node_views(&self, events: &mut Vec<HeadEvent>) -> Vec<NodeView> {
         let view = |(node, chain): (usize, &NodeChain)| {
+            let mark = self.views[node].mark;
             let live = chain.missed < self.settings.missed_max && chain.head.is_some();
             let (Some(own), Some(served)) = (chain.head, self.head) else {
-                return NodeView { head: chain.head, live, ..NodeView::default() };
+                return NodeView { mark, head: chain.head, live, ..NodeView::default() };
             };
             let lower = own.min(served.number);
             // Below the window nobody can tell, so a node that far behind counts as elsewhere.
@@ -525,6 +527,7 @@ impl HeadTracker {
                 events.push(HeadEvent::NodeLagging { node, lag });
             }
             NodeView {
+                mark,
                 head: chain.head,
                 lag,
                 live,

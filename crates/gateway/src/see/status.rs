@@ -507,7 +507,7 @@ fn chain_status(shared: &Shared, tally: &Tally, index: usize, chain: &ChainShare
 fn node_status(shared: &Shared, tally: &NodeTally, index: usize, now: Duration) -> NodeStatus {
     let node = &shared.nodes[index];
     let view = shared.chains[node.config.chain].view.load();
-    let seen = view.nodes.get(node.place).copied().unwrap_or_default();
+    let seen = node.seen(&view).unwrap_or_default();
     let relaxed = std::sync::atomic::Ordering::Relaxed;
     let (state, until) = if node.foreign.load(relaxed) {
         (NodeState::Foreign, None)

@@ -18,6 +18,7 @@ pub(crate) struct Lineage {
     /// Locked for the time of a look; calls never come here.
     alive: Mutex<Vec<Weak<Shared>>>,
     chains: AtomicU64,
+    nodes: AtomicU64,
     reloads: Mutex<Reloads>,
     /// Who reads the index, where there is one.
     index: OnceLock<Arc<dyn Index>>,
@@ -67,6 +68,7 @@ impl Lineage {
             started: Instant::now(),
             alive: Mutex::default(),
             chains: AtomicU64::new(0),
+            nodes: AtomicU64::new(0),
             reloads: Mutex::new(reloads),
             index: OnceLock::new(),
         })
@@ -93,6 +95,11 @@ impl Lineage {
     /// The configurations that are in use: the newest, and those that calls under way began with.
     pub(super) fn in_use(&self) -> Vec<Arc<Shared>> {
         self.alive.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A number that no node had before; none has zero.
+    pub(super) fn next_node(&self) -> u64 {
+        self.nodes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A number that no chain had before, for a chain that takes another one's name.

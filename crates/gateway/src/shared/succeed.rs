@@ -55,7 +55,8 @@ impl Shared {
             if let Some(slot) = by_number.get_mut(usize::from(number)) {
                 *slot = Some(index);
             }
-            let mut new = NodeShared::new(&config, node, place, number, Dial::Net);
+            let mark = self.lineage.next_node();
+            let mut new = NodeShared::new(&config, node, place, mark, number, Dial::Net);
             if let Some(before) = before {
                 new.take_over(before, self.is_same(&chains, node, before), &config);
             }
@@ -131,6 +132,7 @@ impl NodeShared {
         if !is_same {
             return;
         }
+        self.mark = before.mark;
         self.dial = before.dial.clone();
         // With it the sessions that can be resumed.
         self.config.tls.clone_from(&before.config.tls);
@@ -143,7 +145,7 @@ impl NodeShared {
 
     /// Whether this is the node that it was before a reload.
     pub(crate) fn is(&self, before: &NodeShared) -> bool {
-        Arc::ptr_eq(&self.health, &before.health)
+        self.mark == before.mark
     }
 }
 

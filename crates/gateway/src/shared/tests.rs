@@ -25,12 +25,15 @@ fn node(name: &str, more: &str) -> String {
     format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
 }
 
-/// Heads for so many nodes, all fit.
+/// Heads for so many nodes as they are in the beginning, all fit.
 fn view(nodes: usize) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
-    let seen = NodeView { head: Some(9), lag: 0, live: true, consistent: true, at_head: true };
-    view.nodes = vec![seen; nodes];
+    let seen = |place: usize| {
+        let mark = place as u64 + 1;
+        NodeView { mark, head: Some(9), lag: 0, live: true, consistent: true, at_head: true }
+    };
+    view.nodes = (0..nodes).map(seen).collect();
     view
 }
 
@@ -50,7 +53,13 @@ fn health_follows_a_node_through_order_and_weight_and_not_to_another_url() {
     assert_eq!(b.config.weight, 5);
     assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
     let again = after.succeed(config(&(node("a", "") + &node("e", ""))));
-    assert_eq!(again.nodes[1].place, 2, "a place is used again one reload later");
+    let e = &again.nodes[1];
+    assert_eq!(e.place, 2, "a place is used again one reload later");
+    // Whoever follows heads may not have heard of the last reloads yet.
+    let view = view(3);
+    assert_eq!(e.seen(&view), None, "that is about another node");
+    assert_eq!(before.nodes[2].seen(&view).map(|seen| seen.mark), Some(before.nodes[2].mark));
+    assert_eq!(again.nodes[0].seen(&view), before.nodes[0].seen(&view));
 }
 
 #[test]

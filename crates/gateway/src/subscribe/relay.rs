@@ -175,7 +175,7 @@ async fn relay(
                 };
                 let own = &present.nodes[node];
                 let view = source.chain.view.load();
-                let lost_sight = view.nodes.get(own.place).is_some_and(|seen| !seen.at_head);
+                let lost_sight = own.seen(&view).is_some_and(|seen| !seen.at_head);
                 let fit = order.nodes(&present, own.config.chain);
                 if (lost_sight || !fit.contains(&node)) && !fit.is_empty() {
                     return Ended::Lost;

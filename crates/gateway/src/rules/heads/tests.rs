@@ -564,18 +564,21 @@ fn a_node_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays(
     let before = net.tracker.view();
     let settings = net.tracker.settings;
     net.tracker.settle_for(settings, 3);
-    net.tracker.forget(1);
+    net.tracker.begin(1, 7);
     let view = net.tracker.view();
     assert_eq!((view.head, view.generation), (before.head, before.generation));
     assert_eq!(view.canonical(21), before.canonical(21));
-    assert_eq!(view.nodes[1..], [NodeView::default(); 2], "nothing is known of these");
+    let nothing = [7, 0].map(|mark| NodeView { mark, ..NodeView::default() });
+    assert_eq!(view.nodes[1..], nothing, "nothing is known of these");
+    assert_eq!((view.of(1, 7), view.of(1, 0), view.of(3, 0)), (Some(nothing[0]), None, None));
     assert!(view.nodes[0].at_head);
     // A node elsewhere that takes its place is another node: no branch of it has changed.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
     assert_eq!(net.tracker.view().generation, before.generation);
-    assert!(!net.tracker.view().nodes[1].consistent);
+    let seen = net.tracker.view().nodes[1];
+    assert!(!seen.consistent && seen.head.is_some() && seen.mark == 7, "{seen:?}");
 }
 
 #[test]

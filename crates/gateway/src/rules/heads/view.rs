@@ -35,6 +35,8 @@ pub struct ChainView {
 /// What the chain view says of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeView {
+    /// Which node it is about: another one may have its place.
+    pub mark: u64,
     /// Its own head, as far as it was linked and plausible. None: never seen, so not healthy.
     pub head: Option<u64>,
     /// Blocks that it is behind the served head.
@@ -49,6 +51,11 @@ pub struct NodeView {
 }
 
 impl ChainView {
+    /// What is known of the node with this mark at this place.
+    pub fn of(&self, place: usize, mark: u64) -> Option<NodeView> {
+        self.nodes.get(place).copied().filter(|seen| seen.mark == mark)
+    }
+
     /// The served chain's hash at `number`, if it lies within the window and not above the head.
     pub fn canonical(&self, number: u64) -> Option<Hash> {
         if self.head.is_none_or(|head| number > head.number) {

@@ -107,9 +107,11 @@ pub(crate) fn populated() -> Arc<Shared> {
     view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
     view.finalized = Some(22_431_000);
     view.generation = 4;
-    let seen =
-        NodeView { head: Some(22_431_084), lag: 0, live: true, consistent: true, at_head: true };
-    view.nodes = vec![seen, NodeView { head: Some(22_431_080), lag: 4, at_head: false, ..seen }];
+    let [mark, other] = [0, 1].map(|node: usize| shared.nodes[node].mark);
+    let head = Some(22_431_084);
+    let seen = NodeView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
+    let behind = NodeView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
+    view.nodes = vec![seen, behind];
     shared.chains[0].publish(view, Duration::from_millis(1));
     shared.chains[0].reorgs.store(2, Ordering::Relaxed);
     shared.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
@@ -206,8 +208,11 @@ fn chains_and_nodes_are_shown_as_they_are() {
 fn a_healthy_node_behind_the_others_is_called_lagging() {
     let shared = fresh();
     let mut view = ChainView::default();
-    let seen = NodeView { head: Some(9), live: true, consistent: true, ..NodeView::default() };
-    view.nodes = vec![NodeView { at_head: true, ..seen }, NodeView { lag: 40, ..seen }];
+    let seen = |node: usize, lag: u64| {
+        let mark = shared.nodes[node].mark;
+        NodeView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
+    };
+    view.nodes = vec![seen(0, 0), seen(1, 40)];
     shared.chains[0].publish(view, Duration::ZERO);
     let status = Status::of(&shared);
     let states: Vec<_> = status.chains[0].nodes.iter().map(|node| node.state).collect();
