@@ -148,6 +148,8 @@ struct Shared {
     stop: AtomicBool,
     /// Iterations that may still begin, by scenario; for closed ones with a limit.
     left: Vec<Option<AtomicU64>>,
+    /// Samples for comparison that nobody took in time.
+    skipped: AtomicU64,
 }
 
 /// A run's threads. Dropping it ends them.
@@ -182,7 +184,11 @@ impl Engine {
         let threads = plan.threads.max(1);
         let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
         let (samples_in, samples) = sync_channel(SAMPLES_MAX);
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), left: left(&plan) });
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            left: left(&plan),
+            skipped: AtomicU64::new(0),
+        });
         let mut engine = Engine {
             shared: Arc::clone(&shared),
             bells: Vec::new(),
@@ -257,6 +263,11 @@ impl Engine {
         &self.samples
     }
 
+    /// How many samples so far were not handed over, because too many waited.
+    pub fn samples_skipped(&self) -> u64 {
+        self.shared.skipped.load(Ordering::Relaxed)
+    }
+
     /// Waits for the end of all threads; what was not taken by [`Engine::next`] is lost.
     ///
     /// # Errors
@@ -292,13 +303,15 @@ fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
     let needed = workers as u64 + FILES_BESIDE;
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
+    // Connections that are left to the server to close are open too for a while.
+    let wanted = needed + (plan.threads.max(1) * thread::dial::LEAVING_MAX) as u64;
+    if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
     if let Some(allowed) = limit.maximum.filter(|&maximum| maximum < needed) {
         return Err(EngineFault::Files { needed, allowed });
     }
-    limit.current = limit.maximum.or(Some(needed));
+    limit.current = limit.maximum.or(Some(wanted));
     let refused = |_| EngineFault::Files { needed, allowed: limit.current.unwrap_or_default() };
     setrlimit(Resource::Nofile, limit).map_err(refused)
 }

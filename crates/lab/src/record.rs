@@ -164,6 +164,9 @@ pub struct Interval {
     pub handshake_resumed_time: Times,
     /// Values of Retry-After headers, as times.
     pub retry_after: Times,
+    /// How many of the calls were of iterations that waited past their scenario's end: their times
+    /// count, and no rate.
+    pub late: BTreeMap<Slot, u64>,
     /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
     pub codes: BTreeMap<(u16, i64), u64>,
     /// Bytes of answers' bodies by method.
@@ -195,6 +198,9 @@ pub struct Iterations {
     pub due: u64,
     /// Begun.
     pub begun: u64,
+    /// Of them those that had waited past their scenario's end.
+    #[serde(default)]
+    pub late: u64,
     /// Ended.
     pub ended: u64,
     /// Given up, because no worker was free.
@@ -208,9 +214,15 @@ impl Iterations {
     pub fn add(&mut self, other: Iterations) {
         self.due += other.due;
         self.begun += other.begun;
+        self.late += other.late;
         self.ended += other.ended;
         self.dropped += other.dropped;
         self.cut += other.cut;
+    }
+
+    /// Begun while the scenario lasted.
+    pub fn in_time(&self) -> u64 {
+        self.begun.saturating_sub(self.late)
     }
 
     /// What came since it stood at `earlier`.
@@ -218,6 +230,7 @@ impl Iterations {
         Iterations {
             due: self.due.saturating_sub(earlier.due),
             begun: self.begun.saturating_sub(earlier.begun),
+            late: self.late.saturating_sub(earlier.late),
             ended: self.ended.saturating_sub(earlier.ended),
             dropped: self.dropped.saturating_sub(earlier.dropped),
             cut: self.cut.saturating_sub(earlier.cut),
@@ -298,6 +311,7 @@ impl Interval {
             handshake_full_time: times(),
             handshake_resumed_time: times(),
             retry_after: times(),
+            late: BTreeMap::new(),
             codes: BTreeMap::new(),
             answer_bytes: vec![0; methods],
             statuses: BTreeMap::new(),
@@ -335,8 +349,7 @@ impl Interval {
 
     /// Counts the code of a JSON-RPC error.
     pub fn record_code(&mut self, method: u16, code: i64) {
-        let known = self.codes.len() < CODES_MAX || self.codes.contains_key(&(method, code));
-        *self.codes.entry((method, if known { code } else { 0 })).or_default() += 1;
+        add_code(&mut self.codes, method, code, 1);
     }
 
     /// Counts bytes of an answer's body.
@@ -371,6 +384,7 @@ impl Interval {
             }
         }
         self.traffic = Traffic::default();
+        self.late.clear();
         self.codes.clear();
         self.answer_bytes.fill(0);
         self.statuses.clear();
@@ -400,7 +414,9 @@ pub struct Totals {
     pub handshake_resumed_time: Times,
     /// See [`Interval::retry_after`].
     pub retry_after: Times,
-    /// Codes of JSON-RPC errors by method.
+    /// See [`Interval::late`].
+    pub late: BTreeMap<Slot, u64>,
+    /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
     pub codes: BTreeMap<(u16, i64), u64>,
     /// Bytes of answers' bodies by method.
     pub answer_bytes: BTreeMap<u16, u64>,
@@ -427,6 +443,7 @@ impl Totals {
             handshake_full_time: times(),
             handshake_resumed_time: times(),
             retry_after: times(),
+            late: BTreeMap::new(),
             codes: BTreeMap::new(),
             answer_bytes: BTreeMap::new(),
             statuses: BTreeMap::new(),
@@ -456,9 +473,10 @@ impl Totals {
         add(&mut self.handshake_resumed_time, &interval.handshake_resumed_time);
         add(&mut self.retry_after, &interval.retry_after);
         self.traffic.add(interval.traffic);
-        for (&key, count) in &interval.codes {
-            *self.codes.entry(key).or_default() += count;
+        for (&(method, code), &count) in &interval.codes {
+            add_code(&mut self.codes, method, code, count);
         }
+        add_counts(&mut self.late, &interval.late);
         for (method, count) in (0..).zip(&interval.answer_bytes).filter(|(_, count)| **count > 0) {
             *self.answer_bytes.entry(method).or_default() += count;
         }
@@ -491,6 +509,7 @@ impl Totals {
         }
         self.iterations.fill(Iterations::default());
         self.traffic = Traffic::default();
+        self.late.clear();
         self.codes.clear();
         self.answer_bytes.clear();
         self.statuses.clear();
@@ -517,9 +536,10 @@ impl Totals {
         add(&mut self.handshake_resumed_time, &other.handshake_resumed_time);
         add(&mut self.retry_after, &other.retry_after);
         self.traffic.add(other.traffic);
-        for (&key, count) in &other.codes {
-            *self.codes.entry(key).or_default() += count;
+        for (&(method, code), &count) in &other.codes {
+            add_code(&mut self.codes, method, code, count);
         }
+        add_counts(&mut self.late, &other.late);
         for (&method, count) in &other.answer_bytes {
             *self.answer_bytes.entry(method).or_default() += count;
         }
@@ -550,6 +570,7 @@ impl Totals {
         subtract(&mut self.handshake_resumed_time, &earlier.handshake_resumed_time);
         subtract(&mut self.retry_after, &earlier.retry_after);
         self.traffic = self.traffic.since(earlier.traffic);
+        less_counts(&mut self.late, &earlier.late);
         less_counts(&mut self.codes, &earlier.codes);
         less_counts(&mut self.answer_bytes, &earlier.answer_bytes);
         less_counts(&mut self.statuses, &earlier.statuses);
@@ -566,6 +587,11 @@ impl Totals {
             merged.add(&cell.latency).expect("all histograms have one form");
         }
         merged
+    }
+
+    /// Number of late calls that `wanted` picks; see [`Interval::late`].
+    pub fn count_late(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        self.late.iter().filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
     }
 
     /// Number of calls that `wanted` picks.
@@ -587,6 +613,17 @@ fn subtract(total: &mut Times, before: &Times) {
     }
 }
 
+fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
+    let known = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
+    *codes.entry((method, if known { code } else { 0 })).or_default() += count;
+}
+
+fn add_counts<K: Ord + Copy>(total: &mut BTreeMap<K, u64>, part: &BTreeMap<K, u64>) {
+    for (&key, count) in part {
+        *total.entry(key).or_default() += count;
+    }
+}
+
 fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) {
     for (key, count) in before {
         if let Some(total) = total.get_mut(key) {
@@ -594,4 +631,26 @@ fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) 
         }
     }
     total.retain(|_, count| *count > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what a server says cannot make a record grow.
+
+    use super::*;
+
+    #[test]
+    fn codes_are_bounded_however_many_intervals_bring_others() {
+        let (mut totals, mut sum) = (Totals::new(1), Totals::new(1));
+        for second in 0..10 {
+            let mut interval = Interval::new(0, 1, 1);
+            (0..CODES_MAX as i64)
+                .for_each(|code| interval.record_code(0, second * 1000 + code + 1));
+            totals.merge(&interval);
+            sum.add(&totals);
+        }
+        assert_eq!(totals.codes.len(), CODES_MAX + 1, "and one for all others");
+        assert_eq!(sum.codes.len(), CODES_MAX + 1);
+        assert_eq!(totals.codes.values().sum::<u64>(), 10 * CODES_MAX as u64);
+    }
 }

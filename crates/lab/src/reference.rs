@@ -124,13 +124,14 @@ impl Comparison {
         }
     }
 
-    /// Ends after the call that is under way; what still waits is skipped.
-    pub(crate) fn finish(mut self) -> Compared {
+    /// Ends after the call that is under way; what still waits is skipped, and so were so many that
+    /// were never offered.
+    pub(crate) fn finish(mut self, skipped: u64) -> Compared {
         self.over.store(true, Ordering::Relaxed);
         self.samples = None;
         let joined = self.thread.take().and_then(|thread| thread.join().ok());
         let mut compared = joined.unwrap_or_default();
-        compared.skipped += self.skipped;
+        compared.skipped += self.skipped + skipped;
         compared
     }
 }

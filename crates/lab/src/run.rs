@@ -70,10 +70,11 @@ pub fn run(
 
     let mut course = Course::new(plan, &probed.facts, watcher);
     course.follow(&engine, comparison.as_mut(), stop, see);
+    let skipped = engine.samples_skipped();
     engine.finish()?;
 
     let head_end = target::head(plan, &probed.facts.family);
-    let compared = comparison.map(Comparison::finish);
+    let compared = comparison.map(|comparison| comparison.finish(skipped));
     let Course { recorder, judge, watcher, kept, early, reached, .. } = course;
     let watched = watcher.finish();
     let seen = Seen {

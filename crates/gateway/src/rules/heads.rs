@@ -7,7 +7,7 @@
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
 //! [`HeadTracker::header`] per answered ask; after a step that says `changed`, [`HeadTracker::view`].
-//! When the nodes change: [`HeadTracker::settle_for`], then [`HeadTracker::forget`] per node that did.
+//! When the nodes change: [`HeadTracker::settle_for`], then [`HeadTracker::begin`] per node that did.
 
 use std::time::Duration;
 

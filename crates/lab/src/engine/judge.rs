@@ -110,6 +110,7 @@ fn many(
     endings.fill(Ending::of(Class::Malformed));
     let mut seen = vec![false; endings.len()];
     let mut strange = false;
+    let mut errors = Vec::new();
     for (nth, answer) in answers.iter().enumerate() {
         let Ok(answer) = answer else { continue };
         match place(answer, nth).filter(|&at| seen.get(at) == Some(&false)) {
@@ -117,12 +118,15 @@ fn many(
                 seen[at] = true;
                 endings[at] = Ending::told(&answer.outcome);
             }
+            None if blind(answer) => errors.push(Ending::told(&answer.outcome)),
             None => strange = true,
         }
     }
+    let mut missing = endings.iter_mut().zip(&seen).filter(|(_, seen)| !**seen);
+    // Errors without an id are about calls that have no other answer.
+    errors.into_iter().zip(missing.by_ref()).for_each(|(error, (ending, _))| *ending = error);
     // Where answers to other calls came, those that are missing were mixed up with them.
     if strange {
-        let missing = endings.iter_mut().zip(&seen).filter(|(_, seen)| !**seen);
         missing.for_each(|(ending, _)| *ending = Ending::of(Class::WrongId));
     }
 }

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::compose::Asked;
 use super::judge::Ending;
-use crate::record::{Interval, Slot, nanos};
+use crate::record::{Class, Interval, Slot, nanos};
 
 /// Nanoseconds from one hand-over to the next.
 const SECOND: u64 = 1_000_000_000;
@@ -85,6 +85,11 @@ impl Ledger {
         if let Some(code) = end.code {
             self.interval.record_code(method, code);
         }
+    }
+
+    /// Counts a call that is counted already as one of an iteration that began late.
+    pub(crate) fn late(&mut self, stage: u16, method: u16, class: Class) {
+        *self.interval.late.entry(Slot { stage, method, class }).or_default() += 1;
     }
 
     /// Counts the status of an answer.

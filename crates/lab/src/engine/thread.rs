@@ -31,7 +31,7 @@ use pace::Stream;
 
 mod call;
 mod carry;
-mod dial;
+pub(crate) mod dial;
 mod pace;
 mod read;
 
@@ -122,11 +122,15 @@ struct Worker {
     connection: Option<Connection>,
     /// Counts its connections, so that events of former ones are told apart.
     generation: u32,
-    /// Addresses tried in vain for the connection that is being made.
+    /// The address that was tried first for the connection that is being made.
+    first: usize,
+    /// Addresses tried in vain for it.
     tried: usize,
     /// Its place among the workers of its scenario on all threads, from 0.
     seat: usize,
     request: Request,
+    /// The iteration had waited past its scenario's end.
+    late: bool,
     /// When the iteration was due.
     due: u64,
     /// From when the call's latency counts.
@@ -298,7 +302,8 @@ impl EngineThread {
             true => 0,
             false => self.next_planned().saturating_sub(self.spin).min(self.next_other()),
         };
-        let before = self.clock.now;
+        // What was done since the clock was read last is work.
+        let before = self.clock.read();
         poll(&self.epoll, events, until.saturating_sub(before))?;
         if events.is_empty() && until <= before && !at_once {
             // A spinning thread leaves the core to whoever needs it: the target may be on it.
@@ -374,6 +379,9 @@ impl EngineThread {
         while let Some((worker, until)) = self.waits.due(DIAL, self.clock.now) {
             let phase = self.workers[worker as usize].connection.as_ref().map(|one| one.phase);
             let class = if phase == Some(Phase::Handshaking) { Class::Tls } else { Class::Connect };
+            if phase == Some(Phase::Connecting) {
+                self.pass_over(worker);
+            }
             self.ledger.interval.traffic.connections_failed += 1;
             self.close(worker);
             self.fail(worker, class, until);
@@ -387,6 +395,7 @@ impl Worker {
             doing: Doing::Nothing,
             connection: None,
             generation: 0,
+            first: 0,
             tried: 0,
             seat,
             request: Request {
@@ -395,6 +404,7 @@ impl Worker {
                 asked: Asked::Single { method: 0, id: 0 },
                 calls: 1,
             },
+            late: false,
             due: 0,
             call_due: 0,
             ready: 0,

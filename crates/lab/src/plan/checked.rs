@@ -57,7 +57,7 @@ pub(super) fn check(
         mixes: mixes.used,
         scenarios,
         thresholds,
-        warmup: run.value("warmup").duration(),
+        warmup: whole_seconds(run.value("warmup").duration()),
         validity: validity(&written.once(&VALIDITY)),
         reference,
         watch,
@@ -74,6 +74,11 @@ pub(super) fn check(
     }
     plan.warnings.extend(objections::find(&plan));
     Some(plan)
+}
+
+/// Rounded up: what is judged begins with a second, as counts are kept by second.
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 /// A plan's name from its file's.
@@ -193,7 +198,7 @@ fn capacity(entry: &Entry, report: &mut Report<'_>) -> Capacity {
         rate_max: entry.value("rate_max").number(),
         precision: entry.value("precision").number(),
         probe: entry.value("probe").duration(),
-        probe_warmup: entry.value("probe_warmup").duration(),
+        probe_warmup: whole_seconds(entry.value("probe_warmup").duration()),
         repeats: entry.value("repeats").size(),
         drain: entry.value("drain").duration(),
         soak: entry.value("soak").duration(),

@@ -242,7 +242,7 @@ pub(super) static RUN: Section = Section {
             "warmup",
             Kind::Duration { min: Duration::ZERO, max: WEEK },
             Default::Is("0s"),
-            "From the start of the run: measured and shown, not judged.",
+            "From the start of the run, rounded up to whole seconds: measured and shown, not judged.",
         ),
     ],
 };
@@ -328,7 +328,7 @@ pub(super) static SCENARIO: Section = Section {
             "grace",
             Kind::Duration { min: Duration::ZERO, max: TIME_MAX },
             Default::Is("30s"),
-            "How long iterations under way may go on after its end.",
+            "How long after its end iterations may go on that are under way or waiting.",
         ),
     ],
 };
@@ -677,7 +677,7 @@ pub(super) static CAPACITY: Section = Section {
             "probe_warmup",
             Kind::Duration { min: Duration::ZERO, max: HOUR },
             Default::Is("2s"),
-            "The first part of a probe, which is not judged.",
+            "The first part of a probe, rounded up to whole seconds, which is not judged.",
         ),
         field(
             "repeats",

@@ -201,8 +201,14 @@ impl Making<'_> {
         for _ in 0..due - dropped {
             self.call(&mut interval, stage, hangs);
         }
-        let iterations =
-            Iterations { due, begun: due - dropped, ended: due - dropped, dropped, cut: 0 };
+        let iterations = Iterations {
+            due,
+            begun: due - dropped,
+            late: 0,
+            ended: due - dropped,
+            dropped,
+            cut: 0,
+        };
         interval.iterations[stage] = iterations;
         interval.traffic.requests = due - dropped;
         interval.traffic.bytes_sent = due * 188;

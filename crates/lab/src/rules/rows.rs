@@ -109,6 +109,7 @@ pub fn row(
         }
     }
     let calls = latency.len();
+    let late = totals.count_late(|slot| slot.class == Class::Ok && wanted(slot));
     let count = |wanted: &dyn Fn(Class) -> bool| {
         let rows = by_class.iter().filter(|row| wanted(row.class));
         rows.map(|row| row.calls).sum::<u64>()
@@ -117,7 +118,7 @@ pub fn row(
         method: method.to_owned(),
         calls,
         share: share(calls, calls_all),
-        goodput: per_second(count(&|class| class == Class::Ok), seconds),
+        goodput: per_second(count(&|class| class == Class::Ok).saturating_sub(late), seconds),
         failed_share: share(count(&Class::failed), calls),
         limited_share: share(count(&|class| class == Class::Limited), calls),
         latency: quantiles(&latency),
@@ -220,7 +221,7 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
             level_from: stage.from,
             level_to: stage.to,
             iterations,
-            rate_begun: per_second(iterations.begun, seconds),
+            rate_begun: per_second(iterations.in_time(), seconds),
             overall,
             methods,
         }
@@ -251,9 +252,9 @@ pub fn iterations(totals: &Totals) -> Iterations {
     all
 }
 
-/// Begun / due; 1 if nothing was due.
+/// Begun in time / due; 1 if nothing was due.
 pub fn delivered(iterations: Iterations) -> f64 {
-    if iterations.due == 0 { 1.0 } else { share(iterations.begun, iterations.due) }
+    if iterations.due == 0 { 1.0 } else { share(iterations.in_time(), iterations.due) }
 }
 
 /// Connections, handshakes, bytes, statuses.

@@ -264,7 +264,7 @@ fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
     if delivered >= seen.plan.validity.delivered_share_min {
         return None;
     }
-    let (due, begun) = (offered.iterations.due, offered.iterations.begun);
+    let (due, begun) = (offered.iterations.due, offered.iterations.in_time());
     let begun_of = format!(
         "{:.1} % of the planned iterations were begun ({begun} of {due})",
         delivered * 100.0

@@ -68,6 +68,13 @@ fn batches() {
     assert_eq!(classes(200, &format!("[{a},{b},{c},{c}]")), [WrongId; 3]);
     assert_eq!(classes(200, a), [Malformed; 3]);
     assert_eq!(classes(200, r#"{"id":null,"error":{"code":1,"message":""}}"#), [RpcError; 3]);
+    // One whose id could not be read, or is nobody's, is told without (JSON-RPC 2.0, section 6).
+    let blind = r#"{"id":null,"error":{"code":-32600,"message":""}}"#;
+    assert_eq!(classes(200, &format!("[{a},{blind},{c}]")), [Ok, RpcError, Ok]);
+    assert_eq!(classes(200, &format!("[{blind},{a},{blind}]")), [Ok, RpcError, RpcError]);
+    assert_eq!(classes(200, &format!("[{blind},{a}]")), [Ok, RpcError, Malformed]);
+    let other = r#"{"id":11,"result":1}"#;
+    assert_eq!(classes(200, &format!("[{blind},{a},{other}]")), [Ok, RpcError, WrongId]);
     assert_eq!(classes(200, "[]"), [Malformed; 3]);
     assert_eq!(classes(502, "<html>"), [Http5xx; 3]);
     assert_eq!(classes(429, &format!("[{a},{b},{c}]")), [Limited; 3]);

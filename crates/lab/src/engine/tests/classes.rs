@@ -224,6 +224,31 @@ fn a_second_address_is_tried() {
 }
 
 #[test]
+fn an_address_that_says_nothing_is_left() {
+    let server = Server::new(Request::ok);
+    let mut plan = plan(&server, 5);
+    plan.target.timeout = SECOND / 4;
+    // Nobody takes connections from it, and there is room for few: the next ones hear nothing.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let silent = socket.local_addr().unwrap().as_socket().unwrap();
+    let mut full = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&silent, SECOND / 10) {
+        full.push(stream);
+    }
+    let engine = super::Engine::start(
+        std::sync::Arc::new(plan),
+        std::sync::Arc::new(super::facts()),
+        vec![silent, server.address],
+        Instant::now(),
+    )
+    .unwrap();
+    let ran = super::collect(engine);
+    assert_eq!((ran.count(Class::Connect), ran.count(Class::Ok)), (1, 4));
+}
+
+#[test]
 fn stopping_cuts_what_is_under_way() {
     let server = Server::new(|_| Reply::Silence);
     let engine = start(plan(&server, 3), &server).unwrap();

@@ -98,6 +98,45 @@ fn what_finds_no_worker_is_dropped() {
     assert!((392..=420).contains(&iterations.dropped), "{}", iterations.dropped);
 }
 
+/// Answers so long after it was asked.
+fn slow(time: Duration) -> Server {
+    Server::new(move |asked| {
+        Reply::At(asked.at + time, http(200, "", &asked.answer("\"result\":1")))
+    })
+}
+
+#[test]
+fn who_comes_free_later_takes_nothing_that_was_due_before() {
+    let server = slow(SECOND / 10);
+    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, Late::Drop), &server);
+    let iterations = ran.totals.iterations[0];
+    assert!(iterations.begun > 10 && iterations.dropped > 150, "{iterations:?}");
+    // Most by some tenths of a millisecond; a busy machine takes its time now and then.
+    let latency = ran.totals.latency(|_| true).value_at_quantile(0.5);
+    assert!((100_000_000..105_000_000).contains(&latency), "{latency} ns");
+}
+
+#[test]
+fn what_waits_past_the_end_is_measured_and_counted_apart() {
+    let server = slow(SECOND / 50);
+    let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, Late::Queue { max: 1000 });
+    plan.scenarios[0].grace = SECOND * 30;
+    let ran = run(plan, &server);
+    let iterations = ran.totals.iterations[0];
+    assert_eq!((iterations.due, iterations.begun, iterations.ended), (200, 200, 200));
+    // At most 50 of them in the second that they were planned for.
+    assert!((150..200).contains(&iterations.late), "{iterations:?}");
+    assert_eq!(ran.totals.count_late(|slot| slot.class == Class::Ok), iterations.late);
+    assert_eq!(ran.totals.latency(|_| true).len(), 200);
+}
+
+#[test]
+fn what_is_in_time_is_not_called_late() {
+    let server = Server::new(Request::ok);
+    let ran = run(open(plan(&server, 0), 200.0, SECOND, 20, Late::Queue { max: 1000 }), &server);
+    assert_eq!((ran.totals.iterations[0].late, ran.totals.late.len()), (0, 0));
+}
+
 #[test]
 fn a_queue_has_an_end() {
     let server = stalling();
@@ -254,6 +293,25 @@ fn a_seed_sends_the_same_calls_on_any_number_of_threads() {
         bodies
     };
     assert_eq!(bodies(1), bodies(3));
+}
+
+#[test]
+fn a_seed_sends_the_same_calls_whichever_thread_begins_them() {
+    let bodies = |threads, workers| {
+        let server = Server::new(Request::ok);
+        let mut plan = mixed(&server, 300);
+        plan.threads = threads;
+        plan.scenarios[0].workers_max = workers;
+        let level = workers as f64;
+        (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (level, level);
+        run(plan, &server);
+        let mut bodies = server.bodies();
+        bodies.sort_unstable();
+        bodies
+    };
+    let alone = bodies(1, 1);
+    assert_eq!(alone, bodies(3, 8));
+    assert_eq!(alone, bodies(3, 1), "two threads have nobody to work");
 }
 
 /// Answers each call of a batch, the last first; `skip` leaves one out.

@@ -1,5 +1,6 @@
 //! Calls of one thread, from sending to their class. `thread/read.rs` reads the answers.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -62,7 +63,8 @@ impl EngineThread {
         judge_all(&self.composer, at.request, status, body.judged, &mut self.endings);
         self.ledger.bytes(at.request.asked, &at.methods, body.length);
         if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
-            keep(&self.samples, sample(at.request, &self.endings, sent, whole, now));
+            let sample = sample(at.request, &self.endings, sent, whole, now);
+            keep(&self.samples, sample, &self.shared.skipped);
         }
     }
 
@@ -141,6 +143,9 @@ impl EngineThread {
             };
             unconnected |= matches!(ending.class, Class::Connect | Class::Tls);
             self.ledger.call(own.request.stage, method, ending, latency, service);
+            if own.late {
+                self.ledger.late(own.request.stage, method, ending.class);
+            }
         }
         self.ledger.interval.traffic.requests += 1;
         self.gauges.in_flight -= own.request.calls as u64;
@@ -210,8 +215,8 @@ pub(super) fn sample(
 }
 
 /// Hands a sample over, unless whoever compares has fallen behind: then it is skipped.
-pub(super) fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>) {
-    if let Some(sample) = sample {
-        let _skipped = samples.try_send(sample);
+pub(super) fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>, skipped: &AtomicU64) {
+    if sample.is_some_and(|sample| samples.try_send(sample).is_err()) {
+        skipped.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,14 +11,14 @@ use crate::record::Class;
 /// with a port in TIME_WAIT, and the generator has fewer of those than the server.
 pub(super) const LEAVING_WAIT: u64 = 20_000_000;
 /// Connections kept so; with more of them the oldest is closed at once.
-const LEAVING_MAX: usize = 4096;
+pub(crate) const LEAVING_MAX: usize = 4096;
 
 impl EngineThread {
     /// Begins to connect; the call is sent when that has come to an end.
     pub(super) fn dial(&mut self, worker: u32) {
         let now = self.clock.now;
         let at = &mut self.workers[worker as usize];
-        at.tried = 0;
+        (at.first, at.tried) = (self.address, 0);
         at.sent = now;
         at.doing = Doing::Dialing;
         self.waits.enter(DIAL, worker, now);
@@ -30,7 +30,7 @@ impl EngineThread {
         let traffic = &mut self.ledger.interval.traffic;
         while self.workers[worker as usize].tried < self.addresses.len() {
             let at = &mut self.workers[worker as usize];
-            let place = (self.address + at.tried) % self.addresses.len();
+            let place = (at.first + at.tried) % self.addresses.len();
             match Connection::dial(self.addresses[place], self.clock.now) {
                 Ok(connection) => {
                     at.generation = at.generation.wrapping_add(1);
@@ -60,6 +60,15 @@ impl EngineThread {
         self.fail(worker, Class::Connect, now);
     }
 
+    /// An address that says nothing is not the first to be tried any more.
+    pub(super) fn pass_over(&mut self, worker: u32) {
+        let at = &self.workers[worker as usize];
+        // Others may have waited for the same.
+        if at.first == self.address {
+            self.address = (at.first + at.tried + 1) % self.addresses.len();
+        }
+    }
+
     /// TCP says that it is connected, or that it cannot.
     pub(super) fn connected(&mut self, worker: u32) {
         let now = self.clock.read();
@@ -70,7 +79,7 @@ impl EngineThread {
             at.tried += 1;
             return self.dial_next(worker);
         }
-        self.address = (self.address + at.tried) % self.addresses.len();
+        self.address = (at.first + at.tried) % self.addresses.len();
         self.ledger.interval.connect_time.saturating_record(now - connection.began);
         match connection.established(&self.peer, now) {
             Ok(()) if connection.phase == Phase::Open => self.opened(worker),

@@ -22,6 +22,8 @@ pub(super) struct Stream {
     pauses: bool,
     /// Workers in an iteration.
     busy: usize,
+    /// Its planned end.
+    end: u64,
     /// When what is still under way is cut.
     cut_at: u64,
     cut: bool,
@@ -43,9 +45,12 @@ enum Pace {
         next: Option<Change>,
         /// Workers at work over all threads.
         active: usize,
+        /// How many iterations the scenario may begin on all threads, if that is limited.
+        iterations_max: Option<u64>,
         /// Iterations begun by this thread.
         begun: u64,
         thread: u64,
+        /// Threads that take part.
         threads: u64,
         stages: StageClock,
         /// Workers that begin now, and since when they could.
@@ -89,6 +94,7 @@ impl Stream {
             workers,
             pauses: !scenario.pause.is_zero(),
             busy: 0,
+            end,
             cut_at: end.saturating_add(nanos(scenario.grace)),
             cut: false,
         }
@@ -145,9 +151,10 @@ fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Pace {
         changes,
         next,
         active: 0,
+        iterations_max: scenario.iterations_max,
         begun: 0,
         thread: thread as u64,
-        threads: threads as u64,
+        threads: taking_part(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
         spent: false,
@@ -162,6 +169,8 @@ enum Start {
         worker: u32,
         freed: u64,
         arrival: Arrival,
+        /// It had to wait for the worker.
+        waited: bool,
     },
     /// A worker begins its next iteration.
     Closed {
@@ -179,8 +188,9 @@ impl EngineThread {
             for _ in 0..STARTS_MAX {
                 match self.next_start(index) {
                     Start::Nothing => break,
-                    Start::Open { worker, freed, arrival } => {
-                        self.begin(index, worker, arrival, freed.max(arrival.at));
+                    Start::Open { worker, freed, arrival, waited } => {
+                        let late = waited && self.clock.now >= self.streams[index].end;
+                        self.begin(index, worker, arrival, freed.max(arrival.at), late);
                     }
                     Start::Closed { worker, since } => self.begin_closed(index, worker, since),
                 }
@@ -198,14 +208,17 @@ impl EngineThread {
             },
             Pace::Open { arrivals, next, waiting, waiting_max, free } => {
                 while let Some(arrival) = next.filter(|arrival| arrival.at <= now) {
+                    // Where nothing waits, a worker that came free later is of no use.
+                    let fit = |(_, freed): &(u32, u64)| *waiting_max > 0 || *freed <= arrival.at;
                     if waiting.is_empty()
-                        && let Some((worker, freed)) = free.pop()
+                        && let Some(place) = free.iter().rposition(fit)
                     {
+                        let (worker, freed) = free.remove(place);
                         *next = arrivals.next();
                         iterations[usize::from(arrival.stage)].due += 1;
-                        return Start::Open { worker, freed, arrival };
+                        return Start::Open { worker, freed, arrival, waited: false };
                     }
-                    if !free.is_empty() {
+                    if *waiting_max > 0 && !free.is_empty() {
                         break;
                     }
                     *next = arrivals.next();
@@ -222,7 +235,7 @@ impl EngineThread {
                 }
                 match (waiting.pop_front(), free.pop()) {
                     (Some(arrival), Some((worker, freed))) => {
-                        Start::Open { worker, freed, arrival }
+                        Start::Open { worker, freed, arrival, waited: true }
                     }
                     _ => Start::Nothing,
                 }
@@ -232,7 +245,7 @@ impl EngineThread {
 
     fn begin_closed(&mut self, index: usize, worker: u32, since: u64) {
         let own = &mut self.workers[worker as usize];
-        let Pace::Closed { active, begun, thread, threads, stages, spent, .. } =
+        let Pace::Closed { active, iterations_max, begun, thread, threads, stages, spent, .. } =
             &mut self.streams[index].pace
         else {
             return;
@@ -240,22 +253,30 @@ impl EngineThread {
         if own.seat >= *active || *spent {
             return self.close(worker);
         }
-        if self.shared.left[index].as_ref().is_some_and(|left| !take_one(left)) {
-            *spent = true;
-            return self.close(worker);
-        }
-        let number = *begun * *threads + *thread + 1;
+        let number = match &self.shared.left[index] {
+            None => *begun * *threads + *thread + 1,
+            Some(left) => match take_one(left) {
+                Some(left) => iterations_max.unwrap_or(left).saturating_sub(left) + 1,
+                None => {
+                    *spent = true;
+                    return self.close(worker);
+                }
+            },
+        };
         *begun += 1;
         let arrival = Arrival { at: since, stage: stages.at(since), number };
         self.ledger.interval.iterations[usize::from(arrival.stage)].due += 1;
-        self.begin(index, worker, arrival, since);
+        self.begin(index, worker, arrival, since, false);
     }
 
-    fn begin(&mut self, index: usize, worker: u32, arrival: Arrival, ready: u64) {
+    fn begin(&mut self, index: usize, worker: u32, arrival: Arrival, ready: u64, late: bool) {
         self.streams[index].busy += 1;
         self.gauges.workers_busy += 1;
-        self.ledger.interval.iterations[usize::from(arrival.stage)].begun += 1;
+        let counts = &mut self.ledger.interval.iterations[usize::from(arrival.stage)];
+        counts.begun += 1;
+        counts.late += u64::from(late);
         let own = &mut self.workers[worker as usize];
+        own.late = late;
         own.request.which.iteration = arrival.number;
         own.request.which.step = 0;
         own.request.stage = arrival.stage;
@@ -390,8 +411,8 @@ impl EngineThread {
     }
 }
 
-/// Takes one of what is left, if anything is.
-fn take_one(left: &AtomicU64) -> bool {
+/// Takes one of what is left, if anything is: how many there were.
+fn take_one(left: &AtomicU64) -> Option<u64> {
     let less = |left: u64| left.checked_sub(1);
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()
 }

@@ -107,7 +107,8 @@ impl EngineThread {
                 judge_all(&self.composer, request, head.status, body.judged, &mut self.endings);
                 self.ledger.bytes(request.asked, &at.methods, body.length);
                 if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
-                    keep(&self.samples, sample(request, &self.endings, sent, whole, now));
+                    let sample = sample(request, &self.endings, sent, whole, now);
+                    keep(&self.samples, sample, &self.shared.skipped);
                 }
                 self.ledger.answer(head.status, head.retry_after);
                 self.after_answer(worker, head, ending);

@@ -101,7 +101,7 @@ fn every_option_arrives() {
         insecure: true,
         http: text("2"),
         timeout: text("3s"),
-        warmup: text("1s"),
+        warmup: text("1500ms"),
         headers: vec!["X-Key: a: \"b\"".to_owned()],
         seed: Some(9),
         threads: Some(2),
@@ -121,7 +121,11 @@ fn every_option_arrives() {
     let tls = &plan.connections.tls;
     assert_eq!((tls.resume, tls.insecure, tls.version), (false, true, Some(TlsVersion::Tls13)));
     assert_eq!(tls.ciphers, ["TLS_AES_128_GCM_SHA256"]);
-    assert_eq!((plan.seed, plan.threads, plan.warmup.as_secs()), (9, 2, 1));
+    assert_eq!(
+        (plan.seed, plan.threads, plan.warmup),
+        (9, 2, Duration::from_secs(2)),
+        "whole seconds"
+    );
     assert_eq!(plan.target.timeout.as_secs(), 3);
     assert_eq!(plan.target.path, "/rpc");
     assert_eq!(plan.watch.pids, [1, 2]);

@@ -75,7 +75,8 @@ fn counted() -> Totals {
     record(1, Class::Ok, 5, 100);
     record(1, Class::Timeout, 15, 5_000);
     (0..3).for_each(|_| interval.record_code(1, -32_000));
-    interval.iterations[0] = Iterations { due: 130, begun: 120, ended: 118, dropped: 10, cut: 2 };
+    interval.iterations[0] =
+        Iterations { due: 130, begun: 120, late: 0, ended: 118, dropped: 10, cut: 2 };
     let mut totals = Totals::new(1);
     totals.merge(&interval);
     totals
@@ -99,6 +100,20 @@ fn rows_keep_classes_apart_and_leave_the_429_out_of_failures() {
     assert!(close(timeouts.latency.p50_ms, 5_000.0), "a timeout is in the percentiles");
     assert!(close(logs.latency.p50_ms, 5_000.0));
     assert!(close(logs.service.p50_ms, 2_500.0));
+}
+
+#[test]
+fn what_began_too_late_counts_in_times_and_in_no_rate() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let mut totals = counted();
+    totals.iterations[0].late = 20;
+    totals.late.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
+    totals.late.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
+    let (all, rows) = methods(&plan, &totals, 10.0);
+    assert_eq!((all.calls, all.latency.count, all.goodput), (120, 120, 7.0));
+    assert_eq!((rows[0].goodput, rows[1].goodput), (6.5, 0.5));
+    assert_eq!(delivered(super::iterations(&totals)), 100.0 / 130.0);
+    assert_eq!(stages(&plan, &totals, Duration::from_secs(10))[0].rate_begun, 10.0);
 }
 
 #[test]

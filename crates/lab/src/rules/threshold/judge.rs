@@ -326,8 +326,10 @@ fn collect(sum: &mut Sum, selector: &Selector, part: &Totals, offered: Duration)
             for (_, iterations) in stages.filter(|(index, _)| stage_chosen(*index)) {
                 let (part, whole) = match selector.metric {
                     Metric::Dropped => (iterations.dropped, iterations.due),
-                    Metric::Iterations => (iterations.ended, iterations.due),
-                    _ => (iterations.begun, iterations.due),
+                    Metric::Iterations => {
+                        (iterations.ended.saturating_sub(iterations.late), iterations.due)
+                    }
+                    _ => (iterations.in_time(), iterations.due),
                 };
                 sum.counts.part += part;
                 sum.counts.whole += whole;
@@ -340,7 +342,10 @@ fn collect(sum: &mut Sum, selector: &Selector, part: &Totals, offered: Duration)
                 match metric {
                     Metric::Latency => add_times(&mut sum.times, &cell.latency),
                     Metric::Service => add_times(&mut sum.times, &cell.service),
-                    metric if counts(metric, slot.class) => sum.counts.part += calls,
+                    metric if counts(metric, slot.class) => {
+                        let late = part.late.get(slot).filter(|_| is_rate(metric));
+                        sum.counts.part += calls.saturating_sub(late.copied().unwrap_or(0));
+                    }
                     _ => {}
                 }
                 if slot.class.failed_by_server() {
@@ -355,6 +360,11 @@ fn add_times(total: &mut Times, part: &Times) {
     if !part.is_empty() {
         total.add(part).expect("all histograms have one form");
     }
+}
+
+/// Whether a metric counts what was reached by time, to which what came too late does not belong.
+fn is_rate(metric: Metric) -> bool {
+    matches!(metric, Metric::Calls | Metric::Goodput)
 }
 
 /// Whether a call of this class is a part that the metric counts.
