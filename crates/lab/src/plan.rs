@@ -35,8 +35,15 @@ mod params;
 mod requests;
 pub(crate) mod url;
 
+pub use checked::whole_seconds;
+
 #[cfg(test)]
 mod tests;
+
+/// A URL without what may be a secret: what may be shown of one.
+pub fn masked_url(url: &str) -> String {
+    url::masked(url)
+}
 
 /// Reads a plan. `name` is the file's name as faults show it, and files that the plan names are
 /// looked for in its folder; `variables` replace the plan's own of the same name.

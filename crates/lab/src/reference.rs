@@ -173,15 +173,15 @@ impl Comparer {
     }
 
     fn compare(&mut self, sample: &Answered) {
-        let Some(believed) = self.ask_reference(&sample.request) else {
+        let Some(believed) = ask(&self.reference, &sample.request) else {
             self.compared.unanswered += 1;
             return;
         };
         let mut found = difference(&sample.answer, &believed, &self.allowed);
         if found.is_some() {
-            let target = self.target.post(&sample.request);
-            let (Ok((_, target)), Some(believed)) = (target, self.ask_reference(&sample.request))
-            else {
+            let (target, believed) =
+                (ask(&self.target, &sample.request), ask(&self.reference, &sample.request));
+            let (Some(target), Some(believed)) = (target, believed) else {
                 self.compared.unanswered += 1;
                 return;
             };
@@ -208,11 +208,11 @@ impl Comparer {
             });
         }
     }
+}
 
-    /// The reference's answer, if it is one.
-    fn ask_reference(&self, request: &[u8]) -> Option<Vec<u8>> {
-        let (status, body) = self.reference.post(request).ok()?;
-        let answered = status != 429 && wire::answer::read_answer(&body, 128).is_ok();
-        answered.then_some(body)
-    }
+/// A node's answer, if it is one.
+fn ask(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
+    let (status, body) = node.post(request).ok()?;
+    let answered = status != 429 && wire::answer::read_answer(&body, 128).is_ok();
+    answered.then_some(body)
 }

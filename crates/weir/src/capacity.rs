@@ -146,7 +146,7 @@ impl SearchOptions {
         own.rate_max = self.rate_max.unwrap_or(own.rate_max);
         own.precision = self.precision.unwrap_or(own.precision);
         own.probe = self.probe.unwrap_or(own.probe);
-        own.probe_warmup = self.probe_warmup.unwrap_or(own.probe_warmup);
+        own.probe_warmup = self.probe_warmup.map_or(own.probe_warmup, lab::plan::whole_seconds);
         own.repeats = self.repeats.map_or(own.repeats, |repeats| repeats as usize);
         own.drain = self.drain.unwrap_or(own.drain);
         own.soak = self.soak.unwrap_or(own.soak);

@@ -87,11 +87,12 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
         second.at > result.plan.warmup + 0.5 && (end <= 0.0 || second.at <= end + 0.5)
     });
     let judged: Vec<&Second> = judged.collect();
+    let each = crate::rules::rows::point_seconds(&result.series);
     for row in &result.methods {
-        put_seconds(&mut run, row, &judged);
+        put_seconds(&mut run, row, &judged, each);
     }
     if result.methods.len() != 1 {
-        put_seconds_of_all(&mut run, &judged);
+        put_seconds_of_all(&mut run, &judged, each);
     }
     run
 }
@@ -120,7 +121,7 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
 pub(crate) const P95_CALLS: u64 = 20;
 pub(crate) const P99_CALLS: u64 = 100;
 
-fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second]) {
+fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {
     let of = |second: &Second| second.methods.iter().find(|one| one.method == row.method).cloned();
     let all: Vec<MethodSecond> =
         judged.iter().map(|second| of(second).unwrap_or_default()).collect();
@@ -137,7 +138,7 @@ fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second]) {
     if middle >= P99_CALLS {
         put(Metric::LatencyP99, with_calls().map(|second| second.p99_ms).collect());
     }
-    put(Metric::Goodput, all.iter().map(|second| ok(second) as f64).collect());
+    put(Metric::Goodput, all.iter().map(|second| ok(second) as f64 / each).collect());
     put(
         Metric::FailedShare,
         with_calls().map(|one| failed(one) as f64 / calls(one) as f64).collect(),
@@ -145,11 +146,11 @@ fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second]) {
 }
 
 /// Percentiles of all methods together cannot be had from those of each, so there are none.
-fn put_seconds_of_all(run: &mut Run, judged: &[&Second]) {
+fn put_seconds_of_all(run: &mut Run, judged: &[&Second], each: f64) {
     let sum = |second: &Second, of: fn(&MethodSecond) -> u64| -> u64 {
         second.methods.iter().map(of).sum()
     };
-    let goodput = judged.iter().map(|second| sum(second, ok) as f64).collect();
+    let goodput = judged.iter().map(|second| sum(second, ok) as f64 / each).collect();
     run.seconds.insert((ALL.to_owned(), Metric::Goodput), goodput);
     let share = |second: &&&Second| {
         let all = sum(second, calls);

@@ -110,7 +110,8 @@ fn vegetas_results_as_lines_and_as_csv() {
         assert_eq!(value(&run, ALL, Metric::ServiceMean), Some(5.5));
         assert!(notes.iter().any(|note| note.starts_with("1 requests were left out")), "{notes:?}");
         let p50 = &run.seconds[&(ALL.to_owned(), Metric::ServiceP50)];
-        assert_eq!(p50.len(), 39, "the last second is a part");
+        assert_eq!(p50.len(), 38, "the first and the last second are parts");
+        assert_eq!(value(&run, ALL, Metric::Goodput), Some(9.0), "nine in ten of 10/s");
         assert!(p50.iter().all(|value| *value == 6.0), "{p50:?}");
     }
 }

@@ -162,6 +162,8 @@ pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), For
 #[derive(Default)]
 struct Hits {
     seconds: BTreeMap<i64, Second>,
+    /// The first and the last send, in nanoseconds.
+    span: Option<(i64, i64)>,
     out_of_ports: u64,
 }
 
@@ -177,6 +179,8 @@ impl Hits {
             self.out_of_ports += 1;
             return;
         }
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
         let second = self.seconds.entry(at.div_euclid(NANOS_PER_S)).or_default();
         second.latencies_ms.push(latency as f64 / NANOS_PER_MS);
         // As vegeta's own report counts: success is a status from 200 to 399.
@@ -195,8 +199,8 @@ impl Hits {
         }
         let mut run = Run::new(&label(path), Tool::Vegeta);
         let mut series: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
-        // The last second is a part of one.
-        for at in first..last {
+        // The first and the last second are parts of one.
+        for at in first + 1..last {
             let second = self.seconds.entry(at).or_default();
             let calls = second.latencies_ms.len() as f64;
             let mut put = |metric, value| series.entry(metric).or_default().push(value);
@@ -218,7 +222,13 @@ impl Hits {
         run.put(ALL, Metric::ServiceP95, quantile(&all, 0.95));
         run.put(ALL, Metric::ServiceP99, quantile(&all, 0.99));
         run.put(ALL, Metric::FailedShare, failed as f64 / count);
-        run.put(ALL, Metric::Goodput, (count - failed as f64) / (last - first).max(1) as f64);
+        // As vegeta's own rate: n sends have n - 1 times between them.
+        let between = self.span.map_or(0, |(first, last)| last.saturating_sub(first));
+        let lasted = match between {
+            0 => 1.0,
+            between => between as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
+        };
+        run.put(ALL, Metric::Goodput, (count - failed as f64) / lasted);
         run.seconds =
             series.into_iter().map(|(metric, values)| ((ALL.to_owned(), metric), values)).collect();
         let mut notes = vec![note()];

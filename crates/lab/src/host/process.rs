@@ -102,10 +102,10 @@ impl Processes {
             ended: false,
         };
         let group = self.group(&stat, role, pid);
-        group.restarted |= group.before.is_some();
         group.members.push(member);
-        // Sums of other members cannot be compared with those from before.
+        // Sums of other members cannot be compared with those from before, nor are its threads new.
         group.before = None;
+        group.threads.begin_anew();
         true
     }
 

@@ -46,6 +46,12 @@ struct Use {
 }
 
 impl Threads {
+    /// What is read next is the first reading.
+    pub(super) fn begin_anew(&mut self) {
+        self.before = None;
+        self.known.clear();
+    }
+
     /// Reads all threads of these processes and adds what changed since the last reading.
     pub(super) fn sample(
         &mut self,

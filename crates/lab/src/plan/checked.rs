@@ -77,7 +77,7 @@ pub(super) fn check(
 }
 
 /// Rounded up: what is judged begins with a second, as counts are kept by second.
-fn whole_seconds(time: Duration) -> Duration {
+pub fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 

@@ -90,7 +90,9 @@ impl Told<'_> {
             "http_reqs" if tags.is_empty() => self.counter(traffic.requests),
             "http_reqs" => self.counter(self.totals.count(wanted)),
             "goodput" => {
-                self.counter(self.totals.count(|slot| wanted(slot) && slot.class == Class::Ok))
+                let wanted = |slot: Slot| wanted(slot) && slot.class == Class::Ok;
+                let late = self.totals.count_late(wanted);
+                self.counter(self.totals.count(wanted).saturating_sub(late))
             }
             "http_req_duration" => trend(&self.totals.latency(wanted)),
             "service" => trend(&self.service(wanted)),
@@ -100,7 +102,10 @@ impl Told<'_> {
             "iterations" => self.counter(iterations.ended),
             "iteration_duration" => trend(&self.totals.iteration_time),
             "dropped_iterations" => self.counter(iterations.dropped),
-            "delivered" => share(generator.begun, generator.due.saturating_sub(generator.begun)),
+            "delivered" => {
+                let begun = generator.in_time();
+                share(begun, generator.due.saturating_sub(begun))
+            }
             "vus" => self.workers(),
             "vus_max" => self.workers_max(),
             "data_sent" => self.counter(traffic.bytes_sent),
@@ -112,8 +117,7 @@ impl Told<'_> {
     fn iterations(&self, tags: &str) -> crate::record::Iterations {
         let mut sum = crate::record::Iterations::default();
         for (index, iterations) in self.totals.iterations.iter().enumerate() {
-            let named = tag(tags, "stage").is_none_or(|name| self.is_stage(index, name));
-            if named {
+            if self.picks_stage(tags, index) {
                 sum.add(*iterations);
             }
         }
@@ -123,7 +127,14 @@ impl Told<'_> {
     fn picks(&self, tags: &str, slot: Slot) -> bool {
         let method = self.methods.get(usize::from(slot.method));
         tag(tags, "method").is_none_or(|name| method.is_some_and(|method| **method == *name))
-            && tag(tags, "stage").is_none_or(|name| self.is_stage(usize::from(slot.stage), name))
+            && self.picks_stage(tags, usize::from(slot.stage))
+    }
+
+    fn picks_stage(&self, tags: &str, index: usize) -> bool {
+        let stage = self.result.stages.get(index);
+        let of_scenario = |name: &str| stage.is_some_and(|stage| stage.scenario == name);
+        tag(tags, "stage").is_none_or(|name| self.is_stage(index, name))
+            && tag(tags, "scenario").is_none_or(of_scenario)
     }
 
     fn is_stage(&self, index: usize, name: &str) -> bool {

@@ -244,6 +244,23 @@ fn k6_counts_agree_with_the_result() {
 }
 
 #[test]
+fn k6_values_are_those_that_were_judged() {
+    let mut example = failing();
+    let iterations = &mut example.result.generator.iterations;
+    (iterations.due, iterations.begun, iterations.late) = (1_000, 1_000, 300);
+    let scenario = example.result.stages[0].scenario.clone();
+    for (place, name) in [&*scenario, "another"].into_iter().enumerate() {
+        let text = format!("latency{{scenario:{name}}} p(95)<1");
+        example.result.thresholds[place].text = text;
+    }
+    let ours = k6_summary(&example.result, &example.totals, &example.methods);
+    assert_eq!(ours["metrics"]["delivered"]["value"], 0.7);
+    let of = |name: &str| &ours["metrics"][format!("http_req_duration{{scenario:{name}}}")]["max"];
+    assert!(of(&scenario).as_f64().unwrap() > 0.0);
+    assert_eq!(of("another"), 0.0, "there is no such scenario");
+}
+
+#[test]
 fn the_terminal_text_leads_with_the_verdict() {
     expect![[r#"
         FAIL  somnia: 2 of 5 objectives broken

@@ -6,6 +6,7 @@
 
 use crate::record::Class;
 use crate::result::{MethodSecond, RunResult, Second};
+use crate::rules::rows;
 
 /// Points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;
@@ -75,6 +76,7 @@ impl Point {
 /// The seconds of a result in steps.
 pub(super) fn timeline(result: &RunResult) -> Timeline {
     let step = result.series.len().div_ceil(POINTS_MAX).max(1);
+    let each = rows::point_seconds(&result.series);
     let steps: Vec<&[Second]> = result.series.chunks(step).collect();
     let methods = result.methods.iter().filter(|row| row.calls > 0);
     let courses = methods.map(|row| Course {
@@ -82,9 +84,9 @@ pub(super) fn timeline(result: &RunResult) -> Timeline {
         points: steps.iter().map(|step| method_point(step, &row.method)).collect(),
     });
     Timeline {
-        step,
+        step: step * each as usize,
         courses: courses.filter(|course| course.points.iter().any(Option::is_some)).collect(),
-        points: steps.iter().map(|step| point(step)).collect(),
+        points: steps.iter().map(|step| point(step, each)).collect(),
     }
 }
 
@@ -112,15 +114,15 @@ impl Calls {
     }
 }
 
-fn point(step: &[Second]) -> Point {
+fn point(step: &[Second], each: f64) -> Point {
     let mut calls = Calls::default();
     step.iter().flat_map(|second| &second.methods).for_each(|method| calls.add(method));
-    let length = step.len() as f64;
+    let length = step.len() as f64 * each;
     let rate = |of: fn(&Second) -> u64| step.iter().map(of).sum::<u64>() as f64 / length;
     let most = |of: fn(&Second) -> f64| step.iter().map(of).fold(0.0, f64::max);
     let (first, last) = (step.first().map_or(0.0, |s| s.at), step.last().map_or(0.0, |s| s.at));
     Point {
-        time: ((first - 1.0).max(0.0), last),
+        time: ((first - each).max(0.0), last),
         due: rate(|second| second.due),
         begun: rate(|second| second.begun),
         dropped: rate(|second| second.dropped),

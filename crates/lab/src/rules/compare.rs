@@ -201,7 +201,12 @@ fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) ->
     found.floor = spread.map_or(metric.floor_of_one_run(), |spread| floor(metric, Some(spread)));
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
-    let both = estimate(&scaled(&a.seconds)).zip(estimate(&scaled(&b.seconds)));
+    let of = |values: &[f64]| match metric {
+        // A second without a result is a second with none, and not one of a billionth of a result.
+        Metric::Goodput => estimate(values).and_then(logarithm),
+        _ => estimate(&scaled(values)),
+    };
+    let both = of(&a.seconds).zip(of(&b.seconds));
     let Some((x, y)) = both.filter(|_| a.runs.len() == 1 && b.runs.len() == 1) else {
         return found;
     };
@@ -213,6 +218,12 @@ fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) ->
     found.interval = Some(unscaled(metric, told.interval));
     (found.p, found.basis) = (Some(told.p), Basis::WithinRun);
     found
+}
+
+/// What is known of the logarithm of a mean (delta method); none for a mean of nothing.
+fn logarithm(of: Estimate) -> Option<Estimate> {
+    let variance = of.variance / (of.mean * of.mean);
+    (of.mean > 0.0).then(|| Estimate { mean: of.mean.ln(), variance, ..of })
 }
 
 fn floor(metric: Metric, spread: Option<f64>) -> f64 {

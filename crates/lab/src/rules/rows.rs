@@ -229,6 +229,14 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     rows.collect()
 }
 
+/// Seconds that a point of a series stands for: more than one in long runs.
+pub fn point_seconds(series: &[Second]) -> f64 {
+    match series {
+        [first, second, ..] => (second.at - first.at).round().max(1.0),
+        _ => 1.0,
+    }
+}
+
 /// How the generator did. `seconds` are those that are judged.
 pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = iterations(totals);

@@ -260,11 +260,15 @@ enum Behind {
 /// workers could not begin the planned rate, the plan is the limit, otherwise the target.
 fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
     let offered = offered(seen, scenario);
-    let delivered = rows::delivered(offered.iterations);
+    let mut iterations = Iterations::default();
+    for stage in &scenario.stages {
+        iterations.add(seen.judged.iterations.get(stage.index).copied().unwrap_or_default());
+    }
+    let delivered = rows::delivered(iterations);
     if delivered >= seen.plan.validity.delivered_share_min {
         return None;
     }
-    let (due, begun) = (offered.iterations.due, offered.iterations.in_time());
+    let (due, begun) = (iterations.due, iterations.in_time());
     let begun_of = format!(
         "{:.1} % of the planned iterations were begun ({begun} of {due})",
         delivered * 100.0

@@ -49,8 +49,13 @@ pub(super) fn arms_of(given: &[String], form: Form) -> Given {
 pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
     let node = |text: &String| {
         let (name, url) = named_list(text);
-        let host =
-            || url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or(url).to_owned();
+        // A URL may hold a key, even in its host.
+        let host = || {
+            let shown = lab::plan::masked_url(url);
+            let rest = shown.split_once("://").map_or(&*shown, |(_, rest)| rest);
+            let host = rest.split(['/', '?']).next().unwrap_or(rest);
+            host.rsplit('@').next().unwrap_or(host).to_owned()
+        };
         match url.starts_with("http://") || url.starts_with("https://") {
             true => Ok(Node { name: name.map_or_else(host, str::to_owned), url: url.to_owned() }),
             // A URL may hold a key and is not repeated.
@@ -91,5 +96,26 @@ fn name_apart(named: &mut [(String, Vec<PathBuf>)]) {
                 *name = format!("{}/{name}", folder.to_string_lossy());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what an arm is called holds no secret.
+
+    use super::*;
+
+    #[test]
+    fn a_name_from_a_url_holds_no_key() {
+        let given = [
+            "https://user:secret@a.example",
+            "https://b.example?apikey=secret",
+            "https://0123456789abcdefsecret.c.example/v2",
+            "http://127.0.0.1:8545",
+            "mine=https://d.example/secret",
+        ];
+        let nodes = nodes_of(&given.map(str::to_owned)).unwrap();
+        let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["a.example", "b.example", "***.c.example", "127.0.0.1:8545", "mine"]);
     }
 }

@@ -61,6 +61,27 @@ fn a_busy_child_is_seen_and_its_end_too() {
 }
 
 #[test]
+fn who_joins_later_has_not_just_begun() {
+    let (mut one, mut two) = (spin(), spin());
+    let mut processes = Processes::new();
+    assert!(processes.add(one.id(), ProcessRole::Target));
+    sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
+    assert!(processes.add(two.id(), ProcessRole::Target));
+    let mut most: f64 = 0.0;
+    for _ in 0..2 {
+        // The first one after it was found, and the next.
+        let values = sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
+        most = most.max(get(&values, "process.sh.thread_max"));
+    }
+    assert!(most < 2.0, "{most} cores of one thread");
+    assert!(!processes.facts()[0].restarted);
+    for child in [&mut one, &mut two] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
 fn this_process_may_be_generator_and_target() {
     let mut processes = Processes::new();
     let own = std::process::id();

@@ -141,6 +141,23 @@ fn too_little_is_called_too_little() {
     assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
 }
 
+#[test]
+fn a_second_without_a_result_is_one_with_none() {
+    let mut seconds: Vec<f64> = (0..60).map(|at| 1_000.0 + f64::from(at % 7)).collect();
+    let whole = Values { runs: vec![1_003.0], seconds: seconds.clone() };
+    seconds[30] = 0.0;
+    let mean = seconds.iter().sum::<f64>() / 60.0;
+    let silent = Values { runs: vec![mean], seconds };
+    let design = Design::default();
+    let found = compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap();
+    assert_eq!(found.basis, Basis::WithinRun);
+    assert!((found.b - mean).abs() < 1e-6, "{found:?}");
+    assert!((found.change + 0.0167).abs() < 0.001, "{found:?}");
+    let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60] };
+    let found = compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap();
+    assert_eq!(found.basis, Basis::ValuesOnly, "{found:?}");
+}
+
 /// A measured spread takes the place of the careful floor for single runs, and raises the other.
 #[test]
 fn a_measured_spread_is_the_floor() {

@@ -14,6 +14,7 @@
 
 use crate::capacity::{Binding, Judged};
 use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
+use crate::rules::rows;
 use crate::rules::statistics::{mean, median, ranks};
 use crate::rules::threshold::{Aggregation, Metric, Operator, Threshold};
 
@@ -76,6 +77,9 @@ const TREND_P: f64 = 0.05;
 /// Growth over a whole probe below this many iterations is rounding.
 const GROWTH_MIN: f64 = 3.0;
 
+/// Values that are compared with each other at most.
+const GROWTH_VALUES_MAX: usize = 1000;
+
 /// Judges one probe.
 pub fn judge(seen: Seen<'_>) -> Judgement {
     let part = judged_part(&seen);
@@ -87,7 +91,8 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         part.iter().map(|second| of(second) as f64).collect()
     };
     let backlog = each(|second| second.workers_busy + second.waiting);
-    let growth = growth(&backlog);
+    let each_seconds = rows::point_seconds(seen.seconds);
+    let growth = growth(&backlog, each_seconds);
     let allowed = 1.0 - seen.delivered_min;
 
     let mut reasons = seen.verdict.reasons.clone();
@@ -121,7 +126,7 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         binding: (judged == Judged::Fail).then(|| binding(seen, behind)),
         delivered_share,
         backlog_growth: growth,
-        rate_ended: ended(&part, &backlog),
+        rate_ended: ended(&part, &backlog, each_seconds),
         under_way: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
         in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
@@ -158,17 +163,21 @@ fn invalid(seen: Seen<'_>, keeps_up: bool) -> Judged {
 
 /// Iterations per second that ended: those that were due and not given up, less what the backlog
 /// grew by.
-fn ended(part: &[&Second], backlog: &[f64]) -> f64 {
+fn ended(part: &[&Second], backlog: &[f64], each_seconds: f64) -> f64 {
     let Some((first, last)) = backlog.first().zip(backlog.last()) else { return 0.0 };
     let count = part.len() as f64;
     let taken: u64 = part.iter().map(|second| second.due.saturating_sub(second.dropped)).sum();
     let grown = if count > 1.0 { (last - first) / (count - 1.0) } else { 0.0 };
-    (taken as f64 / count - grown).max(0.0)
+    ((taken as f64 / count - grown) / each_seconds).max(0.0)
 }
 
 /// Iterations per second by which a backlog grows: the median slope between all its seconds (Theil
-/// 1950, Sen 1968), if it is there at all (Mann–Kendall). Values are one second apart.
-fn growth(backlog: &[f64]) -> f64 {
+/// 1950, Sen 1968), if it is there at all (Mann–Kendall). Of many values, means of neighbours are
+/// looked at: each is compared with each.
+fn growth(backlog: &[f64], each_seconds: f64) -> f64 {
+    let step = backlog.len().div_ceil(GROWTH_VALUES_MAX).max(1);
+    let means: Vec<f64> = backlog.chunks(step).filter_map(mean).collect();
+    let (backlog, apart) = (means.as_slice(), step as f64 * each_seconds);
     let rising = ranks::trend(backlog).is_some_and(|test| test.statistic > 0.0 && test.p < TREND_P);
     if !rising {
         return 0.0;
@@ -180,7 +189,7 @@ fn growth(backlog: &[f64]) -> f64 {
         }
     }
     let slope = median(&slopes).unwrap_or_default();
-    if slope * backlog.len() as f64 >= GROWTH_MIN { slope } else { 0.0 }
+    if slope * backlog.len() as f64 >= GROWTH_MIN { slope / apart } else { 0.0 }
 }
 
 /// The least margin of all objectives, or of keeping up. Cut to ±1, since farther out says no more;

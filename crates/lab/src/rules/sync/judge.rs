@@ -92,8 +92,8 @@ fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Found> {
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
     // A single run of an arm shows nothing of what its runs differ by, however many the other has.
     if a.runs.len().min(b.runs.len()) < 2 {
-        a.runs.truncate(1);
-        b.runs.truncate(1);
+        a.runs = median(&a.runs).into_iter().collect();
+        b.runs = median(&b.runs).into_iter().collect();
     }
     let design = Design { paired, spread: Some(times.period / shortest) };
     let mut found = compare(TIME, &a, &b, design, random)?;
@@ -144,5 +144,26 @@ fn row(times: &Times, found: &Found, (verdict, p): (Word, Option<f64>)) -> Judge
         floor: found.floor,
         basis: found.basis,
         verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what is told of few runs is one thing.
+
+    use super::*;
+
+    #[test]
+    fn one_run_is_held_against_the_median_of_several() {
+        let times = Times {
+            a: vec![Some(100.0)],
+            b: vec![Some(90.0), Some(150.0), Some(160.0)],
+            paired: false,
+            period: 1.0,
+        };
+        let told = judge(&[times], &mut || 0).remove(0).unwrap();
+        assert_eq!((told.a, told.b), (100.0, 150.0));
+        assert!((told.change - 0.5).abs() < 1e-9, "{told:?}");
+        assert_eq!(told.verdict, Word::CannotTell);
     }
 }

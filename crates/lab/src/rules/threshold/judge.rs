@@ -116,6 +116,8 @@ struct Pool {
     steps: VecDeque<Step>,
     /// Whether the window was full when it last moved, and moved at the last second.
     ready: bool,
+    /// The end of the last second that moved it.
+    moved_to: Duration,
 }
 
 /// A finished step of a window; its histogram is kept as what was counted, which is far smaller.
@@ -181,6 +183,7 @@ impl Pool {
             step_length: step.max(Duration::from_secs(1)),
             steps: VecDeque::new(),
             ready: false,
+            moved_to: Duration::ZERO,
         }
     }
 
@@ -194,6 +197,7 @@ impl Pool {
         if offered * 2 < to.saturating_sub(from) || offered.is_zero() {
             return;
         }
+        self.moved_to = to;
         collect(&mut self.step, &self.selector, part, offered);
         // Seconds are a little longer or shorter than one; half of one is enough to tell.
         let slack = Duration::from_millis(500);
@@ -397,18 +401,20 @@ struct Judged {
     pool: usize,
     /// Windows that were judged.
     windows: u64,
-    /// The worst value of a window.
-    worst: Option<f64>,
+    /// The worst value of a window, and what was counted in it.
+    worst: Option<(f64, Counts)>,
     /// Start of the second in which the present breach began.
     breach: Option<Duration>,
     /// Start of the breach that decided, and how long it lasted; of windows only, where a breach is
     /// never made good.
     broken: Option<(Duration, Duration)>,
+    /// Start of the breach that ended the run: it stays broken, whatever ends after that.
+    ended: Option<Duration>,
 }
 
 impl Judged {
     fn new(threshold: Threshold, pool: usize) -> Judged {
-        Judged { threshold, pool, windows: 0, worst: None, breach: None, broken: None }
+        Judged { threshold, pool, windows: 0, worst: None, breach: None, broken: None, ended: None }
     }
 
     /// Looks at the second from `from` to `to`; whether the run has to end.
@@ -417,10 +423,11 @@ impl Judged {
         if !in_windows || pool.ready {
             // A second without data neither breaks nor mends: a server that hangs says nothing.
             if let Some(value) = pool.value(self.threshold.aggregation) {
-                self.note(value, from, in_windows);
+                self.note(value, pool.sum.counts, from, in_windows);
             }
         }
-        let lasted = self.breach.map(|since| to.saturating_sub(since));
+        // While nothing is offered nothing can mend it, so that time does not count.
+        let lasted = self.breach.map(|since| to.min(pool.moved_to).saturating_sub(since));
         let long_enough = |lasted: Duration| {
             // A second may be a little shorter than one.
             lasted + Duration::from_millis(100) >= self.threshold.sustained
@@ -436,10 +443,15 @@ impl Judged {
                 _ => {}
             }
         }
-        self.threshold.abort && self.is_broken(in_windows) && to >= self.threshold.abort_delay
+        let ends =
+            self.threshold.abort && self.is_broken(in_windows) && to >= self.threshold.abort_delay;
+        if ends && self.ended.is_none() {
+            self.ended = self.broken.map(|(since, _)| since).or(self.breach);
+        }
+        ends
     }
 
-    fn note(&mut self, value: f64, from: Duration, in_windows: bool) {
+    fn note(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
         if keeps(&self.threshold, value) {
             self.breach = None;
         } else if self.breach.is_none() {
@@ -447,8 +459,9 @@ impl Judged {
         }
         if in_windows {
             self.windows += 1;
-            let worst = self.worst.map_or(value, |worst| self.worse(worst, value));
-            self.worst = Some(worst);
+            if self.worst.is_none_or(|(worst, _)| self.worse(worst, value) != worst) {
+                self.worst = Some((value, counts));
+            }
         }
     }
 
@@ -462,12 +475,16 @@ impl Judged {
     }
 
     fn is_broken(&self, in_windows: bool) -> bool {
-        if in_windows { self.broken.is_some() } else { self.breach.is_some() }
+        self.ended.is_some()
+            || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
     }
 
     fn ruling(&self, pool: &Pool) -> Ruling {
         let in_windows = pool.window.is_some();
-        let observed = if in_windows { self.worst } else { pool.value(self.threshold.aggregation) };
+        let observed = match in_windows {
+            true => self.worst.map(|(worst, _)| worst),
+            false => pool.value(self.threshold.aggregation),
+        };
         let broken = self.is_broken(in_windows);
         let kept = match observed {
             Some(_) => !broken,
@@ -475,30 +492,37 @@ impl Judged {
         };
         let broken_at = match in_windows {
             true => self.broken.map(|(since, _)| since),
-            false => self.breach,
+            false => self.ended.or(self.breach),
         };
-        let counts = pool.sum.counts;
+        let counts = match in_windows {
+            true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
+            false => pool.sum.counts,
+        };
         let server_alone = rows::share(counts.by_server, counts.whole);
         let by_server = !kept
             && self.threshold.selector.metric == Metric::Failed
-            && (in_windows || !keeps(&self.threshold, server_alone))
+            && (in_windows || self.ended.is_some() || !keeps(&self.threshold, server_alone))
             && counts.by_server * 2 > counts.part;
         let outcome = ThresholdOutcome {
             text: self.threshold.text.clone(),
             kept,
             observed,
             broken_at: broken_at.map(|at| at.as_secs_f64()),
-            note: self.remark(observed.is_some()),
+            note: self.remark(observed),
         };
         Ruling { outcome, by_server }
     }
 
-    fn remark(&self, data: bool) -> Option<String> {
+    fn remark(&self, observed: Option<f64>) -> Option<String> {
         let threshold = &self.threshold;
-        if !data {
+        if observed.is_none() {
             let rule =
                 if threshold.no_data_fails { "which fails" } else { "which the plan allows" };
             return Some(format!("no data, {rule}"));
+        }
+        let mended = observed.is_some_and(|observed| keeps(threshold, observed));
+        if self.ended.is_some() && mended {
+            return Some("out of its limit when it ended the run".to_owned());
         }
         let window = window(threshold)?;
         let length = window.as_secs_f64();

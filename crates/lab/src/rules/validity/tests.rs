@@ -57,6 +57,27 @@ fn a_run_without_calls_measured_nothing() {
 }
 
 #[test]
+fn what_was_delivered_is_said_of_the_time_that_is_judged() {
+    let (plan, _, seconds) = healthy();
+    let with = |all: Iterations, judged: Iterations| {
+        let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
+        let (all, judged) = (of(all), of(judged));
+        let (seconds, end) = (&seconds, plan.duration());
+        let told = doubts(Seen { plan: &plan, all: &all, judged: &judged, seconds, end });
+        [told.workers, told.behind].concat()
+    };
+    assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
+    let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(
+        told.contains("97.5 % of the planned iterations were begun (29250 of 30000)"),
+        "{told}"
+    );
+    let late = Iterations { late: 100, ..iterations(1_000, 1_000) };
+    assert_eq!(with(late, late).len(), 1, "what began after the end");
+}
+
+#[test]
 fn busy_threads_are_found_if_they_stay_busy() {
     let (plan, totals, mut seconds) = healthy();
     seconds[3].generator_busy = 0.99;

@@ -165,6 +165,80 @@ fn a_run_ends_at_a_breach_but_not_before_the_delay() {
 }
 
 #[test]
+fn a_breach_lasts_no_longer_than_its_stage() {
+    let mut plan = samples::open(100.0, 10, &["eth_call"]);
+    samples::stage(&mut plan, 0, 30, 100.0, 100.0);
+    let sustained = Threshold {
+        selector: Selector { metric: Metric::Failed, method: None, stages: Some(vec![0]) },
+        sustained: Duration::from_secs(5),
+        abort: true,
+        ..failed(0.01)
+    };
+    plan.thresholds = vec![sustained];
+    let broken_from = |from| {
+        let (judge, ended) = feed(&plan, |at| {
+            let class = if at >= from { Class::Http5xx } else { Class::Ok };
+            (at < 40).then(|| vec![(u16::from(at >= 10), 0, class, 100, 5)])
+        });
+        (judge.outcomes()[0].kept, ended)
+    };
+    assert_eq!(broken_from(8), (true, None), "two seconds of it");
+    assert_eq!(broken_from(5), (false, Some(10)));
+    // Nor longer than the load: stragglers end after it.
+    let sustained = Threshold { sustained: Duration::from_secs(5), ..failed(0.01) };
+    let told = outcome(sustained, |at| match at {
+        0..=27 => Some(ok(10)),
+        28..=29 => Some(vec![(0, 0, Class::Http5xx, 100, 5)]),
+        30..=40 => Some(Vec::new()),
+        _ => None,
+    });
+    assert!(told.kept, "{told:?}");
+}
+
+#[test]
+fn what_ended_the_run_stays_broken() {
+    let aborting = Threshold { abort: true, ..failed(0.01) };
+    let plan = plan(30, vec![aborting]);
+    let mut judge = Judge::new(&plan);
+    let mut second = |at: u64, failed: u64| {
+        let calls = [(0, 0, Class::Ok, 1_000 - failed, 5), (0, 0, Class::Http5xx, failed, 5)];
+        let part = samples::counted(&plan, &calls, Iterations::default());
+        judge.second(Duration::from_secs(at), Duration::from_secs(at + 1), &part)
+    };
+    assert!(!second(0, 9));
+    assert!(second(1, 11), "20 of 2000");
+    // What was under way ends well.
+    assert!(second(2, 0));
+    judge.end(Duration::from_secs(3));
+    let ruling = &judge.rulings()[0];
+    assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
+    assert_eq!(ruling.outcome.broken_at, Some(1.0));
+    assert_eq!(ruling.outcome.note.as_deref(), Some("out of its limit when it ended the run"));
+}
+
+#[test]
+fn who_broke_a_window_is_told_by_that_window() {
+    let by_server = |broken: Class, last: Class| {
+        let windowed = Threshold { window: Some(Duration::from_secs(5)), ..failed(0.01) };
+        let plan = plan(30, vec![windowed]);
+        let (judge, _) = feed(&plan, |at| {
+            let some = |class, count| vec![(0, 0, Class::Ok, 1_000, 5), (0, 0, class, count, 5)];
+            match at {
+                10..=14 => Some(some(broken, 300)),
+                29 => Some(some(last, 1)),
+                0..=29 => Some(ok(5)),
+                _ => None,
+            }
+        });
+        let ruling = judge.rulings().remove(0);
+        assert!(!ruling.outcome.kept);
+        ruling.by_server
+    };
+    assert!(!by_server(Class::Timeout, Class::RpcError));
+    assert!(by_server(Class::Http5xx, Class::Timeout));
+}
+
+#[test]
 fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
     let goodput = threshold(Metric::Goodput, Aggregation::Rate, Operator::Greater, 99.0);
     let windowed = Threshold { window: Some(Duration::from_secs(5)), ..goodput.clone() };
