@@ -84,8 +84,8 @@ fn check_study(file: &Path, text: &str) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(faults) => {
-            faults.iter().for_each(|fault| eprintln!("{fault}"));
-            eprintln!("\n{}", counted(faults.len(), "fault"));
+            eprint!("{faults}");
+            eprintln!("\n{}", counted(faults.list.len(), "fault"));
             ExitCode::from(FAULTY)
         }
     }

@@ -29,6 +29,8 @@ type Page = (&'static str, fn() -> String);
 const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference::markdown),
     ("plan.md", lab::plan::reference::markdown),
+    ("study-file.md", lab::study::file::reference),
+    ("study-file.schema.json", lab::study::file::schema),
     ("metrics.md", metrics),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),

@@ -294,7 +294,7 @@ impl Sync {
         };
         let study = match file::read(&text, path) {
             Ok(study) => study,
-            Err(faults) => return Ok(refused(&faults.join("\n"))),
+            Err(faults) => return Ok(refused(&faults.to_string())),
         };
         let weir = std::env::current_exe().context("cannot find the running program")?;
         let base = Base::of(self.out.as_deref())?;
@@ -310,16 +310,16 @@ impl Sync {
             left_out[place].iter().for_each(|why| eprintln!("  {why}"));
             return Ok(ExitCode::from(if partial { INTERRUPTED } else { INVALID }));
         }
-        let mut options = Options::new(&study.name, Source::Runs);
-        options.question = study.question.clone();
+        let mut options = Options::new(&study.file.name, Source::Runs);
+        options.question = study.file.question.as_ref().cloned();
         options.design = Some(format!(
             "{}; they differ in {}",
-            study.order.as_words(),
+            study.file.order.as_words(),
             if study.differ.is_empty() { "nothing".to_owned() } else { study.differ.join(", ") }
         ));
-        options.heights.clone_from(&study.targets);
-        options.bin = study.bin;
-        options.block_time = study.block_time.as_secs_f64();
+        options.heights.clone_from(&study.file.targets);
+        options.bin = *study.file.bin;
+        options.block_time = study.file.block_time.as_secs_f64();
         options.align = Some(Align::Start);
         options.paired = true;
         let mut options = self.options(options);

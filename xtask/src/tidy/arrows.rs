@@ -9,11 +9,12 @@ use super::tree::Tree;
 /// `weir`, the binary, joins everything; `xtask` stands apart and sees only files and commands.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    ("settings", &[]),
     ("gateway", &["wire"]),
-    ("lab", &["wire"]),
+    ("lab", &["wire", "settings"]),
     ("index", &["wire"]),
     ("simnode", &["wire"]),
-    ("weir", &["wire", "gateway", "lab", "index", "simnode"]),
+    ("weir", &["wire", "settings", "gateway", "lab", "index", "simnode"]),
     ("xtask", &[]),
 ];
 

@@ -1,81 +1,46 @@
 //! Study files: arms that differ in one setting, how often and in which order they run.
 //!
-//! A file is read in two stages, as written and as checked; unknown keys are refused, and all faults
-//! of the second stage are told at once. Running it is `runner.rs`.
+//! The tables below declare the file's keys; `docs/study-file.md` is generated from them. Running a
+//! study is in `runner.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::ops::RangeInclusive;
+use std::path::Path;
 
-use serde::Deserialize;
-
-use crate::plan::line::duration;
+use settings::value::{Bool, Count, Duration as Period, List, Listed, Map, Name, Text, Word};
+use settings::{At, Diagnostics, Report, World};
 
 #[cfg(test)]
 mod tests;
 
-/// Repeats at most.
-const REPEATS_MAX: u32 = 100;
-/// Arms at most: those of one repeat may run at the same time.
-const ARMS_MAX: usize = 8;
+/// Arms of a study: all of one repeat may run at the same time.
+const ARMS: RangeInclusive<usize> = 2..=8;
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 /// Words in braces that commands may hold.
 const PLACEHOLDERS: [&str; 6] = ["arm", "dir", "repeat", "samples", "setting", "weir"];
 
-/// How arms of one repeat run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// At the same time, started within one second: they meet the same node and the same hour, and
-    /// share this machine.
-    SideBySide,
-    /// One after another, in an order that turns round with each repeat: each has the machine for
-    /// itself, and a drift falls on both.
-    Alternate,
+settings::choice! {
+    /// How the arms of one repeat run.
+    pub enum Order {
+        /// At the same time, started within one second: they meet the same node and the same hour,
+        /// and share this machine.
+        "side-by-side" => SideBySide,
+        /// One after another, in an order that turns round with each repeat: each has the machine
+        /// for itself, and a drift falls on both.
+        "alternate" => Alternate,
+    }
 }
 
 /// A study that may run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
-    /// Its name.
-    pub name: String,
-    /// What it is to answer.
-    pub question: Option<String>,
-    /// How often each arm runs.
-    pub repeats: u32,
-    /// Whether the first arm runs once before all, uncounted.
-    pub warm_up: bool,
-    /// How arms of one repeat run.
-    pub order: Order,
-    /// Time between samples.
-    pub sample: Duration,
-    /// Longest time of a run.
-    pub timeout: Duration,
-    /// Time between runs.
-    pub pause: Duration,
-    /// Heights to which times are compared; empty: chosen.
-    pub targets: Vec<u64>,
-    /// Blocks in a bin; none: chosen.
-    pub bin: Option<u64>,
-    /// Time in which a block of the chain is made.
-    pub block_time: Duration,
-    /// What is started before the first run and ended after the last.
-    pub setup: Vec<Setup>,
-    /// What is compared.
+    /// The file as it was written.
+    pub file: StudyFile,
+    /// The arms with their command lines, in the order of the file.
     pub arms: Vec<Arm>,
-    /// In what the arms differ.
+    /// The settings in which the arms differ.
     pub differ: Vec<String>,
-}
-
-/// Something that runs during the whole study.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
-    /// Its name.
-    pub name: String,
-    /// Its command line.
-    pub command: Vec<String>,
-    /// `HOST:PORT` that takes connections once it is ready.
-    pub ready: Option<String>,
-    /// How long that may take.
-    pub ready_timeout: Duration,
 }
 
 /// One arm.
@@ -91,198 +56,180 @@ pub struct Arm {
     pub env: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    study: String,
-    name: String,
-    question: Option<String>,
-    command: Option<Vec<String>>,
-    #[serde(default = "five")]
-    repeats: u32,
-    #[serde(default)]
-    warm_up: bool,
-    order: Order,
-    #[serde(default = "second")]
-    sample: String,
-    #[serde(default = "hour")]
-    timeout: String,
-    #[serde(default = "second")]
-    pause: String,
-    #[serde(default)]
-    targets: Vec<u64>,
-    bin: Option<u64>,
-    #[serde(default = "minute")]
-    block_time: String,
-    differ: Option<Vec<String>>,
-    #[serde(default)]
-    setup: Vec<WrittenSetup>,
-    arm: Vec<WrittenArm>,
+settings::table! {
+    /// What runs, how often, in which order, and how the result is read.
+    pub struct StudyFile {
+        /// What kind of study this is.
+        study: Kind = required;
+        /// Its name, shown in reports.
+        name: Name = required;
+        /// What it is to answer, shown at the top of the report.
+        question: Text = follows "none";
+        /// The command line of every arm that has none of its own: a list of words.
+        command: List<Word> = follows "each arm has its own";
+        /// How often each arm runs.
+        repeats: Count<1, 100> = "5";
+        /// Whether the first arm runs once before all others without being counted, so that what is
+        /// slow only once, such as a node that computes its blocks, falls on no arm.
+        warm_up: Bool = "false";
+        /// How the arms of one repeat run.
+        order: Order = required;
+        /// Time between samples taken from outside.
+        sample: Period<100, 60_000> = "1s";
+        /// Longest time of a run, which is then ended.
+        timeout: Period<1000, { 30 * DAY_MS }> = "1h";
+        /// Time between runs.
+        pause: Period<0, HOUR_MS> = "1s";
+        /// Heights to which times are compared.
+        targets: List<Count<0, { u64::MAX }>> = empty;
+        /// Blocks in a bin.
+        bin: Count<1, { u64::MAX }> = follows "chosen from the heights";
+        /// Time in which the chain makes a block.
+        block_time: Period<10, HOUR_MS> = "1m";
+        /// The settings in which the arms differ, if not in one; `[]` for equal arms.
+        differ: List<Text> = follows "one setting";
+        /// Processes that run during the whole study.
+        setup: Listed<Setup> = empty;
+        /// What is compared: 2 to 8 arms.
+        arm: Listed<ArmTable> = required;
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenSetup {
-    name: String,
-    command: Vec<String>,
-    ready: Option<String>,
-    #[serde(default = "minute")]
-    ready_timeout: String,
+settings::table! {
+    /// A process that starts before the first run and is ended after the last.
+    pub struct Setup {
+        /// Its name, for messages.
+        name: Name = required;
+        /// Its command line: a list of words.
+        command: List<Word> = required;
+        /// `HOST:PORT` that accepts connections once the process is ready.
+        ready: Text = follows "ready at once";
+        /// How long that may take.
+        ready_timeout: Period<100, HOUR_MS> = "1m";
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenArm {
-    name: String,
-    setting: Option<String>,
-    command: Option<Vec<String>>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
+settings::table! {
+    /// One arm. The first is what the others are compared with.
+    pub struct ArmTable {
+        /// Its name, which also names its folder of results.
+        name: Name = required;
+        /// Replaces `{setting}` in its command.
+        setting: Text = follows "none";
+        /// Its command line: a list of words.
+        command: List<Word> = follows "the study's";
+        /// Further variables of its environment.
+        env: Map<Word> = empty;
+    }
 }
 
-fn five() -> u32 {
-    5
-}
-fn second() -> String {
-    "1s".to_owned()
-}
-fn minute() -> String {
-    "1m".to_owned()
-}
-fn hour() -> String {
-    "1h".to_owned()
+settings::choice! {
+    /// What kind of study a file describes.
+    pub enum Kind {
+        /// Which arm syncs faster, since when, and why.
+        "sync" => Sync,
+    }
 }
 
-/// Whether a text is meant as a study of this kind: it has a key `study` at its top.
+/// Returns true if a text is meant as a study: it has a key `study` at its top.
 pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("study"))
 }
 
-/// Reads a study; `file` is told in faults.
+/// The text of `docs/study-file.md`.
+pub fn reference() -> String {
+    format!(
+        "# Study files\n\n<!-- Printed by `cargo xtask generate` from \
+         crates/lab/src/study/file.rs. Do not edit. -->\n\n`weir study sync STUDY.toml` runs a \
+         study file; `weir check STUDY.toml` checks it. Editors complete its keys with \
+         [study-file.schema.json](study-file.schema.json). How to use them: \
+         [studies.md](studies.md).\n{}",
+        settings::reference::markdown::<StudyFile>()
+    )
+}
+
+/// The text of `docs/study-file.schema.json`.
+pub fn schema() -> String {
+    let schema =
+        settings::schema::document::<StudyFile>("study-file.schema.json", "Weir study file");
+    format!("{schema:#}\n")
+}
+
+/// Reads a study; `file` is its name in diagnostics.
 ///
 /// # Errors
-/// Every fault, one a line.
-pub fn read(text: &str, file: &str) -> Result<Study, Vec<String>> {
-    let written: Written = toml::from_str(text)
-        .map_err(|error| vec![format!("{file}: {}", error.to_string().trim_end())])?;
-    let mut faults = Vec::new();
-    let study = check(written, &mut faults);
-    match faults.is_empty() {
-        true => Ok(study),
-        false => Err(faults.into_iter().map(|fault| format!("{file}: {fault}")).collect()),
+/// Every problem, in the order of the text.
+pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let world = World::new(Path::new("."), &environment);
+    let (written, mut report) = settings::read::<StudyFile>(text, file, &world);
+    let study = written.map(|written| check(written, &mut report));
+    match study {
+        Some(study) if !report.has_errors() => Ok(study),
+        _ => Err(report.finish()),
     }
 }
 
-fn check(written: Written, faults: &mut Vec<String>) -> Study {
-    if written.study != "sync" {
-        faults.push(format!("study = {:?}: allowed: \"sync\"", written.study));
+fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
+    for setup in file.setup.iter() {
+        commands(&setup.command.at, &setup.command, report);
     }
-    if !(1..=REPEATS_MAX).contains(&written.repeats) {
-        faults.push(format!("repeats = {}: allowed: 1 to {REPEATS_MAX}", written.repeats));
-    }
-    let mut time = |key: &str, text: &str, (least, most): (u64, u64)| -> Duration {
-        let bounds = Duration::from_millis(least)..=Duration::from_millis(most);
-        let told = format!("allowed: \"{:?}\" to \"{:?}\"", bounds.start(), bounds.end());
-        match duration(text) {
-            Ok(time) if bounds.contains(&time) => return time,
-            Ok(_) => faults.push(format!("{key} = {text:?}: {told}")),
-            Err(what) => faults.push(format!("{key} = {text:?}: {what}; {told}")),
+    let arms: Vec<Arm> = file.arm.iter().map(|arm| Arm::of(arm, &file)).collect();
+    check_arms(&file, &arms, report);
+    let differ = differ(&file, &arms, report);
+    Study { file, arms, differ }
+}
+
+impl Arm {
+    fn of(table: &ArmTable, study: &StudyFile) -> Arm {
+        let command = table.command.as_ref().or(study.command.as_ref());
+        Arm {
+            name: table.name.to_string(),
+            setting: table.setting.as_ref().cloned(),
+            command: command.cloned().unwrap_or_default(),
+            env: (*table.env).clone(),
         }
-        *bounds.start()
-    };
-    let sample = time("sample", &written.sample, (100, 60_000));
-    let timeout = time("timeout", &written.timeout, (1_000, 30 * 86_400_000));
-    let pause = time("pause", &written.pause, (0, 3_600_000));
-    let block_time = time("block_time", &written.block_time, (10, 3_600_000));
-    let setup: Vec<Setup> = written
-        .setup
-        .into_iter()
-        .map(|one| Setup {
-            ready_timeout: time("setup.ready_timeout", &one.ready_timeout, (100, 3_600_000)),
-            name: one.name,
-            command: one.command,
-            ready: one.ready,
-        })
-        .collect();
-    let shared = written.command;
-    let arms: Vec<Arm> = written
-        .arm
-        .into_iter()
-        .map(|one| Arm {
-            name: one.name,
-            setting: one.setting,
-            command: one.command.or_else(|| shared.clone()).unwrap_or_default(),
-            env: one.env,
-        })
-        .collect();
-    for one in &setup {
-        commands(&format!("setup {:?}", one.name), &one.command, false, faults);
-    }
-    check_arms(&arms, faults);
-    let differ = differ(&arms, written.differ.as_deref(), faults);
-    Study {
-        name: written.name,
-        question: written.question,
-        repeats: written.repeats,
-        warm_up: written.warm_up,
-        order: written.order,
-        sample,
-        timeout,
-        pause,
-        targets: written.targets,
-        bin: written.bin,
-        block_time,
-        setup,
-        arms,
-        differ,
     }
 }
 
-fn check_arms(arms: &[Arm], faults: &mut Vec<String>) {
-    if !(2..=ARMS_MAX).contains(&arms.len()) {
-        faults.push(format!("{} arms: a study compares 2 to {ARMS_MAX}", arms.len()));
+fn check_arms(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) {
+    if written.arm.is_set() && !ARMS.contains(&arms.len()) {
+        let message = format!("{} arms are given", arms.len());
+        let allowed = format!("{} to {} arms", ARMS.start(), ARMS.end());
+        report.missing(&written.arm.at, message, allowed);
     }
     let mut names = BTreeSet::new();
-    for arm in arms {
+    for (table, arm) in written.arm.iter().zip(arms) {
         if !names.insert(arm.name.as_str()) {
-            faults.push(format!("arm {:?} stands twice", arm.name));
+            report.error(&table.name.at, "another arm has this name", "each name once");
         }
-        // The name becomes that of a folder.
-        let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
-        if arm.name.is_empty() || !arm.name.chars().all(plain) || arm.name.starts_with('.') {
-            faults.push(format!(
-                "arm {:?}: allowed in a name: letters, digits, - _ . and space",
-                arm.name
-            ));
+        let at = [&table.command.at, &written.command.at].into_iter().find(|at| at.span.is_some());
+        let Some(at) = at else {
+            report.missing(&table.at, "there is no command", "command here or in the study");
+            continue;
+        };
+        commands(at, &arm.command, report);
+        if !arm.command.iter().any(|word| word.contains("{samples}")) {
+            let message = "no word is {samples}, the file to which an arm writes its height";
+            report.error(at, message, "a command with {samples}");
         }
-        let whose = format!("arm {:?}", arm.name);
-        commands(&whose, &arm.command, true, faults);
-        let wants = arm.command.iter().any(|word| word.contains("{setting}"));
-        if wants && arm.setting.is_none() {
-            faults.push(format!("{whose}: its command has {{setting}}, but it has no setting"));
+        let uses_setting = arm.command.iter().any(|word| word.contains("{setting}"));
+        if uses_setting && arm.setting.is_none() {
+            let message = "the arm's command has {setting}, but the arm has no setting";
+            report.missing(&table.at, message, "setting = \"…\"");
         }
     }
 }
 
-fn commands(whose: &str, command: &[String], is_arm: bool, faults: &mut Vec<String>) {
-    if command.is_empty() {
-        faults.push(format!("{whose}: there is no command"));
-        return;
+fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
+    if command.is_empty() && at.span.is_some() {
+        report.error(at, "the command is empty", "at least one word");
     }
-    for word in command {
-        for name in placeholders(word) {
-            if !PLACEHOLDERS.contains(&name.as_str()) {
-                faults.push(format!(
-                    "{whose}: {{{name}}} is not known; allowed: {{{}}}",
-                    PLACEHOLDERS.join("}, {")
-                ));
-            }
+    for name in command.iter().flat_map(|word| placeholders(word)) {
+        if !PLACEHOLDERS.contains(&name.as_str()) {
+            let message = format!("{{{name}}} is not known");
+            report.error(at, message, format!("{{{}}}", PLACEHOLDERS.join("}, {")));
         }
-    }
-    if is_arm && !command.iter().any(|word| word.contains("{samples}")) {
-        faults.push(format!(
-            "{whose}: no part of its command is {{samples}}, the file in which it is to say its height"
-        ));
     }
 }
 
@@ -294,9 +241,9 @@ fn placeholders(word: &str) -> Vec<String> {
     named.filter(is_name).map(str::to_owned).collect()
 }
 
-/// In what the arms differ: options, positions and variables, by name.
-fn differ(arms: &[Arm], allowed: Option<&[String]>, faults: &mut Vec<String>) -> Vec<String> {
-    let all: Vec<BTreeMap<String, String>> = arms.iter().map(settings).collect();
+/// The settings in which the arms differ: options, positions and variables, by name.
+fn differ(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) -> Vec<String> {
+    let all: Vec<BTreeMap<String, String>> = arms.iter().map(settings_of).collect();
     let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
     let apart = |key: &&&String| {
         let mut values = all.iter().map(|one| one.get(**key));
@@ -305,24 +252,27 @@ fn differ(arms: &[Arm], allowed: Option<&[String]>, faults: &mut Vec<String>) ->
     };
     let found: Vec<String> = keys.iter().filter(apart).map(|key| (**key).clone()).collect();
     let names = || if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
-    match allowed {
-        None if found.len() == 1 => {}
-        None if found.is_empty() => faults.push(
-            "the arms are equal: what a study finds between them is chance; if that is meant, say \
-             differ = []"
-                .to_owned(),
-        ),
-        None => faults.push(format!(
-            "the arms differ in {}: in {}; whatever comes out could be from any of them. Make them differ \
-             in one, or say differ = {:?}",
-            found.len(),
-            names(),
-            found
-        )),
+    match &*written.differ {
+        None if found.len() == 1 || arms.len() < *ARMS.start() => {}
+        None if found.is_empty() => {
+            let message = "the arms are equal: any difference between them is chance";
+            report.missing(&written.arm.at, message, "arms that differ, or differ = []");
+        }
+        None => {
+            let message = format!(
+                "the arms differ in {} settings: {}; the result could be due to any of them",
+                found.len(),
+                names()
+            );
+            let allowed = format!("arms that differ in one setting, or differ = {found:?}");
+            report.missing(&written.arm.at, message, allowed);
+        }
         Some(allowed) => {
-            let (wanted, real): (BTreeSet<_>, BTreeSet<_>) = (allowed.iter().collect(), found.iter().collect());
+            let (wanted, real): (BTreeSet<_>, BTreeSet<_>) =
+                (allowed.iter().collect(), found.iter().collect());
             if wanted != real {
-                faults.push(format!("differ = {allowed:?}: the arms differ in {}", names()));
+                let message = format!("the arms differ in {}", names());
+                report.error(&written.differ.at, message, format!("differ = {found:?}"));
             }
         }
     }
@@ -331,7 +281,7 @@ fn differ(arms: &[Arm], allowed: Option<&[String]>, faults: &mut Vec<String>) ->
 
 /// What an arm is set to: options by name with their values, other words by their place, variables
 /// of the environment.
-fn settings(arm: &Arm) -> BTreeMap<String, String> {
+fn settings_of(arm: &Arm) -> BTreeMap<String, String> {
     let setting = arm.setting.as_deref().unwrap_or_default();
     let words: Vec<String> = arm
         .command
@@ -365,6 +315,11 @@ fn settings(arm: &Arm) -> BTreeMap<String, String> {
 }
 
 impl Study {
+    /// How often each arm runs.
+    pub fn repeats(&self) -> u32 {
+        u32::try_from(*self.file.repeats).expect("at most 100 repeats")
+    }
+
     /// What it would do, in lines, for `weir check`.
     pub fn summary(&self) -> String {
         let arms: Vec<String> = self
@@ -375,12 +330,13 @@ impl Study {
                 _ => arm.name.clone(),
             })
             .collect();
-        let together = match self.order {
+        let together = match *self.file.order {
             Order::SideBySide => 1,
-            Order::Alternate => self.arms.len(),
+            Order::Alternate => u32::try_from(self.arms.len()).unwrap_or(1),
         };
-        let turns = u32::try_from(together).unwrap_or(1) * self.repeats + u32::from(self.warm_up);
-        let longest = (self.timeout + self.pause) * turns;
+        let warm_up = *self.file.warm_up;
+        let turns = together * self.repeats() + u32::from(warm_up);
+        let longest = (*self.file.timeout + *self.file.pause) * turns;
         let differ = if self.differ.is_empty() {
             "nothing (A/A)".to_owned()
         } else {
@@ -389,9 +345,9 @@ impl Study {
         format!(
             "  arms      {}\n  differ in {differ}\n  runs      {} of each, {}{}\n  at most   {}\n",
             arms.join(", "),
-            self.repeats,
-            self.order.as_words(),
-            if self.warm_up { ", after one to warm up" } else { "" },
+            self.repeats(),
+            self.file.order.as_words(),
+            if warm_up { ", after one to warm up" } else { "" },
             crate::report::number::span(longest.as_secs_f64()),
         )
     }

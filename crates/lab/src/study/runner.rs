@@ -94,16 +94,16 @@ pub fn run(
 ) -> Result<Made, StudyFault> {
     let world = World { study, weir, base, stop, groups };
     let mut setup = world.set_up()?;
-    if study.warm_up {
+    if *study.file.warm_up {
         world.warm_up(see)?;
     }
     let mut over: Vec<Over> = Vec::new();
-    for repeat in 1..=study.repeats {
+    for repeat in 1..=study.repeats() {
         if stop.asked() {
             break;
         }
         let mut runs = world.repeat(repeat, see)?;
-        let gone = study.setup.iter().zip(&mut setup).find_map(|(one, process)| {
+        let gone = study.file.setup.iter().zip(&mut setup).find_map(|(one, process)| {
             let ended = process.ended()?;
             Some(format!("setup {:?} did not go on: {}", one.name, why(ended, process)))
         });
@@ -113,8 +113,8 @@ pub fn run(
             return Ok(made(study, over, true));
         }
         over.extend(runs);
-        if repeat < study.repeats {
-            world.wait(study.pause);
+        if repeat < study.repeats() {
+            world.wait(*study.file.pause);
         }
     }
     Ok(made(study, over, stop.asked()))
@@ -160,7 +160,7 @@ impl<'a> World<'a> {
     /// Starts what runs all the time, and waits until it is ready.
     fn set_up(&self) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
-        for one in &self.study.setup {
+        for one in self.study.file.setup.iter() {
             let words = [("weir", self.weir.to_string_lossy().into_owned())];
             let command: Vec<String> =
                 one.command.iter().map(|word| filled(word, &words)).collect();
@@ -173,10 +173,10 @@ impl<'a> World<'a> {
     }
 
     fn await_ready(&self, one: &Setup, process: &mut Process) -> Result<(), StudyFault> {
-        let Some(address) = &one.ready else { return Ok(()) };
+        let Some(address) = one.ready.as_ref() else { return Ok(()) };
         let begun = Instant::now();
         let told = |what: String| StudyFault::Asked(format!("setup {:?} {what}", one.name));
-        while begun.elapsed() < one.ready_timeout && !self.stop.asked() {
+        while begun.elapsed() < *one.ready_timeout && !self.stop.asked() {
             if let Some(ended) = process.ended() {
                 return Err(told(format!("ended before it was ready: {}", why(ended, process))));
             }
@@ -193,7 +193,7 @@ impl<'a> World<'a> {
 
     /// A run of the first arm that counts for nothing: what is slow only once is slow now.
     fn warm_up(&self, see: &mut dyn FnMut(Sight<'_>)) -> Result<(), StudyFault> {
-        see(Sight::Begins(0, self.study.repeats, vec![&self.study.arms[0].name]));
+        see(Sight::Begins(0, self.study.repeats(), vec![&self.study.arms[0].name]));
         let mut runs = vec![self.start(0, 0)?];
         self.follow(&mut runs, see);
         for run in runs {
@@ -204,7 +204,7 @@ impl<'a> World<'a> {
                 let _gone = std::fs::remove_dir_all(folder);
             }
         }
-        self.wait(self.study.pause);
+        self.wait(*self.study.file.pause);
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl<'a> World<'a> {
         if repeat.is_multiple_of(2) {
             order.reverse();
         }
-        let groups: Vec<Vec<usize>> = match self.study.order {
+        let groups: Vec<Vec<usize>> = match *self.study.file.order {
             Order::SideBySide => vec![order],
             Order::Alternate => order.into_iter().map(|place| vec![place]).collect(),
         };
@@ -224,7 +224,7 @@ impl<'a> World<'a> {
                 break;
             }
             let names = group.iter().map(|place| self.study.arms[*place].name.as_str()).collect();
-            see(Sight::Begins(repeat, self.study.repeats, names));
+            see(Sight::Begins(repeat, self.study.repeats(), names));
             let mut runs = Vec::new();
             for place in group {
                 runs.push(self.start(place, repeat)?);
@@ -233,7 +233,7 @@ impl<'a> World<'a> {
             self.follow(&mut runs, see);
             over.extend(runs.into_iter().map(|run| self.end(run, apart, see)));
             if turn + 1 < count {
-                self.wait(self.study.pause);
+                self.wait(*self.study.file.pause);
             }
         }
         Ok(over)
@@ -296,7 +296,7 @@ impl<'a> World<'a> {
                         () => Err(why(ended, &run.process)),
                     };
                     run.ended = Some((elapsed, how));
-                } else if elapsed >= self.study.timeout {
+                } else if elapsed >= *self.study.file.timeout {
                     run.process.end();
                     run.ended = Some((elapsed, Ok(())));
                 } else if self.stop.asked() {
@@ -308,7 +308,7 @@ impl<'a> World<'a> {
                 return;
             }
             if elapsed >= next {
-                next += self.study.sample;
+                next += *self.study.file.sample;
                 let running = || runs.iter().filter(|run| run.ended.is_none());
                 let heights: Vec<_> = running()
                     .map(|run| (run.arm.name.as_str(), elapsed.as_secs_f64(), newest(&run.samples)))
@@ -346,8 +346,8 @@ impl<'a> World<'a> {
             // An arm's clock is this machine's; its first sample comes when it has something to say.
             course.origin = began.min(course.origin);
             fill_in(&mut course.samples, &looks);
-            if after >= self.study.timeout {
-                let limit = span(self.study.timeout.as_secs_f64());
+            if after >= *self.study.file.timeout {
+                let limit = span(self.study.file.timeout.as_secs_f64());
                 course.notes.push(format!("it was ended at the timeout of {limit}"));
             }
             course

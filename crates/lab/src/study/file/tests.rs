@@ -1,6 +1,8 @@
 //! Goal: a study file says what runs, and one whose arms differ in more than one setting is refused
 //! with their names. Method: small files; faults compared to the letter.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::*;
@@ -8,7 +10,7 @@ use super::*;
 const HEAD: &str = "study = 'sync'\nname = 'x'\norder = 'alternate'\n";
 
 fn faults(rest: &str) -> String {
-    read(&format!("{HEAD}{rest}"), "x.toml").unwrap_err().join("\n") + "\n"
+    read(&format!("{HEAD}{rest}"), "x.toml").unwrap_err().to_string()
 }
 
 fn two(a: &str, b: &str) -> String {
@@ -24,10 +26,10 @@ fn defaults_and_a_shared_command() {
     assert!(is_study(&text) && !is_study("[target]\n") && !is_study("study"));
     let study = read(&text, "x.toml").unwrap();
     assert_eq!(
-        (study.repeats, study.order, study.differ.as_slice()),
+        (study.repeats(), *study.file.order, study.differ.as_slice()),
         (5, Order::Alternate, &["--cache".to_owned()][..])
     );
-    assert_eq!(study.sample, Duration::from_secs(1));
+    assert_eq!(*study.file.sample, Duration::from_secs(1));
     expect![[r#"
         ok
           arms      small (2MiB), large (64MiB)
@@ -43,12 +45,18 @@ fn arms_that_differ_in_more_than_one_setting_are_refused() {
     let text =
         two("'p', '--cache=1', '-n', '4', '{samples}'", "'p', '--cache=2', '-n', '8', '{samples}'");
     expect![[r#"
-        x.toml: the arms differ in 2: in --cache, -n; whatever comes out could be from any of them. Make them differ in one, or say differ = ["--cache", "-n"]
+        x.toml:4:1: arm: the arms differ in 2 settings: --cache, -n; the result could be due to any of them
+           4 | [[arm]]
+             | ^^^^^^^
+             allowed: arms that differ in one setting, or differ = ["--cache", "-n"]
     "#]]
     .assert_eq(&faults(&text));
     assert!(read(&format!("{HEAD}differ = ['-n', '--cache']\n{text}"), "x").is_ok());
     expect![[r#"
-        x.toml: differ = ["-n"]: the arms differ in --cache, -n
+        x.toml:4:10: differ = ['-n']: the arms differ in --cache, -n
+           4 | differ = ['-n']
+             |          ^^^^^^
+             allowed: differ = ["--cache", "-n"]
     "#]]
     .assert_eq(&faults(&format!("differ = ['-n']\n{text}")));
     let programs = two("'p', '{samples}'", "'q', '{samples}'");
@@ -61,7 +69,10 @@ fn arms_that_differ_in_more_than_one_setting_are_refused() {
 fn equal_arms_must_be_meant() {
     let text = two("'p', '{samples}'", "'p', '{samples}'");
     expect![[r#"
-        x.toml: the arms are equal: what a study finds between them is chance; if that is meant, say differ = []
+        x.toml:4:1: arm: the arms are equal: any difference between them is chance
+           4 | [[arm]]
+             | ^^^^^^^
+             allowed: arms that differ, or differ = []
     "#]]
     .assert_eq(&faults(&text));
     assert!(read(&format!("{HEAD}differ = []\n{text}"), "x").is_ok());
@@ -72,23 +83,100 @@ fn all_faults_are_told_at_once() {
     let text = "repeats = 0\nsample = '1'\ntimeout = '1ms'\n[[setup]]\nname = 'n'\ncommand = []\n\
                 [[arm]]\nname = '../a'\ncommand = ['p', '{setting}', '{nonsense}']\n";
     expect![[r#"
-        x.toml: repeats = 0: allowed: 1 to 100
-        x.toml: sample = "1": not a duration: a number and a unit; allowed: "100ms" to "60s"
-        x.toml: timeout = "1ms": allowed: "1s" to "2592000s"
-        x.toml: setup "n": there is no command
-        x.toml: 1 arms: a study compares 2 to 8
-        x.toml: arm "../a": allowed in a name: letters, digits, - _ . and space
-        x.toml: arm "../a": {nonsense} is not known; allowed: {arm}, {dir}, {repeat}, {samples}, {setting}, {weir}
-        x.toml: arm "../a": no part of its command is {samples}, the file in which it is to say its height
-        x.toml: arm "../a": its command has {setting}, but it has no setting
-        x.toml: the arms are equal: what a study finds between them is chance; if that is meant, say differ = []
+        x.toml:4:11: repeats = 0: out of range
+           4 | repeats = 0
+             |           ^
+             allowed: a whole number from 1 to 100
+
+        x.toml:5:10: sample = '1': a duration has one of the units ms, s, m, h, d
+           5 | sample = '1'
+             |          ^^^
+             allowed: a duration from "100ms" to "1m"
+
+        x.toml:6:11: timeout = '1ms': out of range
+           6 | timeout = '1ms'
+             |           ^^^^^
+             allowed: a duration from "1s" to "30d"
+
+        x.toml:9:11: setup.command = []: the command is empty
+           9 | command = []
+             |           ^^
+             allowed: at least one word
+
+        x.toml:10:1: arm = [[arm]]: 1 arms are given
+          10 | [[arm]]
+             | ^^^^^^^
+             allowed: 2 to 8 arms
+
+        x.toml:10:1: arm: the arm's command has {setting}, but the arm has no setting
+          10 | [[arm]]
+             | ^^^^^^^
+             allowed: setting = "…"
+
+        x.toml:10:1: arm: the arms are equal: any difference between them is chance
+          10 | [[arm]]
+             | ^^^^^^^
+             allowed: arms that differ, or differ = []
+
+        x.toml:11:8: arm.name = '../a': not a name
+          11 | name = '../a'
+             |        ^^^^^^
+             allowed: 1 to 64 letters, digits, `-`, `_`, `.` and spaces, not `.` at first
+
+        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: {nonsense} is not known
+          12 | command = ['p', '{setting}', '{nonsense}']
+             |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+             allowed: {arm}, {dir}, {repeat}, {samples}, {setting}, {weir}
+
+        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: no word is {samples}, the file to which an arm writes its height
+          12 | command = ['p', '{setting}', '{nonsense}']
+             |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+             allowed: a command with {samples}
     "#]]
     .assert_eq(&faults(text));
-    let told = faults("repaets = 3\n[[arm]]\nname = 'a'\n");
-    assert!(
-        told.contains("x.toml: TOML parse error at line 4") && told.contains("repaets"),
-        "{told}"
-    );
-    let order = read("study = 'sync'\nname = 'x'\narm = []\n", "x.toml").unwrap_err().join("");
-    assert!(order.contains("missing field `order`"), "{order}");
+}
+
+#[test]
+fn a_misspelt_or_missing_key_is_named_with_its_place() {
+    expect![[r#"
+        x.toml:4:1: repaets: there is no such key; did you mean repeats?
+           4 | repaets = ***
+             | ^^^^^^^
+             allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, arm
+
+        x.toml:5:1: arm = [[arm]]: 1 arms are given
+           5 | [[arm]]
+             | ^^^^^^^
+             allowed: 2 to 8 arms
+
+        x.toml:5:1: arm: there is no command
+           5 | [[arm]]
+             | ^^^^^^^
+             allowed: command here or in the study
+
+        x.toml:5:1: arm: the arms are equal: any difference between them is chance
+           5 | [[arm]]
+             | ^^^^^^^
+             allowed: arms that differ, or differ = []
+    "#]].assert_eq(&faults("repaets = 3\n[[arm]]\nname = 'a'\n"));
+    expect![[r#"
+        x.toml: order: must be set
+             allowed: "side-by-side", "alternate"
+
+        x.toml:1:9: study = 'sink': there is no such word
+           1 | study = 'sink'
+             |         ^^^^^^
+             allowed: "sync"
+
+        x.toml:3:7: arm = []: 0 arms are given
+           3 | arm = []
+             |       ^^
+             allowed: 2 to 8 arms
+
+        x.toml:3:7: arm: the arms are equal: any difference between them is chance
+           3 | arm = []
+             |       ^^
+             allowed: arms that differ, or differ = []
+    "#]]
+    .assert_eq(&read("study = 'sink'\nname = 'x'\narm = []\n", "x.toml").unwrap_err().to_string());
 }

@@ -1,0 +1,123 @@
+//! A problem of a configuration file, printed as a compiler would: place, line, caret, what is
+//! allowed. It holds no secret: [`crate::Report`] masks the line when it makes the diagnostic.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A problem of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Whether the configuration may be used.
+    pub severity: Severity,
+    /// Where the problem stands; `None` for arguments and for files that cannot be read.
+    pub place: Option<Place>,
+    /// The key by its full name, such as `front.body_bytes_max`; empty if the problem is about no
+    /// key.
+    pub key: String,
+    /// The value as it was written, secrets masked; `None` where there is none.
+    pub value: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What is allowed; for a warning, what to do.
+    pub allowed: Option<String>,
+}
+
+/// Whether a configuration with this problem may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// It may not.
+    Error,
+    /// It may.
+    Warning,
+}
+
+/// A place in a file, with its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file, where it is not the file of [`Diagnostics::file`].
+    pub file: Option<String>,
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column of the first character meant, counted from 1.
+    pub column: usize,
+    /// The line, secrets masked.
+    pub text: String,
+    /// Characters of `text` that the caret marks; may be empty at the end of a line.
+    pub marked: Range<usize>,
+}
+
+/// All problems of one configuration, in the order of their places. `Display` prints them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// The file's name as the user gave it; `None` for arguments.
+    pub file: Option<String>,
+    /// The problems.
+    pub list: Vec<Diagnostic>,
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl Diagnostics {
+    /// Returns true if there is no problem.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The only problem of a file that cannot be read at all.
+    pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            place: None,
+            key: String::new(),
+            value: None,
+            message: format!("cannot read the file: {error}"),
+            allowed: Some("a readable file in utf-8".to_owned()),
+        };
+        Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic] }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.list.iter().enumerate() {
+            if i > 0 {
+                writeln!(formatter)?;
+            }
+            diagnostic.print(self.file.as_deref(), formatter)?;
+        }
+        Ok(())
+    }
+}
+
+impl Diagnostic {
+    fn print(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (file, &self.place) {
+            (Some(file), Some(place)) => {
+                let file = place.file.as_deref().unwrap_or(file);
+                write!(formatter, "{file}:{}:{}: ", place.line, place.column)?;
+            }
+            (Some(file), None) => write!(formatter, "{file}: ")?,
+            (None, _) => {}
+        }
+        if self.severity == Severity::Warning {
+            formatter.write_str("warning: ")?;
+        }
+        match (self.key.as_str(), &self.value) {
+            ("", _) => {}
+            (key, Some(value)) => write!(formatter, "{key} = {value}: ")?,
+            (key, None) => write!(formatter, "{key}: ")?,
+        }
+        writeln!(formatter, "{}", self.message)?;
+        if let Some(place) = &self.place {
+            let gutter = place.line.to_string().len().max(4);
+            let carets = "^".repeat(place.marked.len().max(1));
+            writeln!(formatter, "{:>gutter$} | {}", place.line, place.text)?;
+            writeln!(formatter, "{:>gutter$} | {}{carets}", "", " ".repeat(place.marked.start))?;
+        }
+        match (&self.allowed, self.severity) {
+            (Some(allowed), Severity::Error) => writeln!(formatter, "     allowed: {allowed}"),
+            (Some(advice), Severity::Warning) => writeln!(formatter, "     advice: {advice}"),
+            (None, _) => Ok(()),
+        }
+    }
+}

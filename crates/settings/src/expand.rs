@@ -1,0 +1,120 @@
+//! Replaces `${VAR}` by a variable of the environment and `${file:PATH}` by the content of a file.
+//!
+//! It applies to every text of a configuration file. Diagnostics print the text as it was written,
+//! never the replacement, which may be a secret.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+#[cfg(test)]
+mod tests;
+
+/// Evaluates a formula.
+///
+/// # Errors
+/// What is wrong with it.
+pub type Evaluate<'a> = dyn Fn(&str) -> Result<f64, String> + 'a;
+
+/// What a configuration refers to outside of its text.
+pub struct World<'a> {
+    /// The folder where relative file names start.
+    pub folder: &'a Path,
+    /// Returns a variable of the environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Evaluates a formula written as text in place of a number; `None` if the file allows none.
+    pub evaluate: Option<&'a Evaluate<'a>>,
+    /// The files that the configuration names.
+    files: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl<'a> World<'a> {
+    /// A world without formulas.
+    pub fn new(folder: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> World<'a> {
+        World { folder, environment, evaluate: None, files: RefCell::default() }
+    }
+
+    /// Registers a file that the configuration names.
+    pub(crate) fn reads(&self, name: &str) {
+        self.files.borrow_mut().insert(self.folder.join(name));
+    }
+
+    /// The files that the configuration names.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.files.borrow().iter().cloned().collect()
+    }
+}
+
+/// Longest file that `${file:…}` takes; keys and tokens are far shorter.
+const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The text with every `${VAR}`, `${VAR:-default}` and `${file:PATH}` replaced; `$${` stands for
+/// `${`. A replacement is not expanded again.
+///
+/// # Errors
+/// The variable or file that is missing.
+pub(crate) fn expand(text: &str, world: &World<'_>) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if let Some(before) = rest[..at].strip_suffix('$') {
+            expanded.push_str(before);
+            expanded.push_str("${");
+            rest = &rest[at + 2..];
+            continue;
+        }
+        expanded.push_str(&rest[..at]);
+        let Some(end) = rest[at..].find('}') else {
+            return Err("${ is not closed by }".to_owned());
+        };
+        expanded.push_str(&replacement(&rest[at + 2..at + end], world)?);
+        rest = &rest[at + end + 1..];
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
+    if let Some(path) = inside.strip_prefix("file:") {
+        return secret_file(path, world);
+    }
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    if !is_variable_name(name) {
+        return Err("what stands in ${…} is neither NAME, NAME:-default nor file:PATH".to_owned());
+    }
+    // As in a shell, `:-` also replaces a variable that is set to nothing.
+    match ((world.environment)(name).filter(|value| !value.is_empty()), default) {
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(format!("the environment variable {name} is not set or empty")),
+    }
+}
+
+/// Returns true if a text is one `${VAR}` or `${file:PATH}` and nothing else: it says where a secret
+/// is, but not the secret.
+pub(crate) fn is_reference(text: &str) -> bool {
+    let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inside.is_some_and(|inside| {
+        is_variable_name(inside) || (inside.starts_with("file:") && !inside.contains('}'))
+    })
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn secret_file(path: &str, world: &World<'_>) -> Result<String, String> {
+    let place = world.folder.join(path);
+    world.reads(path);
+    let describe = |what: &dyn std::fmt::Display| format!("cannot read the file {path}: {what}");
+    let size = std::fs::metadata(&place).map_err(|error| describe(&error))?.len();
+    if size > SECRET_FILE_BYTES_MAX {
+        return Err(describe(&format!("{size} bytes, at most {SECRET_FILE_BYTES_MAX} allowed")));
+    }
+    let text = std::fs::read_to_string(&place).map_err(|error| describe(&error))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

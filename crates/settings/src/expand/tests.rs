@@ -1,0 +1,60 @@
+//! What each form of `${…}` becomes, and what is said when it cannot: a table.
+
+use std::path::Path;
+
+use super::*;
+
+fn expanded(text: &str) -> Result<String, String> {
+    let environment = |name: &str| match name {
+        "A" => Some("1".to_owned()),
+        "EMPTY" => Some(String::new()),
+        "NESTED" => Some("${A}".to_owned()),
+        _ => None,
+    };
+    expand(text, &World::new(Path::new("/nowhere"), &environment))
+}
+
+#[test]
+fn forms() {
+    let cases = [
+        ("plain $ text", "plain $ text"),
+        ("${A}", "1"),
+        ("x${A}y${A}z", "x1y1z"),
+        ("${B:-2}", "2"),
+        ("${A:-2}", "1"),
+        ("${EMPTY:-2}", "2"),
+        ("${B:-}", ""),
+        ("$${A}", "${A}"),
+        ("${NESTED}", "${A}"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(expanded(text).as_deref(), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn faults() {
+    let cases = [
+        ("${B}", "the environment variable B is not set or empty"),
+        ("${EMPTY}", "the environment variable EMPTY is not set or empty"),
+        ("${A", "${ is not closed by }"),
+        ("${}", "what stands in ${…} is neither NAME, NAME:-default nor file:PATH"),
+        ("${1A}", "what stands in ${…} is neither NAME, NAME:-default nor file:PATH"),
+        ("${file:x}", "cannot read the file x: No such file or directory (os error 2)"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(expanded(text), Err(expected.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn files_lose_their_last_line_end_and_have_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("key"), "secret\n").unwrap();
+    let too_long = vec![b'x'; SECRET_FILE_BYTES_MAX as usize + 1];
+    std::fs::write(folder.path().join("long"), too_long).unwrap();
+    let world = World::new(folder.path(), &|_| None);
+    assert_eq!(expand("a ${file:key} b", &world).as_deref(), Ok("a secret b"));
+    let fault = expand("${file:long}", &world).unwrap_err();
+    assert_eq!(fault, "cannot read the file long: 65537 bytes, at most 65536 allowed");
+}

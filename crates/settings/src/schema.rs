@@ -1,0 +1,44 @@
+//! The JSON Schema of a declared file, for editors that complete and check keys.
+//!
+//! A schema cannot say all that [`crate::read`] checks: it knows keys, types and bounds of numbers,
+//! not whether two values fit each other.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::table::{DefaultDoc, Table, TableDoc};
+
+/// The schema of a whole file, draft 2020-12; `id` is its `$id` and `title` its title.
+pub fn document<T: Table>(id: &str, title: &str) -> Json {
+    let mut schema = table(&T::doc());
+    if let Some(members) = schema.as_object_mut() {
+        members.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+        members.insert("$id".into(), id.into());
+        members.insert("title".into(), title.into());
+    }
+    schema
+}
+
+/// The schema of one table.
+pub(crate) fn table(doc: &TableDoc) -> Json {
+    let mut properties = Map::new();
+    for key in &doc.keys {
+        let mut schema = key.schema.clone();
+        if let Some(members) = schema.as_object_mut() {
+            let text = match key.default {
+                DefaultDoc::Is(text) => format!("{} Default: {text}.", key.doc),
+                DefaultDoc::Follows(words) => format!("{} Default: {words}.", key.doc),
+                DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
+            };
+            members.insert("description".into(), text.into());
+        }
+        properties.insert(key.name.to_owned(), schema);
+    }
+    let required = doc.keys.iter().filter(|key| key.default == DefaultDoc::Required);
+    json!({
+        "type": "object",
+        "description": doc.doc,
+        "properties": properties,
+        "required": required.map(|key| key.name).collect::<Vec<_>>(),
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,111 @@
+//! A TOML text as a tree of values, each with the bytes where it stands.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::report::Report;
+
+/// Bytes of a text.
+pub type Span = Range<usize>;
+
+/// A value of the file, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// The bytes of the value. For a table with a heading: the bytes of the heading.
+    pub span: Span,
+    /// The value.
+    pub tree: Tree,
+}
+
+/// A value of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tree {
+    /// A string.
+    Text(String),
+    /// A whole number in decimal digits; it may be larger than any integer type.
+    Integer(String),
+    /// A number with a fraction or exponent, or infinity or not-a-number.
+    Float(f64),
+    /// `true` or `false`.
+    Bool(bool),
+    /// A date or time.
+    Time(String),
+    /// A list.
+    List(Vec<Item>),
+    /// A table, in the order of the text.
+    Table(Vec<Member>),
+}
+
+/// One key of a table with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// The key.
+    pub key: String,
+    /// The bytes of the key.
+    pub span: Span,
+    /// The value.
+    pub item: Item,
+}
+
+/// Longest text that is read, in bytes. Configurations are some kilobytes.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// The members of the file's root table; `None` if the text is not TOML, which is reported.
+pub(crate) fn parse(text: &str, report: &mut Report<'_>) -> Option<Vec<Member>> {
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("the file has {} bytes", text.len());
+        report.add(None, "", message, Some(format!("at most {TEXT_BYTES_MAX} bytes")));
+        return None;
+    }
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut last_line = None;
+    for error in &errors {
+        let span = error.span().unwrap_or(text.len()..text.len());
+        // One slip often breaks the rest of its line several times over.
+        let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
+        if last_line.replace(line) != Some(line) {
+            report.add(Some(span), "", format!("not toml: {}", error.message()), None);
+        }
+    }
+    errors.is_empty().then(|| members(table.get_ref()))
+}
+
+fn members(table: &DeTable<'_>) -> Vec<Member> {
+    let mut members: Vec<Member> = table
+        .iter()
+        .map(|(key, value)| {
+            let span = key.span();
+            let mut item = item(value);
+            // The parser gives a table with a heading the span of the text below the heading.
+            let inline = item.span.start <= span.start && span.end <= item.span.end;
+            if matches!(item.tree, Tree::Table(_)) && !inline {
+                item.span = span.clone();
+            }
+            Member { key: key.get_ref().to_string(), span, item }
+        })
+        .collect();
+    members.sort_by_key(|member| member.span.start);
+    members
+}
+
+fn item(value: &Spanned<DeValue<'_>>) -> Item {
+    let tree = match value.get_ref() {
+        DeValue::String(text) => Tree::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            let digits = number.as_str();
+            // Longer numbers than i128 have no use here; the value type reports them as out of range.
+            match i128::from_str_radix(digits.trim_start_matches('+'), number.radix()) {
+                Ok(number) => Tree::Integer(number.to_string()),
+                Err(_) => Tree::Integer(digits.to_owned()),
+            }
+        }
+        DeValue::Float(number) => Tree::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(on) => Tree::Bool(*on),
+        DeValue::Datetime(time) => Tree::Time(time.to_string()),
+        DeValue::Array(list) => Tree::List(list.iter().map(item).collect()),
+        DeValue::Table(table) => Tree::Table(members(table)),
+    };
+    Item { span: value.span(), tree }
+}

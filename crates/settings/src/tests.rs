@@ -1,0 +1,354 @@
+//! Goal: one declaration gives values, diagnostics, page and schema, and no secret is ever shown.
+//! Method: a small file with every form of table; texts compared to the letter.
+
+use std::path::Path;
+use std::time::Duration as Time;
+
+use expect_test::expect;
+
+use crate::value::{Bool, Bytes, Count, Duration, List, Listed, Map, Name, Named, Number, Once};
+use crate::value::{File, Secret, Text};
+use crate::{Report, Table, World, read, reference, schema};
+
+crate::choice! {
+    /// How the load is spread.
+    enum Balance {
+        /// One after another.
+        "round-robin" => RoundRobin,
+        /// The least busy upstream.
+        "least-busy" => LeastBusy,
+    }
+}
+
+crate::table! {
+    /// Where the program listens.
+    struct Server {
+        /// Address and port.
+        listen: Text = "127.0.0.1:80";
+        /// Threads that serve.
+        threads: Count<1, 64> = follows "the number of cores";
+        /// How long a stop waits.
+        drain: Duration<0, 60_000> = "10s";
+        /// Longest body.
+        body: Bytes<1024, 1_073_741_824> = "5MiB";
+        /// Whether it answers.
+        on: Bool = "true";
+        /// Share of calls that are logged.
+        share: Number<0, 1000> = "0.5";
+        /// A key with the name of a Rust keyword.
+        r#match: Text = follows "nothing";
+    }
+}
+
+crate::table! {
+    /// A chain.
+    struct Chain {
+        /// Its id.
+        id: Count<1, { u64::MAX }> = follows "not verified";
+    }
+}
+
+crate::table! {
+    /// An upstream.
+    struct Upstream {
+        /// Its name.
+        name: Name = required;
+        /// Its secret.
+        token: Secret<4> = follows "none";
+        /// Its methods.
+        methods: List<Text> = empty;
+        /// Headers.
+        headers: Map<Secret<1>> = empty;
+        /// How it is chosen.
+        balance: Balance = "round-robin";
+        /// A certificate.
+        certificate: File = follows "none";
+    }
+}
+
+crate::table! {
+    /// All of it.
+    struct Program {
+        /// A title.
+        title: Text = follows "none";
+        /// Where the program listens.
+        server: Once<Server> = empty;
+        /// Chains by name.
+        chain: Named<Chain> = empty;
+        /// Upstreams.
+        upstream: Listed<Upstream> = empty;
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "TOKEN" => Some("a secret of the environment".to_owned()),
+        "THREADS" => Some("3".to_owned()),
+        _ => None,
+    }
+}
+
+fn with<R>(text: &str, look: impl FnOnce(Option<Program>, Report<'_>) -> R) -> R {
+    let world = World::new(Path::new("/nowhere"), &environment);
+    let (program, report) = read::<Program>(text, "x.toml", &world);
+    look(program, report)
+}
+
+fn problems(text: &str) -> String {
+    with(text, |_, report| report.finish().to_string())
+}
+
+const ALL: &str = "
+title = 'All'
+[server]
+listen = '[::1]:80'
+threads = '${THREADS}'
+drain = '1m'
+body = 2048
+on = false
+share = 1
+match = 'x'
+[chain.a]
+id = 0x10
+[chain.b]
+[[upstream]]
+name = 'one'
+token = '${TOKEN}'
+methods = ['m', 'n']
+headers = { authorization = 'Bearer abc' }
+balance = 'least-busy'
+certificate = 'ca.pem'
+[[upstream]]
+name = 'two'
+";
+
+#[test]
+fn every_form_is_read() {
+    let world = World::new(Path::new("/folder"), &environment);
+    let (program, report) = read::<Program>(ALL, "x.toml", &world);
+    assert_eq!(report.finish().to_string(), "");
+    let program = program.unwrap();
+    let server = &program.server;
+    assert_eq!(*server.threads, Some(3), "a number from a variable");
+    assert_eq!((*server.drain, *server.body), (Time::from_secs(60), 2048));
+    assert_eq!((*server.on, *server.share), (false, 1.0));
+    assert_eq!(server.r#match.as_deref(), Some("x"));
+    let chains: Vec<_> = program.chain.iter().map(|(name, chain)| (&**name, *chain.id)).collect();
+    assert_eq!(chains, [("a", Some(16)), ("b", None)]);
+    let one = &program.upstream[0];
+    assert_eq!(one.token.as_deref(), Some("a secret of the environment"));
+    assert_eq!(*one.methods, ["m", "n"]);
+    assert_eq!(
+        (one.headers["authorization"].as_str(), *one.balance),
+        ("Bearer abc", Balance::LeastBusy)
+    );
+    assert_eq!(program.upstream[1].balance.as_str(), "round-robin", "the default");
+    assert_eq!(Balance::WORDS, ["round-robin", "least-busy"]);
+    assert_eq!(world.files(), [Path::new("/folder/ca.pem")]);
+}
+
+#[test]
+fn defaults_are_readable_and_places_do_not_count() {
+    let defaults = Program::defaults("");
+    assert_eq!(*defaults.server.drain, Time::from_secs(10));
+    assert_eq!(*defaults.server.listen, "127.0.0.1:80");
+    assert!(!defaults.server.listen.is_set());
+    assert_eq!(defaults.server.listen.at.path, "server.listen");
+    let moved = with("\n\n[server]\ndrain = '10s'\n", |program, _| program.unwrap());
+    assert_eq!(moved, defaults, "the same values elsewhere in a file");
+    assert!(moved.server.drain.is_set());
+    let other = with("[server]\ndrain = '11s'\n", |program, _| program.unwrap());
+    assert_ne!(other, defaults, "a changed key cannot be overlooked");
+}
+
+#[test]
+fn all_problems_at_once() {
+    let text = "
+titel = 'x'
+threads = 3
+[server]
+threads = 65
+drain = '10'
+body = 1.5
+on = 'yes'
+share = '2'
+listen = ''
+[chain]
+a = 3
+[[upstream]]
+token = 'abc' # the old one was abcdef
+url = 'http://user:password@host'
+methods = 'm'
+balance = 'least-bussy'
+headers = { a = 1, b = 'x' }
+[upstrem]
+name = 'n'
+";
+    expect![[r#"
+        x.toml:2:1: titel: there is no such key; did you mean title?
+           2 | titel = ***
+             | ^^^^^
+             allowed: title, server, chain, upstream
+
+        x.toml:3:1: threads: this key belongs under [server]
+           3 | threads = ***
+             | ^^^^^^^
+             allowed: title, server, chain, upstream
+
+        x.toml:5:11: server.threads = 65: out of range
+           5 | threads = 65
+             |           ^^
+             allowed: a whole number from 1 to 64
+
+        x.toml:6:9: server.drain = '10': a duration has one of the units ms, s, m, h, d
+           6 | drain = '10'
+             |         ^^^^
+             allowed: a duration from "0s" to "1m"
+
+        x.toml:7:8: server.body = 1.5: a fraction does not fit here
+           7 | body = 1.5
+             |        ^^^
+             allowed: a number of bytes from "1KiB" to "1GiB"
+
+        x.toml:8:6: server.on = 'yes': neither true nor false
+           8 | on = 'yes'
+             |      ^^^^^
+             allowed: true or false
+
+        x.toml:9:9: server.share = '2': out of range
+           9 | share = '2'
+             |         ^^^
+             allowed: a number from 0 to 1
+
+        x.toml:10:10: server.listen = '': the text is empty
+          10 | listen = ''
+             |          ^^
+             allowed: a text that is not empty
+
+        x.toml:12:5: chain.a = ***: not a table
+          12 | a = ***
+             |     ^^^
+             allowed: a table with the keys id
+
+        x.toml:13:1: upstream.name: must be set
+          13 | [[upstream]]
+             | ^^^^^^^^^^^^
+             allowed: 1 to 64 letters, digits, `-`, `_`, `.` and spaces, not `.` at first
+
+        x.toml:14:9: upstream.token = "***": the secret is too short
+          14 | token = "***"
+             |         ^^^^^
+             allowed: a secret of at least 4 bytes
+
+        x.toml:15:1: upstream.url: there is no such key
+          15 | url = ***
+             | ^^^
+             allowed: name, token, methods, headers, balance, certificate
+
+        x.toml:16:11: upstream.methods = ***: not a list, each element a text
+          16 | methods = ***
+             |           ^^^
+             allowed: a list of: a text that is not empty
+
+        x.toml:17:11: upstream.balance = 'least-bussy': there is no such word; did you mean "least-busy"?
+          17 | balance = 'least-bussy'
+             |           ^^^^^^^^^^^^^
+             allowed: "round-robin", "least-busy"
+
+        x.toml:18:17: upstream.headers.a = ***: not a text
+          18 | headers = { a = ***, b = "***" }
+             |                 ^^^
+             allowed: a secret of at least 1 bytes
+
+        x.toml:19:2: upstrem: there is no such key; did you mean upstream?
+          19 | [upstrem]
+             |  ^^^^^^^
+             allowed: title, server, chain, upstream
+    "#]]
+    .assert_eq(&problems(text));
+}
+
+#[test]
+fn a_text_that_is_not_toml_shows_keys_only() {
+    expect![[r#"
+        x.toml:1:17: not toml: invalid basic string, expected `"`
+           1 | token = ***
+             |            ^
+    "#]]
+    .assert_eq(&problems("token = \"s3cr3t'\n"));
+}
+
+#[test]
+fn formulas_where_a_file_allows_them() {
+    let double = |text: &str| match text {
+        "twice" => Ok(2.0),
+        "half" => Ok(0.5),
+        _ => Err("there is no such variable".to_owned()),
+    };
+    let mut world = World::new(Path::new("/"), &environment);
+    world.evaluate = Some(&double);
+    let text = "[server]\nthreads = 'twice'\nshare = 'half'\nlisten = 'twice'\n";
+    let (program, report) = read::<Program>(text, "x.toml", &world);
+    let server = program.unwrap().server;
+    assert_eq!((*server.threads, *server.share, server.listen.as_str()), (Some(2), 0.5, "twice"));
+    assert!(report.finish().is_empty());
+    let (_, report) = read::<Program>("[server]\nthreads = 'half'\n", "x.toml", &world);
+    assert!(report.finish().to_string().contains("a fraction does not fit here"));
+}
+
+#[test]
+fn a_check_of_the_program_adds_to_the_report() {
+    let shown = with(ALL, |program, mut report| {
+        let program = program.unwrap();
+        let methods = &program.upstream[0].methods;
+        report.error(&methods.element(1), "named twice", "each method once");
+        report.warn(&program.upstream[1].at, "it is never used", "remove it");
+        report.finish().to_string()
+    });
+    expect![[r#"
+        x.toml:17:17: upstream.methods = 'n': named twice
+          17 | methods = ['m', 'n']
+             |                 ^^^
+             allowed: each method once
+
+        x.toml:21:1: warning: upstream: it is never used
+          21 | [[upstream]]
+             | ^^^^^^^^^^^^
+             advice: remove it
+    "#]]
+    .assert_eq(&shown);
+}
+
+#[test]
+fn the_page_names_every_key_once() {
+    let page = reference::markdown::<Program>();
+    for key in ["title", "listen", "match", "id", "token", "certificate"] {
+        assert_eq!(page.matches(&format!("| `{key}` |")).count(), 1, "{key}\n{page}");
+    }
+    assert!(page.contains("## `[chain.NAME]`") && page.contains("## `[[upstream]]`"), "{page}");
+    assert!(page.contains(
+        "| `threads` | the number of cores | a whole number from 1 to 64 | Threads that serve. |"
+    ));
+}
+
+#[test]
+fn the_schema_takes_what_the_reader_takes() {
+    let schema = schema::document::<Program>("https://example.org/x.json", "Program");
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let json = |text: &str| -> serde_json::Value {
+        serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap()
+    };
+    let error = |text: &str| validator.validate(&json(text)).err().map(|error| error.to_string());
+    assert_eq!(error(ALL), None);
+    for wrong in [
+        "titel = 'x'",
+        "[server]\nthreads = 65",
+        "[server]\ndrain = '10'",
+        "[[upstream]]\ntoken = 'abcd'",
+        "[[upstream]]\nname = 'x'\nbalance = 'none'",
+        "[chain.a]\nid = 'x'",
+    ] {
+        assert!(error(wrong).is_some(), "{wrong}");
+        assert!(!problems(wrong).is_empty(), "{wrong}");
+    }
+}

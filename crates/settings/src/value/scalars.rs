@@ -1,0 +1,430 @@
+//! The scalars that every configuration needs.
+
+use std::time;
+
+use serde_json::{Value as Json, json};
+
+use super::{Input, Scalar};
+use crate::MASK;
+use crate::table::Reader;
+
+/// `true` or `false`.
+pub struct Bool;
+
+impl Scalar for Bool {
+    type Value = bool;
+
+    fn noun() -> String {
+        "true or false".to_owned()
+    }
+
+    fn allowed() -> String {
+        "true or false".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "boolean" })
+    }
+
+    fn placeholder() -> bool {
+        false
+    }
+
+    fn parse(input: Input<'_>) -> Result<bool, String> {
+        match input {
+            Input::Bool(on) => Ok(on),
+            Input::Text(text) => text.parse().map_err(|_| "neither true nor false".to_owned()),
+            _ => Err("a number does not fit here".to_owned()),
+        }
+    }
+}
+
+/// A whole number within bounds.
+pub struct Count<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Scalar for Count<MIN, MAX> {
+    type Value = u64;
+    const IS_NUMBER: bool = true;
+
+    fn noun() -> String {
+        "a whole number".to_owned()
+    }
+
+    fn allowed() -> String {
+        match MAX {
+            u64::MAX => format!("a whole number, at least {MIN}"),
+            _ => format!("a whole number from {MIN} to {MAX}"),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
+    }
+
+    fn placeholder() -> u64 {
+        MIN
+    }
+
+    fn parse(input: Input<'_>) -> Result<u64, String> {
+        let count = match input {
+            Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
+            Input::Text(text) => text.parse().map_err(|_| "not a whole number")?,
+            Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
+            Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
+        };
+        within(count, MIN, MAX)
+    }
+}
+
+/// A number, whole or not, within bounds given in thousandths.
+pub struct Number<const MIN: i64, const MAX: i64>;
+
+impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
+    type Value = f64;
+    const IS_NUMBER: bool = true;
+
+    fn noun() -> String {
+        "a number".to_owned()
+    }
+
+    fn allowed() -> String {
+        format!("a number from {} to {}", thousandths(MIN), thousandths(MAX))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "number", "minimum": thousandths(MIN), "maximum": thousandths(MAX) })
+    }
+
+    fn placeholder() -> f64 {
+        thousandths(MIN)
+    }
+
+    fn parse(input: Input<'_>) -> Result<f64, String> {
+        let number = match input {
+            Input::Integer(number) => number as f64,
+            Input::Number(number) => number,
+            Input::Text(text) => text.parse().map_err(|_| "not a number")?,
+            Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
+        };
+        within(number, thousandths(MIN), thousandths(MAX))
+    }
+}
+
+fn thousandths(number: i64) -> f64 {
+    number as f64 / 1000.0
+}
+
+/// A length of time such as `"250ms"`, within bounds in milliseconds.
+pub struct Duration<const MIN: u64, const MAX: u64>;
+
+/// Units of durations, with their length in milliseconds.
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
+    type Value = time::Duration;
+
+    fn noun() -> String {
+        "a duration".to_owned()
+    }
+
+    fn allowed() -> String {
+        let (min, max) = (shown_ms(MIN), shown_ms(MAX));
+        format!("a duration from \"{min}\" to \"{max}\"")
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(ms|s|m|h|d)$" })
+    }
+
+    fn placeholder() -> time::Duration {
+        time::Duration::from_millis(MIN)
+    }
+
+    fn parse(input: Input<'_>) -> Result<time::Duration, String> {
+        match input {
+            Input::Text(text) => within(
+                duration(text)?,
+                time::Duration::from_millis(MIN),
+                time::Duration::from_millis(MAX),
+            ),
+            Input::Integer(_) | Input::Number(_) => Err("a duration needs a unit".to_owned()),
+            Input::Bool(_) => Err("true or false does not fit here".to_owned()),
+        }
+    }
+}
+
+/// Reads a duration: a number, which may have a fraction, and one of the units ms, s, m, h, d.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn duration(text: &str) -> Result<time::Duration, String> {
+    let (number, unit) = split_unit(text);
+    let Some((_, unit_ms)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err("a duration has one of the units ms, s, m, h, d".to_owned());
+    };
+    let number: f64 = number.parse().map_err(|_| "a duration is a number and a unit")?;
+    let seconds = number * *unit_ms as f64 / 1000.0;
+    time::Duration::try_from_secs_f64(seconds).map_err(|_| "out of range".to_owned())
+}
+
+/// A number of milliseconds in the largest unit in which it is whole.
+fn shown_ms(ms: u64) -> String {
+    let whole =
+        DURATION_UNITS.iter().rev().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
+    match whole {
+        Some((name, unit)) => format!("{}{name}", ms / unit),
+        None => "0s".to_owned(),
+    }
+}
+
+/// A number of bytes: `"64MiB"`, or a whole number.
+pub struct Bytes<const MIN: u64, const MAX: u64>;
+
+/// Units of byte counts; decimal and binary ones as in IEC 80000-13.
+const BYTE_UNITS: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+impl<const MIN: u64, const MAX: u64> Scalar for Bytes<MIN, MAX> {
+    type Value = u64;
+
+    fn noun() -> String {
+        "a number of bytes".to_owned()
+    }
+
+    fn allowed() -> String {
+        format!("a number of bytes from \"{}\" to \"{}\"", shown_bytes(MIN), shown_bytes(MAX))
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": MIN, "maximum": MAX },
+            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(KiB|MiB|GiB|kB|MB|GB|B)$" },
+        ] })
+    }
+
+    fn placeholder() -> u64 {
+        MIN
+    }
+
+    fn parse(input: Input<'_>) -> Result<u64, String> {
+        let bytes = match input {
+            Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
+            Input::Text(text) => bytes(text)?,
+            Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
+            Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
+        };
+        within(bytes, MIN, MAX)
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    if unit.is_empty() {
+        return number.parse().map_err(|_| "not a number of bytes".to_owned());
+    }
+    let Some((_, factor)) = BYTE_UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err("a size has one of the units B, kB, KiB, MB, MiB, GB, GiB".to_owned());
+    };
+    let number: f64 = number.parse().map_err(|_| "a size is a number and a unit")?;
+    let bytes = number * *factor as f64;
+    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
+}
+
+/// A number of bytes in the largest binary unit in which it is whole.
+fn shown_bytes(bytes: u64) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{}{name}", bytes / unit),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// The number at the start of a text, and the unit behind it.
+fn split_unit(text: &str) -> (&str, &str) {
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let end = text.find(|c| !digits(c)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn within<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
+    if value >= min && value <= max { Ok(value) } else { Err("out of range".to_owned()) }
+}
+
+/// A text that is not empty.
+pub struct Text;
+
+impl Scalar for Text {
+    type Value = String;
+
+    fn noun() -> String {
+        "a text".to_owned()
+    }
+
+    fn allowed() -> String {
+        "a text that is not empty".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
+    }
+
+    fn placeholder() -> String {
+        String::new()
+    }
+
+    fn parse(input: Input<'_>) -> Result<String, String> {
+        match input {
+            Input::Text("") => Err("the text is empty".to_owned()),
+            Input::Text(text) => Ok(text.to_owned()),
+            _ => Err("not a text".to_owned()),
+        }
+    }
+}
+
+/// A text that may be empty, such as an argument of a program.
+pub struct Word;
+
+impl Scalar for Word {
+    type Value = String;
+
+    fn noun() -> String {
+        "a text".to_owned()
+    }
+
+    fn allowed() -> String {
+        "a text".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+
+    fn placeholder() -> String {
+        String::new()
+    }
+
+    fn parse(input: Input<'_>) -> Result<String, String> {
+        match input {
+            Input::Text(text) => Ok(text.to_owned()),
+            _ => Err("not a text".to_owned()),
+        }
+    }
+}
+
+/// A name of at most 64 letters, digits, `-`, `_`, `.` and, inside, spaces. It may become the name
+/// of a folder and the label of a metric.
+pub struct Name;
+
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Scalar for Name {
+    type Value = String;
+
+    fn noun() -> String {
+        "a name".to_owned()
+    }
+
+    fn allowed() -> String {
+        format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first")
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX })
+    }
+
+    fn placeholder() -> String {
+        String::new()
+    }
+
+    fn parse(input: Input<'_>) -> Result<String, String> {
+        let Input::Text(text) = input else { return Err("not a text".to_owned()) };
+        let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+        if text.is_empty() {
+            return Err("the name is empty".to_owned());
+        }
+        if text.len() > NAME_BYTES_MAX {
+            return Err("the name is too long".to_owned());
+        }
+        if text.starts_with('.') || !text.chars().all(plain) || text.trim() != text {
+            return Err("not a name".to_owned());
+        }
+        Ok(text.to_owned())
+    }
+}
+
+/// The name of a file that is read, relative to the folder of the configuration file.
+pub struct File;
+
+impl Scalar for File {
+    type Value = String;
+
+    fn noun() -> String {
+        "a file name".to_owned()
+    }
+
+    fn allowed() -> String {
+        "the name of a file".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
+    }
+
+    fn placeholder() -> String {
+        String::new()
+    }
+
+    fn parse(input: Input<'_>) -> Result<String, String> {
+        Text::parse(input)
+    }
+
+    fn after(text: &str, reader: &mut Reader<'_, '_>) {
+        reader.reads_file(text);
+    }
+}
+
+/// A secret of at least `BYTES_MIN` bytes; no diagnostic shows it.
+pub struct Secret<const BYTES_MIN: usize>;
+
+impl<const BYTES_MIN: usize> Scalar for Secret<BYTES_MIN> {
+    type Value = String;
+
+    fn noun() -> String {
+        "a secret".to_owned()
+    }
+
+    fn allowed() -> String {
+        format!("a secret of at least {BYTES_MIN} bytes")
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": BYTES_MIN })
+    }
+
+    fn placeholder() -> String {
+        String::new()
+    }
+
+    fn parse(input: Input<'_>) -> Result<String, String> {
+        match input {
+            Input::Text(text) if text.len() < BYTES_MIN => {
+                Err("the secret is too short".to_owned())
+            }
+            Input::Text(text) => Ok(text.to_owned()),
+            _ => Err("not a text".to_owned()),
+        }
+    }
+
+    fn masked(_: &str) -> Option<String> {
+        Some(MASK.to_owned())
+    }
+}
