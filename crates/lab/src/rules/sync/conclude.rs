@@ -89,6 +89,7 @@ pub fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         own.extend(cause::warmup(result.bin, other, first));
         own.extend(cause::work(first, other));
         own.extend(cause::reads(result.bin, first, other, &against.faster));
+        own.extend(limits::tip_lead(against));
         told.extend(own.into_iter().map(|one| {
             let arm = several.then(|| other.name.clone());
             Conclusion { arm, ..one }
