@@ -166,8 +166,10 @@ pub enum Word {
     Better,
     /// The other arm is worse by more than the floor.
     Worse,
-    /// Any difference is smaller than the floor.
+    /// Any difference is smaller than the floor, and there may be none.
     Same,
+    /// There is a difference, but it is smaller than the floor.
+    Negligible,
     /// The data do not tell.
     CannotTell,
 }

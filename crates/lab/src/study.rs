@@ -25,7 +25,7 @@ use crate::rules::sync::bins::{Bin, RateCross};
 use crate::rules::sync::conclude::Conclusion;
 use crate::rules::sync::course::CacheFull;
 use crate::rules::sync::judge::Judged;
-use crate::rules::sync::lead::{BlockLead, Cross, TimeLead};
+use crate::rules::sync::lead::{BlockLead, Cross, TimeLead, TipLead};
 use crate::rules::sync::pauses::{Stall, Tip};
 use crate::rules::sync::{Accesses, Align};
 
@@ -126,7 +126,7 @@ pub struct RunRow {
     pub height: u64,
     /// The highest height that peers announced.
     pub announced: Option<u64>,
-    /// Where it had nothing left to sync.
+    /// Where it had nothing left to sync. What follows on the cache and by height ends there.
     pub tip: Option<Tip>,
     /// When its cache was full.
     pub cache_full: Option<CacheFull>,
@@ -182,6 +182,8 @@ pub struct Against {
     pub other: String,
     /// Runs of both side by side, in order.
     pub pairs: Vec<PairRow>,
+    /// When both came to the tip; none unless every run of both did.
+    pub tip: Option<TipLead>,
     /// Times to heights over all runs.
     pub times: Vec<TimeRow>,
     /// Which arm is the faster one in each bin (true: the first), by medians; none if they are even.

@@ -20,9 +20,9 @@ const SEED: u64 = 1;
 /// Say what differs between results, and whether that may be chance
 ///
 /// Every further result is compared with the first, by method and metric: change, 95 % interval,
-/// chance corrected for the number of metrics, and one of better, worse, same, cannot tell. The unit
-/// is the run: give several runs of each arm, best taken in turn (A B B A). With one run of each
-/// arm, blocks of its seconds are compared, and only large differences are believed.
+/// chance corrected for the number of metrics, and one of better, worse, negligible, same, cannot
+/// tell. The unit is the run: give several runs of each arm, best taken in turn (A B B A). With one
+/// run of each arm, its seconds are compared, and only large differences are believed.
 ///
 /// An arm is a folder written by a run, a folder of such folders, a result.json, or a result of
 /// another tool: k6's summary JSON, vegeta's report (JSON) or results (JSON lines, CSV), the CSV
@@ -52,7 +52,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "RESULT[,RESULT…]", value_delimiter = ',')]
     same: Vec<PathBuf>,
 
-    /// The first run of an arm belongs to the first of the other, and so on; needs six or more
+    /// The first run of an arm belongs to the first of the other, and so on; two or more
     #[arg(long)]
     paired: bool,
 

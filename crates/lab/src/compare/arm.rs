@@ -35,6 +35,8 @@ pub struct Run {
     pub facts: Facts,
     /// Its values.
     pub values: BTreeMap<Key, f64>,
+    /// When it was started, in seconds since 1970.
+    pub started: Option<f64>,
     /// Values by second, warm-up left out, as far as known.
     pub seconds: BTreeMap<Key, Vec<f64>>,
     /// CPU milliseconds per request of the target's processes, or of the named ones.
@@ -50,6 +52,7 @@ impl Run {
             label: label.to_owned(),
             facts: Facts::of(tool),
             values: BTreeMap::new(),
+            started: None,
             seconds: BTreeMap::new(),
             cpu_ms_per_request: None,
             cores: None,
@@ -68,6 +71,7 @@ impl Run {
 pub fn of_result(label: &str, result: &RunResult) -> Run {
     let mut run = Run::new(label, Tool::Weir);
     run.facts = facts(result);
+    run.started = Some(result.started_unix).filter(|started| *started > 0.0);
     let machine = &result.fingerprint;
     let own = machine.target_local.then_some(machine.cores as f64);
     run.cores = result.watched.target_cores.or(own);

@@ -86,6 +86,8 @@ pub fn compare(
     }
     result.sentences = others.iter().map(|other| sentence(&result, first, other)).collect();
     result.warnings.extend(doubts(&result, options));
+    result.warnings.extend(others.iter().filter_map(|other| one_after_another(first, other)));
+    result.warnings.extend(against_medians(&result));
     result
 }
 
@@ -284,7 +286,13 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     }
     let total = own().count();
     let mut told = format!("{} against {}: {}", other.name, first.name, parts.join("; "));
-    told.push_str(&format!("; of {total} figures {same} are the same and {open} cannot be told"));
+    let small = match count(Word::Negligible) {
+        0 => String::new(),
+        small => format!(", {small} differ by less than matters"),
+    };
+    told.push_str(&format!(
+        "; of {total} figures {same} are the same{small} and {open} cannot be told"
+    ));
     if own().any(|one| one.basis == Basis::WithinRun) {
         told.push_str(
             " (one run each: how much runs differ from each other is not known; the floors are \
@@ -292,6 +300,52 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
         );
     }
     told
+}
+
+/// That the arms were not taken in turn, if their runs say when they were started.
+fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
+    let started = |arm: &Arm| -> Option<Vec<f64>> {
+        arm.runs
+            .iter()
+            .map(|run| run.started)
+            .collect::<Option<Vec<f64>>>()
+            .filter(|all| all.len() > 1)
+    };
+    let (a, b) = (started(first)?, started(other)?);
+    let before = |a: &[f64], b: &[f64]| a.iter().all(|one| b.iter().all(|two| one < two));
+    let (earlier, later) = match (before(&a, &b), before(&b, &a)) {
+        (true, _) => (first, other),
+        (_, true) => (other, first),
+        _ => return None,
+    };
+    Some(format!(
+        "all runs of {} were started before those of {}: if the machine or the target drifts, that \
+         looks like a difference between the arms; take their runs in turn (A B B A)",
+        earlier.name, later.name
+    ))
+}
+
+/// Changes whose direction is not that of the medians beside them.
+fn against_medians(result: &CompareResult) -> Option<String> {
+    let against = |one: &&Difference| {
+        let medians = one.b - one.a;
+        one.interval.is_some() && medians * one.change < 0.0
+    };
+    let mut named: Vec<String> =
+        result.differences.iter().filter(against).map(Difference::in_words).collect();
+    if named.is_empty() {
+        return None;
+    }
+    let more = named.len().saturating_sub(NAMED_MAX);
+    named.truncate(NAMED_MAX);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    Some(format!(
+        "the medians of the arms differ in the other direction than the change says for {}: A and B \
+         are medians over runs, while the change is computed from runs one against another",
+        named.join(", ")
+    ))
 }
 
 fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
@@ -306,8 +360,8 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     }
     if any(Basis::ValuesOnly) {
         doubts.push(
-            "where there is only one value of an arm and no course in time, nothing can be told: give \
-             at least two runs of each arm, better five"
+            "where an arm has one value only, nothing can be told if its seconds are fewer than 20, are \
+             not known, or drift: give at least two runs of each arm, better five"
                 .to_owned(),
         );
     }
@@ -319,7 +373,7 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
         );
     }
     if options.paired && !any(Basis::PairedRuns) {
-        doubts.push("pairs need six runs or more of each arm, equally many".to_owned());
+        doubts.push("pairs need two runs or more of each arm, equally many".to_owned());
     }
     if result.arms.iter().any(|arm| arm.tool != Tool::Weir.as_str())
         && result.arms.iter().any(|arm| arm.tool == Tool::Weir.as_str())

@@ -179,6 +179,48 @@ fn what_is_not_of_the_same_thing_is_refused() {
     );
 }
 
+/// Each run of one arm before each of the other: what drifts looks like a difference.
+#[test]
+fn arms_that_were_not_taken_in_turn_are_warned_of() {
+    let arms = |starts: [f64; 4]| {
+        let mut all = runs(0..4, 1.0);
+        for (run, started) in all.iter_mut().zip(starts) {
+            run.started_unix = started;
+        }
+        vec![arm("old", &all[..2]), arm("new", &all[2..])]
+    };
+    let warned = |starts| {
+        let found = compared(arms(starts), &Options::default());
+        let told = "all runs of old were started before those of new";
+        found.warnings.iter().any(|warning| warning.starts_with(told))
+    };
+    assert!(warned([1.0, 2.0, 3.0, 4.0]));
+    assert!(!warned([1.0, 4.0, 2.0, 3.0]), "A B B A");
+    assert!(!warned([0.0; 4]), "not known");
+}
+
+/// Medians that rise beside a change that falls need a word.
+#[test]
+fn medians_that_contradict_the_change_are_explained() {
+    let of = |name: &str, values: [f64; 6]| {
+        let mut all = runs(0..6, 1.0);
+        for (run, value) in all.iter_mut().zip(values) {
+            run.methods[0].latency.p50_ms = value;
+        }
+        arm(name, &all)
+    };
+    let arms = vec![
+        of("a", [10.0, 10.0, 12.0, 12.0, 14.0, 14.0]),
+        of("b", [1.0, 2.0, 13.0, 13.0, 15.0, 15.0]),
+    ];
+    let found = compared(arms, &Options { paired: true, ..Options::default() });
+    let one = found.differences.iter().find(|one| one.change < -0.3).unwrap();
+    assert!(one.b > one.a, "{one:?}");
+    let told =
+        "the medians of the arms differ in the other direction than the change says for eth_call";
+    assert!(found.warnings.iter().any(|line| line.starts_with(told)), "{:?}", found.warnings);
+}
+
 /// Numbers that a run itself does not believe are not compared.
 #[test]
 fn unbelieved_runs_are_left_out() {

@@ -29,6 +29,7 @@ impl Word {
             Word::Better => "better",
             Word::Worse => "worse",
             Word::Same => "same",
+            Word::Negligible => "negligible",
             Word::CannotTell => "cannot tell",
         }
     }

@@ -7,12 +7,14 @@ use crate::rules::calendar::rfc3339;
 use crate::rules::statistics::median;
 use crate::rules::sync::bins::{self, Bin, bins};
 use crate::rules::sync::judge::{Times, judge};
-use crate::rules::sync::lead;
+use crate::rules::sync::lead::{self, TipLead};
 use crate::rules::sync::pauses::{self, STALLS_MAX};
 use crate::rules::sync::{Accesses, Align, ArmCourses, Course, conclude};
 
 /// Heights that are chosen by themselves.
 const HEIGHTS_WANTED: u64 = 8;
+/// Parts of the step between them, to the highest whole one of which below the tip times are judged.
+const TARGET_STEPS: u64 = 10;
 /// Heights that may be asked for.
 const HEIGHTS_MAX: usize = 100;
 /// Points that are kept of a curve: more than a chart has pixels.
@@ -81,9 +83,11 @@ pub fn analyse(
     random: &mut dyn FnMut() -> u64,
 ) -> Result<StudyResult, StudyFault> {
     check(arms, options)?;
-    let frame = Frame::of(arms, options);
+    let syncs: Vec<ArmCourses> = arms.iter().map(|arm| until_tip(arm, options)).collect();
+    let frame = Frame::of(arms, &syncs, options);
     let rows: Vec<ArmRow> = arms
         .iter()
+        .zip(&syncs)
         .enumerate()
         .map(|(place, arm)| frame.arm(arm, left_out.get(place).cloned().unwrap_or_default()))
         .collect();
@@ -106,11 +110,17 @@ pub fn analyse(
         warnings: warnings(arms),
     };
     for other in 1..arms.len() {
-        let against = frame.against((&arms[0], &arms[other]), &result, other, random);
+        let against = frame.against((&syncs[0], &syncs[other]), &result, other, random);
         result.against.push(against);
     }
     result.conclusions = conclude::conclusions(&result);
     Ok(result)
+}
+
+/// The runs of an arm, each until it came to the tip.
+fn until_tip(arm: &ArmCourses, options: &Options) -> ArmCourses {
+    let until = |run: &Course| run.until(pauses::tip(run, options.block_time));
+    ArmCourses { name: arm.name.clone(), runs: arm.runs.iter().map(until).collect() }
 }
 
 fn check(arms: &[ArmCourses], options: &Options) -> Result<(), StudyFault> {
@@ -153,19 +163,28 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    fn of<'a>(arms: &[ArmCourses], options: &'a Options) -> Frame<'a> {
-        let runs = || arms.iter().flat_map(|arm| &arm.runs);
-        let common = runs().map(|run| run.last().height).min().unwrap_or(0);
+    /// `syncs` are the arms until the tip.
+    fn of<'a>(arms: &[ArmCourses], syncs: &[ArmCourses], options: &'a Options) -> Frame<'a> {
+        let runs = || syncs.iter().flat_map(|arm| &arm.runs);
+        let least = |arms: &[ArmCourses]| {
+            arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).min().unwrap_or(0)
+        };
+        let (common, end) = (least(arms), least(syncs));
         let start = runs().map(|run| run.first().height).max().unwrap_or(0);
         let samples = runs().map(|run| run.samples.len()).min().unwrap_or(0);
-        let bin = options.bin.unwrap_or_else(|| bins::usual_width(common, samples));
+        let bin = options.bin.unwrap_or_else(|| bins::usual_width(end, samples));
         let mut heights = options.heights.clone();
         if heights.is_empty() {
-            let step = bins::round_step(common.div_ceil(HEIGHTS_WANTED));
-            heights = (1..=common / step).map(|place| place * step).collect();
-            // At the tip it is the making of blocks that is measured.
-            let tips = runs().filter_map(|run| pauses::tip(run, options.block_time));
-            heights.push(tips.map(|tip| tip.height).fold(common, u64::min));
+            let step = bins::round_step(end.div_ceil(HEIGHTS_WANTED));
+            // At the tip it is the making of blocks that is measured: the last height is below it.
+            let fine = (step / TARGET_STEPS).max(1);
+            let is_tip = |run: &Course| {
+                pauses::tip(run, options.block_time).is_some_and(|tip| tip.height <= end)
+            };
+            let at_tip = arms.iter().flat_map(|arm| &arm.runs).any(is_tip);
+            let target = if at_tip { end.saturating_sub(1) / fine * fine } else { end };
+            heights = (1..=target / step).map(|place| place * step).collect();
+            heights.push(target);
         }
         heights.sort_unstable();
         heights.dedup();
@@ -179,8 +198,10 @@ impl Frame<'_> {
         }
     }
 
-    fn arm(&self, arm: &ArmCourses, left_out: Vec<String>) -> ArmRow {
-        let runs: Vec<RunRow> = arm.runs.iter().map(|run| self.run(run)).collect();
+    /// An arm, with its runs until the tip.
+    fn arm(&self, (arm, sync): (&ArmCourses, &ArmCourses), left_out: Vec<String>) -> ArmRow {
+        let runs = arm.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
+        let runs: Vec<RunRow> = runs.collect();
         let over = |of: fn(&Bin) -> Option<f64>| {
             let count = runs.iter().map(|run| run.bins.len()).max().unwrap_or(0);
             let at = |place| {
@@ -200,7 +221,7 @@ impl Frame<'_> {
         }
     }
 
-    fn run(&self, course: &Course) -> RunRow {
+    fn run(&self, course: &Course, sync: &Course) -> RunRow {
         let tip = pauses::tip(course, self.options.block_time);
         let mut stalls = pauses::stalls(course, tip);
         let times = self.heights.iter().map(|height| time_to(course, *height, &stalls, tip));
@@ -211,7 +232,7 @@ impl Frame<'_> {
         let most = |of: fn(&crate::rules::sync::Sample) -> Option<u64>| {
             course.samples.iter().filter_map(of).max()
         };
-        let accesses = course.accesses();
+        let accesses = sync.accesses();
         let points = course.samples.iter().map(|sample| (sample.at - course.origin, sample.height));
         RunRow {
             label: course.label.clone(),
@@ -224,7 +245,7 @@ impl Frame<'_> {
             height: last.height,
             announced: course.announced_max(),
             tip,
-            cache_full: course.cache_full(),
+            cache_full: sync.cache_full(),
             used_max: most(|sample| sample.used),
             accesses,
             hit_ratio: accesses.and_then(Accesses::hit_ratio),
@@ -235,7 +256,7 @@ impl Frame<'_> {
             stalls,
             stalls_more,
             timeouts: course.timeouts.len(),
-            bins: bins(course, self.bin),
+            bins: bins(sync, self.bin),
             points: thinned(&points.collect::<Vec<_>>()),
             notes: course.notes.clone(),
         }
@@ -251,10 +272,14 @@ impl Frame<'_> {
         let (a, b) = (&result.arms[0], &result.arms[place]);
         let pairs = first.runs.iter().zip(&other.runs).map(|(x, y)| self.pair(x, y)).collect();
         let faster = bins::faster(&a.rates, &b.rates);
+        let tips = |arm: &ArmRow| -> Vec<Option<f64>> {
+            arm.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
+        };
         Against {
             first: first.name.clone(),
             other: other.name.clone(),
             pairs,
+            tip: TipLead::of(&tips(a), &tips(b)),
             times: self.times((a, b), random),
             rate_crosses: bins::rate_crosses(&faster, self.bin),
             faster,

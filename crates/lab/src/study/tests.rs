@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::read::{Form, course};
 use super::{Options, Source, StudyResult, analyse};
 use crate::compare::Word;
-use crate::rules::sync::{Align, Announced, ArmCourses, Course, Sample, Timeout};
+use crate::rules::sync::{Accesses, Align, Announced, ArmCourses, Course, Sample, Timeout};
 
 const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
@@ -265,10 +265,65 @@ fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
         "cannot tell whether slow syncs faster than quick: the target 30,030 lay above the tip",
     );
     says(&result, "from here on a run only waits for new blocks");
-    // Chosen by itself, the last height is the lowest tip.
+    // Chosen by itself, the last height is below the lowest tip.
     let result = study(&arms, &[]);
-    assert_eq!(result.heights.last(), Some(&30_000));
+    assert_eq!(result.heights.last(), Some(&29_500));
     assert!(!result.against[0].times.iter().any(|row| row.above_tip));
+}
+
+/// One sample of a node whose cache is watched: its height, and the pages that it read since the
+/// sample before.
+fn watched(label: &str, heights: &[u64], misses: impl Fn(u64) -> u64) -> Course {
+    let mut course = course_of(label, heights);
+    let mut before = 0;
+    for sample in &mut course.samples {
+        let blocks = sample.height - before;
+        before = sample.height;
+        sample.accesses = Some(Accesses { hit: 50 * blocks, miss: misses(blocks), spill: 0 });
+    }
+    course
+}
+
+/// The quick node syncs twice as fast, reads a third per block, and then waits at the tip for five
+/// hours, where both read 1,000 pages a minute for nothing. What they do there says nothing of
+/// their sync.
+#[test]
+fn waiting_at_the_tip_is_no_part_of_a_sync() {
+    let to_tip = |step: u64, wait: u64| -> Vec<u64> {
+        let climb = (0..31_000 / step).map(|place| place * step);
+        climb.chain((0..=wait).map(|place| 31_000 + place)).collect()
+    };
+    let misses =
+        |per_block: u64| move |blocks: u64| if blocks > 1 { per_block * blocks } else { 1_000 };
+    let quick = |per_block| watched("1", &to_tip(1_000, 300), misses(per_block));
+    let slow = |per_block| watched("1", &to_tip(500, 40), misses(per_block));
+    let arms = [arm("quick", vec![quick(1)]), arm("slow", vec![slow(3)])];
+    let result = study(&arms, &[]);
+    let told = sentences(&result);
+    assert!(result.against[0].rate_crosses.is_empty(), "{told:#?}");
+    assert!(result.against[0].faster.iter().flatten().all(|first| *first), "{told:#?}");
+    assert!(result.against[0].pairs[0].crosses.is_empty(), "{told:#?}");
+    says(
+        &result,
+        "cause: quick reads 2.94 times fewer pages per block than slow (1.03 against 3.03)",
+    );
+    // The same sentences as of the logs cut before the tip.
+    let cut = |course: Course, height: u64| {
+        let samples = course.samples.into_iter().filter(|one| one.height <= height).collect();
+        Course { samples, ..course }
+    };
+    let cut = [arm("quick", vec![cut(quick(1), 31_000)]), arm("slow", vec![cut(slow(3), 31_000)])];
+    let cut = study(&cut, &[]);
+    let own = |result: &StudyResult| -> Vec<String> {
+        let all = sentences(result).into_iter();
+        all.filter(|one| !one.starts_with("tip") && !one.starts_with("verdict")).collect()
+    };
+    assert_eq!(own(&result), own(&cut));
+    // The target is below the tip, and the lead to the tip is a number.
+    assert_eq!(result.heights.last(), Some(&30_500));
+    let lead = result.against[0].tip.unwrap();
+    assert_eq!((lead.first, lead.other, lead.seconds), (1_860.0, 3_720.0, 1_860.0));
+    says(&result, "tip: quick came to the tip 31 min before slow: after 31:00 and 1:02:00");
 }
 
 #[test]

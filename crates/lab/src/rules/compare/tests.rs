@@ -1,6 +1,8 @@
 //! Arms made up with known differences: an equal pair must hardly ever be called different, a
 //! planted difference must be found, and too little must be called too little.
 
+mod coverage;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -20,9 +22,12 @@ fn normal(random: &mut StdRng) -> f64 {
     (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// A run of 60 s: each metric has an effect of the run (3 %, tails 8 %) and noise from second to
-/// second of correlation 0.7.
-fn run(random: &mut StdRng, metric: Metric, factor: f64) -> (f64, Vec<f64>) {
+/// Seconds of a single run: of 60 s, half would be refused, because their seconds drift.
+const SECONDS_OF_ONE: u32 = 240;
+
+/// A run of so many seconds: each metric has an effect of the run (3 %, tails 8 %) and noise from
+/// second to second of correlation 0.7.
+fn run(random: &mut StdRng, metric: Metric, factor: f64, length: u32) -> (f64, Vec<f64>) {
     let (base, between, within) = match metric {
         Metric::FailedShare => (0.002, 0.0002, 0.002),
         Metric::Goodput => (5000.0, 0.01, 0.02),
@@ -39,12 +44,14 @@ fn run(random: &mut StdRng, metric: Metric, factor: f64) -> (f64, Vec<f64>) {
             false => base * (effect + within * noise).exp(),
         }
     };
-    let seconds: Vec<f64> = (0..60).map(|_| second()).collect();
-    (seconds.iter().sum::<f64>() / 60.0, seconds)
+    let seconds: Vec<f64> = (0..length).map(|_| second()).collect();
+    (seconds.iter().sum::<f64>() / f64::from(length), seconds)
 }
 
 fn arm(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values {
-    let all: Vec<(f64, Vec<f64>)> = (0..runs).map(|_| run(random, metric, factor)).collect();
+    let length = if runs == 1 { SECONDS_OF_ONE } else { 60 };
+    let all: Vec<(f64, Vec<f64>)> =
+        (0..runs).map(|_| run(random, metric, factor, length)).collect();
     let seconds = if runs == 1 { all[0].1.clone() } else { Vec::new() };
     Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds }
 }
@@ -96,13 +103,15 @@ fn a_planted_difference_is_found() {
         for seed in 0..50 {
             let all = comparison(seed, runs, factor, false);
             let (word, p50) = &all[0];
-            assert_eq!(p50.basis, basis);
+            assert!(p50.basis == basis || p50.basis == Basis::ValuesOnly, "{p50:?}");
             found += usize::from(*word == Word::Worse);
             assert!(!all.iter().any(|(word, f)| {
                 *word == Word::Better && matches!(f.metric, Metric::LatencyP50)
             }));
         }
-        assert!(found >= 45, "{found} of 50 with {runs:?} runs");
+        // Of single runs one in six is refused, because its seconds drift.
+        let least = if runs == (1, 1) { 40 } else { 45 };
+        assert!(found >= least, "{found} of 50 with {runs:?} runs");
     }
 }
 
@@ -120,10 +129,33 @@ fn direction_is_the_metrics() {
     assert_eq!(word(Metric::Goodput, 150.0, 100.0), Word::Worse);
     assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), Word::Worse);
     assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), Word::Better);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Same, "below the floor");
+    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Negligible, "below the floor");
     assert_eq!(word(Metric::FailedShare, 0.0, 0.05), Word::Worse);
     assert_eq!(word(Metric::FailedShare, 0.0, 0.0), Word::Same);
     assert_eq!(word(Metric::Goodput, 100.0, 0.0), Word::Worse, "nothing at all has no logarithm");
+}
+
+/// p99 of one run each: +28 %, far from zero and within the floor of 50 %.
+#[test]
+fn what_excludes_zero_is_never_the_same() {
+    let mut random = StdRng::seed_from_u64(11);
+    let mut seconds = |base: f64| -> Values {
+        let all: Vec<f64> = (0..60).map(|_| base * (0.15 * normal(&mut random)).exp()).collect();
+        Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all }
+    };
+    let (a, b) = (seconds(10.0), seconds(12.8));
+    let found = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
+    let interval = found.interval.unwrap();
+    assert!(interval.low > 0.05 && interval.high < found.floor, "{found:?}");
+    assert_eq!(words(&[found])[0].0, Word::CannotTell);
+    for seed in 0..100 {
+        for (word, found) in comparison(seed, (6, 6), 1.02, false) {
+            let interval = found.interval.unwrap();
+            let zero = interval.low <= 0.0 && 0.0 <= interval.high;
+            assert!(word != Word::Same || zero, "{found:?}");
+            assert!(word != Word::Negligible || !zero, "{found:?}");
+        }
+    }
 }
 
 #[test]

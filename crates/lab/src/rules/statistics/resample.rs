@@ -83,32 +83,6 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[place as usize]
 }
 
-/// Interval of the mean of differences of runs in pairs, kept in order: the bootstrap draws whole
-/// blocks of `block` neighbours, so that a drift over the runs stays within it (moving blocks,
-/// Künsch 1989; percentiles). None for fewer than six pairs.
-pub fn paired(
-    differences: &[f64],
-    block: usize,
-    random: &mut dyn FnMut() -> u64,
-) -> Option<Interval> {
-    let count = differences.len();
-    if count < 6 || block == 0 || block > count {
-        return None;
-    }
-    let mut means = Vec::with_capacity(RESAMPLES);
-    for _ in 0..RESAMPLES {
-        let mut drawn = Vec::with_capacity(count + block);
-        while drawn.len() < count {
-            let from = below(count - block + 1, random);
-            drawn.extend_from_slice(&differences[from..from + block]);
-        }
-        means.push(mean(&drawn[..count])?);
-    }
-    let means = sorted(&means);
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    Some(Interval { low: quantile(&means, tail), high: quantile(&means, 1.0 - tail) })
-}
-
 /// Pairs up to which all signs are tried: 2¹⁶ sums.
 const SIGNS_MAX: usize = 16;
 

@@ -12,17 +12,22 @@ pub fn lag_one(series: &[f64]) -> f64 {
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// How many independent values a series is worth: n(1−ρ)/(1+ρ), with ρ the lag-one correlation,
-/// corrected for its bias in short series (Marriott & Pope 1954: ρ + (1+3ρ)/n). At least 1, at most
-/// its length. Source: Bayley & Hammersley 1946, for a first-order autoregressive series.
-pub fn effective_count(series: &[f64]) -> f64 {
+/// Number of independent values with the same information as a series: n(1−ρ)/(1+ρ) for a
+/// first-order autoregressive series (Bayley & Hammersley 1946). Below 1 where the mean of the
+/// series says less than a single independent value would; at most its length.
+///
+/// ρ is the lag-one correlation, corrected for its bias of −(1+4ρ)/n in short series (Marriott &
+/// Pope 1954), plus `errors` of its standard errors √((1−ρ²)/n) (Bartlett 1946).
+pub fn effective_count(series: &[f64], errors: f64) -> f64 {
     let count = series.len() as f64;
-    if series.len() < 3 {
+    if series.len() < 5 {
         return count;
     }
     let raw = lag_one(series);
-    let rho = (raw + (1.0 + 3.0 * raw) / count).clamp(0.0, 0.99);
-    (count * (1.0 - rho) / (1.0 + rho)).clamp(1.0, count)
+    let corrected = (count * raw + 1.0) / (count - 4.0);
+    let error = ((1.0 - raw.powi(2)).max(0.0) / count).sqrt();
+    let rho = (corrected + errors * error).clamp(0.0, 0.999);
+    count * (1.0 - rho) / (1.0 + rho)
 }
 
 /// Means of this many batches of equal length, in order; the oldest values that do not fill a
@@ -36,39 +41,58 @@ pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
     used.chunks(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
 }
 
-/// Batches that a series is cut into. Few, because their means must hardly resemble each other;
-/// 10 to 30 is the usual advice (Schmeiser 1982: more gain almost nothing).
-pub const BATCHES: usize = 10;
+/// Values that a series needs to show how its neighbours resemble each other.
+const LENGTH_MIN: usize = 20;
+/// Batches that are needed for the same; a series is not cut into fewer.
+const BATCHES_MIN: usize = 15;
 /// Values that differ by less than this share are equal but for rounding.
 const EQUAL: f64 = 1e-9;
-/// Fewer independent values than this say nothing of their own spread.
-const EFFECTIVE_MIN: f64 = 3.0;
+/// Fewer effective values than this do not show their own spread.
+const EFFECTIVE_MIN: f64 = 1.2;
+/// Standard errors of the lag-one correlation that are added to it: a series that drifts looks
+/// more independent than it is about as often as less.
+const ERRORS: f64 = 1.6;
+/// The same for batch means, which are fewer, so that each standard error is larger.
+const ERRORS_OF_BATCHES: f64 = 0.8;
 
-/// The mean of a series whose neighbours resemble each other, with its uncertainty: the larger of
-/// what batch means and what the effective number of values give. None if the series is shorter
-/// than twice [`BATCHES`] or worth fewer than three independent values.
+/// The mean of a series whose neighbours resemble each other, with its uncertainty. `None` if the
+/// series has fewer than 20 values, or drifts so much that its own spread says nothing.
 ///
-/// Sources: batch means, Schmeiser 1982; both together because each alone is too small on short
-/// series, which the tests show.
+/// The variance is that of the effective number of values. It is also taken of the means of 2, 4,
+/// 8, … neighbours (batch means, Schmeiser 1982) as long as 15 batches remain, and the largest
+/// counts: a slow drift below fast noise shows in the batches only. The constants were chosen by
+/// the coverage of the intervals, which `rules/compare/tests/coverage.rs` measures.
 pub fn estimate(series: &[f64]) -> Option<Estimate> {
-    if series.len() < 2 * BATCHES {
+    if series.len() < LENGTH_MIN {
         return None;
     }
     let (centre, spread) = (mean(series)?, variance(series)?);
     if spread <= (EQUAL * centre).powi(2) {
-        return Some(Estimate { mean: centre, variance: 0.0, freedom: BATCHES as f64 - 1.0 });
+        let freedom = series.len() as f64 - 1.0;
+        return Some(Estimate { mean: centre, variance: 0.0, freedom });
     }
-    let effective = effective_count(series);
+    let mut widest = dependent(series, ERRORS)?;
+    let mut size = 2;
+    while series.len() / size >= BATCHES_MIN {
+        let means = batch_means(series, series.len() / size);
+        let coarser = dependent(&means, ERRORS_OF_BATCHES)?;
+        if coarser.variance > widest.variance {
+            widest = coarser;
+        }
+        size *= 2;
+    }
+    Some(Estimate { mean: centre, ..widest })
+}
+
+/// The estimate from one series of values or batch means.
+fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
+    let effective = effective_count(series, errors);
     if effective < EFFECTIVE_MIN {
         return None;
     }
-    // The sample variance of n_eff independent values is too small by (n_eff − 1) / n_eff when it
-    // is taken with n − 1 of dependent ones.
-    let by_count = spread / effective * (effective / (effective - 1.0));
-    let means = batch_means(series, BATCHES);
-    let by_batches = variance(&means)? / BATCHES as f64;
-    let freedom = (effective - 1.0).min(BATCHES as f64 - 1.0);
-    Some(Estimate { mean: centre, variance: by_count.max(by_batches), freedom })
+    // Of n dependent values the sample variance is (n_eff − 1)/n_eff of the true one.
+    let freedom = effective - 1.0;
+    Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
 }
 
 /// Number of values of a warm-up by MSER-5: cut where the standard error of the rest, in batches of

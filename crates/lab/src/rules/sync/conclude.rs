@@ -89,6 +89,7 @@ pub fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         own.extend(cause::warmup(result.bin, other, first));
         own.extend(cause::work(first, other));
         own.extend(cause::reads(result.bin, first, other, &against.faster));
+        own.extend(limits::tip_lead(against));
         told.extend(own.into_iter().map(|one| {
             let arm = several.then(|| other.name.clone());
             Conclusion { arm, ..one }
@@ -161,6 +162,14 @@ fn judged_words(
             "{other} and {first} are equally fast: any difference at {height} is below {} ({interval})",
             percent(judged.floor)
         ),
+        Word::Negligible => {
+            let faster = if difference < 0.0 { "faster" } else { "slower" };
+            format!(
+                "{other} syncs {faster} than {first}, by less than matters: it is at {height} {apart}; \
+                 {interval}; a change matters from {} on",
+                percent(judged.floor)
+            )
+        }
         Word::CannotTell if judged.a_count.min(judged.b_count) < 2 => {
             let runs = match (judged.a_count, judged.b_count) {
                 (1, 1) => "one run of each arm is".to_owned(),

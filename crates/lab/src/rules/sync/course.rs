@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pauses::Tip;
 use super::{Accesses, Course, Sample};
 use crate::rules::statistics::median;
 
@@ -37,6 +38,15 @@ impl Course {
     pub fn period(&self) -> f64 {
         let steps: Vec<f64> = self.samples.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         median(&steps).unwrap_or(0.0)
+    }
+
+    /// The course until it came to the tip: what is sampled from there on is waiting for new blocks.
+    #[must_use]
+    pub fn until(&self, tip: Option<Tip>) -> Course {
+        let Some(tip) = tip else { return self.clone() };
+        let kept = |sample: &Sample| sample.at - self.origin <= tip.elapsed;
+        let samples = self.samples.iter().copied().take_while(kept).collect();
+        Course { samples, ..self.clone() }
     }
 
     /// The first sample at or above a height.

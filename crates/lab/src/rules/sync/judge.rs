@@ -1,22 +1,17 @@
 //! Arms over their repeats: is one sooner there than the other, by how much, and is that more than
 //! repeats of one arm differ by?
 //!
-//! A time to a height is compared by ratio, less is better, with the rules of `rules/compare.rs`;
-//! here are only the pairs that are too few for those.
+//! A time to a height is compared by ratio, less is better, with the rules of `rules/compare.rs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Basis, Metric, Word};
 use crate::rules::compare::{Design, Found, Values, compare, words};
-use crate::rules::statistics::welch::{self, Estimate};
 use crate::rules::statistics::{median, sorted};
 
 /// What a time is to the rules of comparison: a ratio of which less is better.
 const TIME: Metric = Metric::ServiceMean;
-/// Pairs that `rules/compare.rs` judges as such; fewer are judged here, by their mean and Student's
-/// t, which takes a normal distribution of the logarithms for granted.
-const PAIRS_ENOUGH: usize = 6;
 
 /// Times of two arms to one height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,24 +91,7 @@ fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Found> {
         b.runs = median(&b.runs).into_iter().collect();
     }
     let design = Design { paired, spread: Some(times.period / shortest) };
-    let mut found = compare(TIME, &a, &b, design, random)?;
-    if paired && pairs.len() < PAIRS_ENOUGH {
-        few_pairs(&pairs, &mut found);
-    }
-    Some(found)
-}
-
-fn few_pairs(pairs: &[(f64, f64)], found: &mut Found) {
-    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
-    let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
-    let Some(estimate) = Estimate::of(&ratios) else { return };
-    let told = welch::difference(zero, estimate);
-    found.change = told.difference.exp_m1();
-    found.interval = Some(crate::rules::statistics::Interval {
-        low: told.interval.low.exp_m1(),
-        high: told.interval.high.exp_m1(),
-    });
-    (found.p, found.p_alone, found.basis) = (Some(told.p), None, Basis::PairedRuns);
+    compare(TIME, &a, &b, design, random)
 }
 
 /// Times of runs that belong together and both reached it.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Align, Course};
+use crate::rules::statistics::median;
 
 /// Samples for which a new leader must stay ahead until it counts as one. Curves that lie on each
 /// other touch at every sample; so the first leader is found after the start, too.
@@ -42,6 +43,27 @@ pub struct Cross {
     pub height: u64,
     /// Whether the first course leads from there on.
     pub to_first: bool,
+}
+
+/// When two arms came to the tip, each the median of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TipLead {
+    /// Seconds of the first arm, since it began.
+    pub first: f64,
+    /// Seconds of the other.
+    pub other: f64,
+    /// Seconds by which the first was there earlier; negative if the other was.
+    pub seconds: f64,
+}
+
+impl TipLead {
+    /// Of the times of all runs of both arms; none if a run did not come to the tip.
+    pub fn of(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
+        let middle =
+            |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
+        let (first, other) = (middle(first)?, middle(other)?);
+        Some(TipLead { first, other, seconds: other - first })
+    }
 }
 
 /// Seconds to add to the first course's clock to get the second's.

@@ -3,7 +3,7 @@
 
 use super::{About, Conclusion, at, rate_over};
 use crate::report::number::{count, percent, short};
-use crate::study::ArmRow;
+use crate::study::{ArmRow, RunRow};
 
 /// A start is slow if the other arm is so many times as fast; if it never is, if it is faster at all.
 const SLOW: [f64; 2] = [1.5, 1.1];
@@ -124,7 +124,9 @@ pub(super) fn reads(
     let total = |arm: &ArmRow| {
         let known = arm.runs.iter().filter_map(|run| run.accesses);
         let pages: f64 = known.map(|all| all.miss as f64).sum();
-        let blocks: f64 = arm.runs.iter().map(|run| (run.height - run.height_first) as f64).sum();
+        // Accesses are counted until the tip, and so are blocks.
+        let end = |run: &RunRow| run.tip.map_or(run.height, |tip| tip.height);
+        let blocks: f64 = arm.runs.iter().map(|run| (end(run) - run.height_first) as f64).sum();
         (blocks > 0.0 && arm.runs.iter().all(|run| run.accesses.is_some())).then(|| pages / blocks)
     };
     let (first, second) = (total(a)?, total(b)?);

@@ -2,7 +2,7 @@
 
 use super::{About, Conclusion};
 use crate::report::number::{clock, count, plural, span};
-use crate::study::{RunRow, StudyResult};
+use crate::study::{Against, RunRow, StudyResult};
 
 /// Runs that a sentence names.
 const NAMED_MAX: usize = 4;
@@ -24,6 +24,29 @@ fn listed(mut all: Vec<String>) -> String {
     all.join("; ")
 }
 
+/// Who came to the tip first, and by how much.
+pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
+    let lead = against.tip?;
+    let (first, other) = (&against.first, &against.other);
+    let text = match lead.seconds {
+        0.0 => format!("{first} and {other} came to the tip after {}", clock(lead.first)),
+        seconds => {
+            let ahead = (first, lead.first, other, lead.other);
+            let (early, sooner, late, later) = match seconds > 0.0 {
+                true => ahead,
+                false => (other, lead.other, first, lead.first),
+            };
+            format!(
+                "{early} came to the tip {} before {late}: after {} and {}",
+                span(seconds.abs()),
+                clock(sooner),
+                clock(later)
+            )
+        }
+    };
+    Some(Conclusion::of(About::Tip, text))
+}
+
 /// Which runs came to the tip, which halted below it, and which targets lay above it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     let mut told = Vec::new();
@@ -35,7 +58,7 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         .collect();
     if !arrived.is_empty() {
         let text = format!(
-            "from here on a run only waits for new blocks, so that its times say nothing more: {}",
+            "from here on a run only waits for new blocks, so that its analysis ends there: {}",
             listed(arrived)
         );
         told.push(Conclusion::of(About::Tip, text));
