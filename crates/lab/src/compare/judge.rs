@@ -185,8 +185,10 @@ fn common(a: &Arm, b: &Arm) -> Vec<Key> {
 fn values(arm: &Arm, key: &Key) -> Values {
     let runs: Vec<f64> = arm.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
     let only = arm.runs.iter().find(|run| run.values.contains_key(key));
-    let seconds = only.filter(|_| runs.len() == 1).and_then(|run| run.seconds.get(key));
-    Values { seconds: seconds.cloned().unwrap_or_default(), runs }
+    let only = only.filter(|_| runs.len() == 1);
+    let seconds = only.and_then(|run| run.seconds.get(key));
+    let calls = only.and_then(|run| run.calls.get(&key.0)).copied();
+    Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
 /// How much the metric differs between runs of one thing: between any two, if runs are compared one
@@ -278,20 +280,34 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
             parts.push(format!("{name} in {}", named(word).join(", ")));
         }
     }
-    let (same, open) = (count(Word::Same), count(Word::CannotTell));
+    let (same, open) = (count(Word::Same) + count(Word::BelowFloor), count(Word::CannotTell));
     if parts.is_empty() {
         parts.push("no difference can be told".to_owned());
     }
     let total = own().count();
     let mut told = format!("{} against {}: {}", other.name, first.name, parts.join("; "));
-    told.push_str(&format!("; of {total} figures {same} are the same and {open} cannot be told"));
-    if own().any(|one| one.basis == Basis::WithinRun) {
+    told.push_str(&format!("; of {total} figures {same} are the same or differ by less than matters and {open} cannot be told"));
+    if own().any(|one| matches!(one.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)) {
         told.push_str(
             " (one run each: how much runs differ from each other is not known; the floors are \
              widened for it)",
         );
     }
     told
+}
+
+/// A change that points the other way than the medians beside it.
+fn against_medians(one: &Difference) -> Option<String> {
+    let medians = one.b - one.a;
+    let of = match one.basis {
+        Basis::PairedRuns => "the pairs of runs",
+        Basis::Runs | Basis::FewRuns => "each run with each",
+        _ => return None,
+    };
+    (medians * one.change < 0.0 && one.change.abs() > one.floor).then(|| {
+        let way = if medians > 0.0 { "rise" } else { "fall" };
+        format!("{}: the change is of {of}; the medians of the runs {way}", one.in_words())
+    })
 }
 
 fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
@@ -304,6 +320,14 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if any(Basis::FarApart) {
+        doubts.push(
+            "where there is only one value of an arm, only what is far outside any noise is called \
+             different (×3 for medians and rates, ×5 for p95, ×10 for p99)"
+                .to_owned(),
+        );
+    }
+    doubts.extend(result.differences.iter().filter_map(against_medians));
     if any(Basis::ValuesOnly) {
         doubts.push(
             "where there is only one value of an arm and no course in time, nothing can be told: give \

@@ -232,6 +232,35 @@ fn a_published_report_is_judged_by_its_repetitions() {
     assert!(text(&found).contains("cold"), "{}", text(&found));
 }
 
+/// A run of 20 s, whose 21st point holds the calls that ended a little late.
+#[test]
+fn a_part_of_a_second_is_no_second() {
+    let mut one = result(1, 1.0);
+    one.plan.warmup = 0.0;
+    one.series.truncate(21);
+    one.series[20].at = 20.02;
+    one.series[20].methods[0].classes = vec![(Class::Ok, 1)];
+    one.stages[0].to = 20.0;
+    let run = of_result("one", &one);
+    let goodput = &run.seconds[&("eth_call".to_owned(), Metric::Goodput)];
+    assert_eq!(*goodput, [500.0; 20]);
+}
+
+/// Ten runs each in which the pairs fall and the medians rise.
+#[test]
+fn a_change_that_points_away_from_the_medians_says_so() {
+    let of = |values: [f64; 10]| -> Vec<RunResult> {
+        let factor = |(seed, factor): (usize, f64)| result(seed as u64, factor);
+        values.into_iter().enumerate().map(factor).collect()
+    };
+    let first = of([1.0, 1.0, 1.0, 1.0, 5.0, 5.1, 9.0, 9.0, 9.0, 9.0]);
+    let other = of([0.5, 0.5, 0.5, 0.5, 6.0, 6.1, 7.0, 7.0, 7.0, 7.0]);
+    let options = Options { paired: true, ..Options::default() };
+    let found = compared(vec![arm("a", &first), arm("b", &other)], &options);
+    let told = "the change is of the pairs of runs; the medians of the runs rise";
+    assert!(found.warnings.iter().any(|one| one.contains(told)), "{:?}", found.warnings);
+}
+
 #[test]
 fn folders_and_lists_become_arms() {
     let folder = tempfile::tempdir().unwrap();

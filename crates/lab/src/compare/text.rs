@@ -29,6 +29,7 @@ impl Word {
             Word::Better => "better",
             Word::Worse => "worse",
             Word::Same => "same",
+            Word::BelowFloor => "below the floor",
             Word::CannotTell => "cannot tell",
         }
     }
@@ -42,6 +43,8 @@ impl Basis {
             Basis::FewRuns => "few runs",
             Basis::PairedRuns => "pairs of runs",
             Basis::WithinRun => "seconds of one run",
+            Basis::Calls => "calls of one run",
+            Basis::FarApart => "values far apart",
             Basis::ValuesOnly => "values only",
         }
     }

@@ -199,6 +199,7 @@ pub(super) fn word(word: Word) -> &'static str {
         Word::Better => "faster",
         Word::Worse => "slower",
         Word::Same => "same",
+        Word::BelowFloor => "below the floor",
         Word::CannotTell => "cannot tell",
     }
 }
@@ -262,6 +263,7 @@ pub(super) fn text(result: &StudyResult, colour: Colour) -> String {
     let (name, paint) = match verdict(result) {
         Word::CannotTell => ("CANNOT TELL", Paint::Doubt),
         Word::Same => ("SAME", Paint::Good),
+        Word::BelowFloor => ("BELOW THE FLOOR", Paint::Good),
         Word::Better => ("FASTER", Paint::Good),
         Word::Worse => ("SLOWER", Paint::Bad),
     };

@@ -151,7 +151,7 @@ fn paint(word: Word) -> &'static str {
     match word {
         Word::Better => "kept",
         Word::Worse => "broken",
-        Word::Same => "",
+        Word::Same | Word::BelowFloor => "",
         Word::CannotTell => "weak",
     }
 }
@@ -170,7 +170,7 @@ fn bar(one: &Difference) -> Markup {
     let ink = match one.verdict {
         Word::Better => "good",
         Word::Worse => "bad",
-        Word::Same | Word::CannotTell => "shade",
+        Word::Same | Word::BelowFloor | Word::CannotTell => "shade",
     };
     let px = |x: f64| format!("{x:.1}");
     let (from, to) = (place(-one.floor), place(one.floor));

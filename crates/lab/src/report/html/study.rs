@@ -55,6 +55,7 @@ fn head(result: &StudyResult) -> Markup {
     let (class, name) = match judged {
         Word::Better => ("pass", "FASTER"),
         Word::Same => ("pass", "SAME"),
+        Word::BelowFloor => ("pass", "BELOW THE FLOOR"),
         Word::Worse => ("fail", "SLOWER"),
         Word::CannotTell => ("invalid", "CANNOT TELL"),
     };

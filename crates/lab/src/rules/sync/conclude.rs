@@ -161,6 +161,10 @@ fn judged_words(
             "{other} and {first} are equally fast: any difference at {height} is below {} ({interval})",
             percent(judged.floor)
         ),
+        Word::BelowFloor => format!(
+            "{other} and {first} differ by less than {}: at {height} {other} is {apart}; {interval}",
+            percent(judged.floor)
+        ),
         Word::CannotTell if judged.a_count.min(judged.b_count) < 2 => {
             let runs = match (judged.a_count, judged.b_count) {
                 (1, 1) => "one run of each arm is".to_owned(),
