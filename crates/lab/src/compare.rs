@@ -154,6 +154,10 @@ pub enum Basis {
     /// One run of an arm: blocks of time within it. How much runs differ from each other is not
     /// known.
     WithinRun,
+    /// One run of an arm, too short for its seconds: the number of its calls.
+    Calls,
+    /// One value of each arm, farther apart than any noise between runs.
+    FarApart,
     /// Nothing but the values.
     ValuesOnly,
 }

@@ -176,6 +176,8 @@ pub struct Verdict {
 pub enum Outcome {
     /// Every objective was kept, and the numbers may be believed.
     Pass,
+    /// There were no objectives, and the numbers may be believed.
+    Measured,
     /// An objective was broken, and the numbers may be believed.
     Fail,
     /// The numbers may not be believed.

@@ -34,9 +34,10 @@ pub(crate) const INTERRUPTED: u8 = 6;
 /// plan would do and what it could not show).
 ///
 /// Latency counts from when a call was due, so that a target that stalls cannot hide it. The verdict
-/// is one of PASS, FAIL (an objective was broken, or every call of a method failed), INVALID (the
-/// numbers may not be believed) and CLIENT-LIMITED (this host or the plan was the limit, nothing was
-/// learnt of what the target holds); its reasons are sentences with numbers.
+/// is one of PASS, MEASURED (there were no objectives), FAIL (an objective was broken, or every call
+/// of a method failed), INVALID (the numbers may not be believed) and CLIENT-LIMITED (this host or the
+/// plan was the limit, nothing was learnt of what the target holds); its reasons are sentences with
+/// numbers.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,7 +51,7 @@ Examples:
   weir load studies/somnia.toml --set load_percent=1
 
 Exit codes:
-  0  PASS
+  0  PASS or MEASURED
   1  the run could not be made, or its results could not be written
   2  faulty plan or arguments
   3  FAIL
@@ -132,7 +133,7 @@ fn code(result: &RunResult, stop: &Stop) -> u8 {
         return INTERRUPTED;
     }
     match result.verdict.outcome {
-        Outcome::Pass => 0,
+        Outcome::Pass | Outcome::Measured => 0,
         Outcome::Fail => FAILED,
         Outcome::Invalid => INVALID,
         Outcome::ClientLimited => CLIENT_LIMITED,

@@ -3,7 +3,7 @@
 use super::course::{Course, Made};
 use super::{Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling};
 use crate::report::number::short;
-use crate::result::{Cause, Finding, Outcome, ProcessRole};
+use crate::result::{Cause, Finding, ProcessRole};
 use crate::rules::scaling::{fit, little};
 use crate::rules::search::{Found, found};
 
@@ -135,19 +135,6 @@ fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
              search waited for it",
             drain * f64::from(found.patience),
             found.patience
-        ));
-    }
-    let late = course.made.iter().filter(|made| {
-        let believed = matches!(made.row.judged, Judged::Pass | Judged::Fail);
-        believed && made.row.outcome == Outcome::Invalid
-    });
-    let late: Vec<f64> = late.map(|made| made.row.lateness_p99_ms).collect();
-    if !late.is_empty() {
-        let worst = late.iter().copied().fold(0.0, f64::max);
-        doubts.push(format!(
-            "in {} of the probes sends were late by up to {worst:.1} ms (p99); latencies include \
-             that, so what was kept is kept, and what was broken was broken by more",
-            late.len()
         ));
     }
     let soak = course.made.iter().rev().find(|made| made.row.kind == Kind::Soak);

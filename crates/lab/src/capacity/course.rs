@@ -14,7 +14,6 @@ use crate::report;
 use crate::result::{Outcome, ProcessFacts, Row, RunResult};
 use crate::rules::search::judge::{Judgement, Seen, judge};
 use crate::rules::search::{Health, Probe, Step, next};
-use crate::rules::validity::is_late;
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 
 /// Why a search could not begin.
@@ -270,7 +269,6 @@ impl Course<'_> {
             end: plan.duration().as_secs_f64(),
             delivered_min: plan.validity.delivered_share_min,
             verdict: &result.verdict,
-            late: late(plan, result),
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
             names: self.probes.methods(),
@@ -313,13 +311,6 @@ impl Course<'_> {
             }
         }
     }
-}
-
-/// The greatest lateness of a run, ms, if its sends were late and nothing else makes it invalid.
-fn late(plan: &Plan, result: &RunResult) -> Option<f64> {
-    let (lateness, median) = (result.generator.lateness, result.overall.service.p50_ms);
-    let late = result.overall.calls > 0 && is_late(plan.validity, lateness.p99_ms, median);
-    (late && !result.partial).then_some(lateness.max_ms)
 }
 
 /// What was asked of a probe, and when.

@@ -389,28 +389,6 @@ fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
     assert!(result.answer.sentence.contains("; then the numbers could not be believed at the"));
 }
 
-/// A machine that wakes late all the time: what passes is believed and told, what fails by less than
-/// that is not.
-#[test]
-fn late_sends_leave_what_passes_and_nothing_that_fails_by_less() {
-    let mut make = |plan: &Plan| {
-        let mut result = run(plan, 1500.0);
-        let mut reasons = vec!["sends were late".to_owned()];
-        if result.overall.service.p50_ms > 20.0 {
-            reasons.push("latency p(99)<1: 60".to_owned());
-        }
-        result.generator.lateness.p99_ms = 4.0;
-        result.verdict = Verdict { outcome: Outcome::Invalid, reasons };
-        Ok(result)
-    };
-    let (result, told) = search(&plan(""), None, &mut make, &never);
-    let result = result.unwrap();
-    assert_eq!((result.answer.highest_pass, result.answer.lowest_fail), (Some(1500.0), None));
-    let doubt = "of the probes sends were late by up to 4.0 ms (p99)";
-    assert!(result.warnings.iter().any(|one| one.contains(doubt)), "{:?}", result.warnings);
-    assert!(told.contains(&"objectives".to_owned()));
-}
-
 /// The boundary itself is noisy; fails above it may tell what the lowest cannot.
 #[test]
 fn the_nearest_fail_that_can_tell_names_the_bottleneck() {

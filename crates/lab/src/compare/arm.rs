@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::compare::Metric;
 use crate::record::Class;
 use crate::result::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
+use crate::rules::rows;
 use crate::rules::sameness::{Facts, Tool};
 
 /// One metric of one method: the key by which arms are compared.
@@ -39,6 +40,8 @@ pub struct Run {
     pub started: Option<f64>,
     /// Values by second, warm-up left out, as far as known.
     pub seconds: BTreeMap<Key, Vec<f64>>,
+    /// Calls by method, as far as known.
+    pub calls: BTreeMap<String, u64>,
     /// CPU milliseconds per request of the target's processes, or of the named ones.
     pub cpu_ms_per_request: Option<f64>,
     /// Cores that the target may use.
@@ -54,6 +57,7 @@ impl Run {
             values: BTreeMap::new(),
             started: None,
             seconds: BTreeMap::new(),
+            calls: BTreeMap::new(),
             cpu_ms_per_request: None,
             cores: None,
         }
@@ -86,12 +90,8 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     for row in &result.methods {
         put_row(&mut run, &row.method, row);
     }
-    let end = result.stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
-    let judged = result.series.iter().filter(|second| {
-        second.at > result.plan.warmup + 0.5 && (end <= 0.0 || second.at <= end + 0.5)
-    });
-    let judged: Vec<&Second> = judged.collect();
-    let each = crate::rules::rows::point_seconds(&result.series);
+    let judged = rows::whole_seconds(result);
+    let each = rows::point_seconds(&result.series);
     for row in &result.methods {
         put_seconds(&mut run, row, &judged, each);
     }
@@ -105,6 +105,7 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
     if row.calls == 0 {
         return;
     }
+    run.calls.insert(method.to_owned(), row.calls);
     for (metric, value) in [
         (Metric::LatencyMean, row.latency.mean_ms),
         (Metric::LatencyP50, row.latency.p50_ms),

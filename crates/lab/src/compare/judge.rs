@@ -187,8 +187,10 @@ fn common(a: &Arm, b: &Arm) -> Vec<Key> {
 fn values(arm: &Arm, key: &Key) -> Values {
     let runs: Vec<f64> = arm.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
     let only = arm.runs.iter().find(|run| run.values.contains_key(key));
-    let seconds = only.filter(|_| runs.len() == 1).and_then(|run| run.seconds.get(key));
-    Values { seconds: seconds.cloned().unwrap_or_default(), runs }
+    let only = only.filter(|_| runs.len() == 1);
+    let seconds = only.and_then(|run| run.seconds.get(key));
+    let calls = only.and_then(|run| run.calls.get(&key.0)).copied();
+    Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
 /// How much the metric differs between runs of one thing: between any two, if runs are compared one
@@ -293,7 +295,7 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     told.push_str(&format!(
         "; of {total} figures {same} are the same{small} and {open} cannot be told"
     ));
-    if own().any(|one| one.basis == Basis::WithinRun) {
+    if own().any(|one| matches!(one.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)) {
         told.push_str(
             " (one run each: how much runs differ from each other is not known; the floors are \
              widened for it)",
@@ -355,6 +357,13 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
         doubts.push(
             "with one run of an arm, its seconds are compared: their mean, not the value of the whole \
              run; give several runs of each arm, taken in turn (A B B A), for a verdict that holds"
+                .to_owned(),
+        );
+    }
+    if any(Basis::FarApart) {
+        doubts.push(
+            "where there is only one value of an arm, only what is far outside any noise is called \
+             different (×3 for medians and rates, ×5 for p95, ×10 for p99)"
                 .to_owned(),
         );
     }

@@ -274,6 +274,20 @@ fn a_published_report_is_judged_by_its_repetitions() {
     assert!(text(&found).contains("cold"), "{}", text(&found));
 }
 
+/// A run of 20 s, whose 21st point holds the calls that ended a little late.
+#[test]
+fn a_part_of_a_second_is_no_second() {
+    let mut one = result(1, 1.0);
+    one.plan.warmup = 0.0;
+    one.series.truncate(21);
+    one.series[20].at = 20.02;
+    one.series[20].methods[0].classes = vec![(Class::Ok, 1)];
+    one.stages[0].to = 20.0;
+    let run = of_result("one", &one);
+    let goodput = &run.seconds[&("eth_call".to_owned(), Metric::Goodput)];
+    assert_eq!(*goodput, [500.0; 20]);
+}
+
 #[test]
 fn folders_and_lists_become_arms() {
     let folder = tempfile::tempdir().unwrap();

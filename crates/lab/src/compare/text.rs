@@ -43,6 +43,8 @@ impl Basis {
             Basis::FewRuns => "few runs",
             Basis::PairedRuns => "pairs of runs",
             Basis::WithinRun => "seconds of one run",
+            Basis::Calls => "calls of one run",
+            Basis::FarApart => "values far apart",
             Basis::ValuesOnly => "values only",
         }
     }

@@ -27,6 +27,7 @@ pub(super) fn markdown(result: &RunResult) -> String {
 fn push_verdict(text: &mut String, result: &RunResult) {
     let word = match result.verdict.outcome {
         Outcome::Pass => "PASS",
+        Outcome::Measured => "MEASURED",
         Outcome::Fail => "FAIL",
         Outcome::Invalid => "INVALID",
         Outcome::ClientLimited => "CLIENT-LIMITED",
@@ -59,7 +60,7 @@ fn push_verdict(text: &mut String, result: &RunResult) {
 fn push_objectives(text: &mut String, result: &RunResult) {
     *text += "\n### Objectives\n\n";
     if result.thresholds.is_empty() {
-        *text += "None were set, so a pass says only that the numbers may be believed.\n";
+        *text += "None were set, so the run can neither pass nor fail.\n";
         return;
     }
     *text += "| | objective | observed | first broken | note |\n| --- | --- | --: | --: | --- |\n";

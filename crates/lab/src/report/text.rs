@@ -45,6 +45,7 @@ fn push_verdict(lines: &mut Vec<String>, result: &RunResult, colour: Colour) {
     let outcome = result.verdict.outcome;
     let (word, paint) = match outcome {
         Outcome::Pass => ("PASS", Paint::Good),
+        Outcome::Measured => ("MEASURED", Paint::Good),
         Outcome::Fail => ("FAIL", Paint::Bad),
         Outcome::Invalid => ("INVALID", Paint::Doubt),
         Outcome::ClientLimited => ("CLIENT-LIMITED", Paint::Doubt),

@@ -25,6 +25,13 @@ const FLOOR: f64 = 0.025;
 const FLOOR_SHARE: f64 = 0.001;
 /// Changes that are no larger than this come from the rounding of sums.
 const ROUNDING: f64 = 1e-9;
+/// A failure share of fewer calls than this is not judged by its calls.
+const CALLS_MIN: u64 = 20;
+/// Calls of one run are taken to be worth a tenth of as many independent ones, because failures come
+/// together. Where there are seconds, their spread says it better.
+const CALLS_PER_INDEPENDENT: f64 = 10.0;
+/// Seconds from which their spread is looked at.
+const SECONDS_MIN: usize = 3;
 /// Values that are no larger than this have no logarithm worth taking.
 const LEAST: f64 = 1e-9;
 
@@ -50,6 +57,17 @@ impl Metric {
             _ => 0.1,
         }
     }
+
+    /// The factor that no noise between two single runs makes, and the calls that each of them needs
+    /// for it; none for shares, which are judged by their calls.
+    fn far(self) -> Option<(f64, u64)> {
+        match self {
+            Metric::FailedShare => None,
+            Metric::LatencyP95 | Metric::ServiceP95 => Some((5.0, 200)),
+            Metric::LatencyP99 | Metric::ServiceP99 => Some((10.0, 1_000)),
+            _ => Some((3.0, 100)),
+        }
+    }
 }
 
 /// One metric of one method in one arm.
@@ -59,6 +77,8 @@ pub struct Values {
     pub runs: Vec<f64>,
     /// If there is one run: the metric by second, warm-up left out; may be empty.
     pub seconds: Vec<f64>,
+    /// If there is one run: its calls, if known.
+    pub calls: Option<u64>,
 }
 
 /// What was found, before the correction for many metrics.
@@ -225,8 +245,17 @@ fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) ->
         Metric::Goodput => estimate(values).and_then(logarithm),
         _ => estimate(&scaled(values)),
     };
-    let both = of(&a.seconds).zip(of(&b.seconds));
-    let Some((x, y)) = both.filter(|_| a.runs.len() == 1 && b.runs.len() == 1) else {
+    let single = a.runs.len() == 1 && b.runs.len() == 1;
+    let by_seconds = of(&a.seconds).zip(of(&b.seconds)).filter(|_| single);
+    let (basis, both) = match by_seconds {
+        Some(both) => (Basis::WithinRun, Some(both)),
+        None if single && metric.is_share() => (Basis::Calls, of_calls(a).zip(of_calls(b))),
+        None => (Basis::ValuesOnly, None),
+    };
+    let Some((x, y)) = both else {
+        if far_apart(&found, a, b) {
+            found.basis = Basis::FarApart;
+        }
         return found;
     };
     let told = welch::difference(x, y);
@@ -235,8 +264,31 @@ fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) ->
     (found.a_count, found.b_count) = (a.seconds.len(), b.seconds.len());
     found.change = unscale(metric, told.difference);
     found.interval = Some(unscaled(metric, told.interval));
-    (found.p, found.basis) = (Some(told.p), Basis::WithinRun);
+    (found.p, found.basis) = (Some(told.p), basis);
     found
+}
+
+/// A share of one run by the number of its calls, with the spread of its seconds where that is larger.
+fn of_calls(values: &Values) -> Option<Estimate> {
+    let share = *values.runs.first()?;
+    let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
+    // One more failed and one more answered call: none of ten failed is not never (Laplace).
+    let likely = (share * calls + 1.0) / (calls + 2.0);
+    let of_one = likely * (1.0 - likely) / calls;
+    let count = values.seconds.len();
+    let (variance, freedom) = match variance(&values.seconds).filter(|_| count >= SECONDS_MIN) {
+        Some(spread) => (of_one.max(spread / count as f64), count as f64 - 1.0),
+        None => (of_one * CALLS_PER_INDEPENDENT, calls / CALLS_PER_INDEPENDENT),
+    };
+    Some(Estimate { mean: share, variance, freedom })
+}
+
+/// Returns true if two single values are farther apart than any noise between runs.
+fn far_apart(found: &Found, a: &Values, b: &Values) -> bool {
+    let Some((factor, least)) = found.metric.far() else { return false };
+    let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= least);
+    let change = (1.0 + found.change).max(LEAST);
+    enough(a) && enough(b) && !(1.0 / factor..=factor).contains(&change)
 }
 
 /// What is known of the logarithm of a mean (delta method); none for a mean of nothing.
@@ -280,6 +332,10 @@ pub fn words(all: &[Found]) -> Vec<(Word, Option<f64>)> {
 }
 
 fn word(found: &Found, p: Option<f64>) -> Word {
+    if found.basis == Basis::FarApart {
+        let more = found.change > 0.0;
+        return if more == found.metric.more_is_better() { Word::Better } else { Word::Worse };
+    }
     let Some((interval, p)) = found.interval.zip(p) else { return Word::CannotTell };
     // As far down as up in ratios: half and twice are equally far.
     let down =

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Stage};
 use crate::record::{Cell, Class, Iterations, Slot, Times, Totals, times};
-use crate::result::{ClassRow, Generator, Quantiles, Row, Second, StageRow, WireFacts};
+use crate::result::{ClassRow, Generator, Quantiles, Row, RunResult, Second, StageRow, WireFacts};
 
 #[cfg(test)]
 mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
+/// Share of a second from which it counts as a whole one: threads end theirs some milliseconds apart.
+const WHOLE: f64 = 0.95;
 /// Standard deviations of a normal distribution that hold 95 % of it.
 const Z_95: f64 = 1.96;
 
@@ -235,6 +237,20 @@ pub fn point_seconds(series: &[Second]) -> f64 {
         [first, second, ..] => (second.at - first.at).round().max(1.0),
         _ => 1.0,
     }
+}
+
+/// Points of a run's series that are as long as they stand for, after the warm-up and before the load
+/// ended. A part of a second holds fewer results than a second.
+pub fn whole_seconds(result: &RunResult) -> Vec<&Second> {
+    let each = point_seconds(&result.series);
+    let end = result.stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
+    let begins = std::iter::once(0.0).chain(result.series.iter().map(|second| second.at));
+    let judged = begins.zip(&result.series).filter(|(begin, second)| {
+        let whole = second.at - begin >= WHOLE * each;
+        let after = second.at >= result.plan.warmup + WHOLE * each;
+        whole && after && (end <= 0.0 || second.at <= end + (1.0 - WHOLE))
+    });
+    judged.map(|(_, second)| second).collect()
 }
 
 /// How the generator did. `seconds` are those that are judged.

@@ -50,16 +50,33 @@ pub struct Seen<'a> {
 pub struct Doubts {
     /// Nothing was measured.
     pub empty: Option<String>,
-    /// The engine threads had no time left, had no core, or had no port.
+    /// The engine threads had no time or no port left.
     pub overloaded: Vec<String>,
+    /// The engine threads waited for a core.
+    pub starved: Option<Delay>,
     /// Sends were late because of the generator.
-    pub late: Option<String>,
+    pub late: Option<Delay>,
     /// The plan's own pauses bounded the rate.
     pub paced: Vec<String>,
     /// The plan's own number of workers could not begin what was planned.
     pub workers: Vec<String>,
-    /// The target did not take what was offered to it.
-    pub behind: Vec<String>,
+    /// The target did not take what was offered to it: the sentence, and how far the share of
+    /// delivered iterations is below the least that is allowed.
+    pub behind: Vec<(String, f64)>,
+}
+
+/// Time by which the generator itself delayed calls.
+///
+/// Latency counts from the planned instant, so a delay only ever adds to it. A server that works off
+/// calls first come, first served, ends each call later by at most the longest delay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delay {
+    /// The doubt in words.
+    pub sentence: String,
+    /// Longest delay of one call, in milliseconds.
+    pub longest_ms: f64,
+    /// Share of the calls that were sent later than the plan allows.
+    pub share: f64,
 }
 
 /// Looks for everything that stands against the numbers.
@@ -67,10 +84,10 @@ pub fn doubts(seen: Seen<'_>) -> Doubts {
     let calls = seen.judged.count(|_| true);
     let mut doubts = Doubts { empty: empty(seen, calls), ..Doubts::default() };
     doubts.overloaded.extend(busy(seen.seconds));
-    doubts.overloaded.extend(starved(seen));
     doubts.overloaded.extend(ports(seen.judged));
+    doubts.starved = starved(seen);
     doubts.late = late(seen);
-    if doubts.late.is_some() || !doubts.overloaded.is_empty() {
+    if !doubts.overloaded.is_empty() || doubts.starved.is_some() || doubts.late.is_some() {
         doubts.overloaded.extend(heavy(seen));
     }
     for scenario in &seen.plan.scenarios {
@@ -78,7 +95,7 @@ pub fn doubts(seen: Seen<'_>) -> Doubts {
             Model::Closed => doubts.paced.extend(paced(seen, scenario)),
             Model::Open { .. } => match behind(seen, scenario) {
                 Some(Behind::Workers(sentence)) => doubts.workers.push(sentence),
-                Some(Behind::Target(sentence)) => doubts.behind.push(sentence),
+                Some(Behind::Target(sentence, missing)) => doubts.behind.push((sentence, missing)),
                 None => {}
             },
         }
@@ -127,16 +144,23 @@ fn is_busy(second: &Second) -> bool {
     second.generator_busy >= BUSY_MAX
 }
 
-fn starved(seen: Seen<'_>) -> Option<String> {
+/// The wait for a core delays a call by at most the whole wait. A thread that sends at planned times
+/// shows each wait as the lateness of the next send, and reads as late as it sends.
+fn starved(seen: Seen<'_>) -> Option<Delay> {
     let threads = seen.plan.threads;
     let time = seen.end.saturating_sub(seen.plan.warmup).as_secs_f64() * threads as f64;
-    let delay = seen.judged.run_delay.as_secs_f64();
-    (delay > seen.plan.validity.waited_share_max * time && delay > 0.0).then(|| {
-        format!(
-            "the generator's {threads} threads waited {delay:.1} s, {:.0} % of their time, for a core: \
-             something else used this machine",
-            delay / time * 100.0
-        )
+    let waited = seen.judged.run_delay.as_secs_f64();
+    let most = waited * 1e3;
+    let open = seen.plan.scenarios.iter().all(|one| matches!(one.model, Model::Open { .. }));
+    let sends = 2.0 * seen.judged.lateness.max() as f64 / 1e6;
+    (waited > seen.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
+        sentence: format!(
+            "the generator's {threads} threads waited {waited:.1} s, {:.0} % of their time, for a \
+             core: something else used this machine",
+            waited / time * 100.0
+        ),
+        longest_ms: if open { most.min(sends) } else { most },
+        share: late_share(seen),
     })
 }
 
@@ -172,22 +196,33 @@ fn heavy(seen: Seen<'_>) -> Option<String> {
     ))
 }
 
-fn late(seen: Seen<'_>) -> Option<String> {
+fn late(seen: Seen<'_>) -> Option<Delay> {
     let lateness = rows::percentile_ms(&seen.judged.lateness, 99.0)?;
     let median = rows::percentile_ms(&service(seen.judged), 50.0)?;
     let validity = seen.plan.validity;
-    is_late(validity, lateness, median).then(|| {
-        format!(
-            "sends were late by {lateness:.2} ms (p99) because of the generator; allowed are {} ms \
-             or {:.0} % of the median time of {median:.2} ms",
+    let longest_ms = seen.judged.lateness.max() as f64 / 1e6;
+    is_late(validity, lateness, median).then(|| Delay {
+        sentence: format!(
+            "sends were late by {lateness:.2} ms (p99), {longest_ms:.1} ms at most, because of the \
+             generator; allowed are {} ms or {:.0} % of the median time of {median:.2} ms: the \
+             latencies include this",
             validity.lateness_p99_max.as_secs_f64() * 1e3,
             validity.lateness_share_max * 100.0
-        )
+        ),
+        longest_ms,
+        share: late_share(seen),
     })
 }
 
+/// Share of the sends that were later than the plan allows.
+fn late_share(seen: Seen<'_>) -> f64 {
+    let allowed = crate::record::nanos(seen.plan.validity.lateness_p99_max);
+    let sends = &seen.judged.lateness;
+    rows::share(sends.count_between(allowed + 1, crate::record::TIME_MAX), sends.len())
+}
+
 /// Whether sends with this lateness (99th percentile, ms), of calls that take `median` ms, were late.
-pub fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
+fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
     let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
     lateness > limit && lateness > validity.lateness_share_max * median
 }
@@ -252,7 +287,8 @@ fn paced(seen: Seen<'_>, scenario: &Scenario) -> Option<String> {
 
 enum Behind {
     Workers(String),
-    Target(String),
+    /// The sentence, and how far the delivered share is below what is allowed.
+    Target(String, f64),
 }
 
 /// Whether fewer iterations were begun than planned, and whose limit that was. The best time of each
@@ -285,10 +321,11 @@ fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
         )));
     }
     let mean = rows::quantiles(&service_of(seen, scenario)).mean_ms;
-    Some(Behind::Target(format!(
+    let sentence = format!(
         "{name}: {begun_of}: the target did not keep up; all {workers} workers waited for it, {mean:.1} \
          ms a call in the mean against {best_ms:.1} ms an iteration at its best"
-    )))
+    );
+    Some(Behind::Target(sentence, seen.plan.validity.delivered_share_min - delivered))
 }
 
 /// Seconds that an iteration takes at the target's best.

@@ -1,20 +1,20 @@
-//! What may be said of a run: pass, fail, invalid, or limited by the generator.
+//! The verdict of a run: pass, fail, measured, invalid, or limited by the generator.
 //!
 //! In this order, the first that applies:
 //! 1. nothing was measured: invalid;
-//! 2. broken by what the server itself said (error answers, wrong answers), or a method that mostly
-//!    failed from some time on while most calls of others were answered: fail, whatever state the
-//!    generator was in,
-//!    because no weakness of ours does that;
+//! 2. something failed that the generator cannot have caused: fail. The generator causes no error
+//!    response and no wrong answer, no 429 beyond the share of late sends, no timeout that is longer
+//!    than its own delay, and no latency that is beyond its limit by more than that delay. Where its
+//!    threads had no time left, its delay has no bound;
 //! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
-//! 4. sends were late: invalid;
-//! 5. an objective broken, a method that mostly failed, a target that did not keep up: fail. Is
-//!    nothing broken but an objective about throughput, and did the plan's own pauses bound the
+//! 4. an objective was broken by less than the generator's delay: invalid;
+//! 5. nothing is broken but an objective about throughput, and the plan's own pauses bounded the
 //!    throughput: client-limited;
 //! 6. ended by hand: invalid, because the rest might have broken something;
 //! 7. the plan's own pauses bounded the rate: client-limited, also where objectives were kept, because
 //!    such a load never asks more than its pauses allow, however slow the target becomes;
-//! 8. pass.
+//! 8. measured where there are no objectives, else pass. Late sends only add to latencies, so an
+//!    upper limit that was kept would have been kept without them.
 
 use crate::plan::{Model, Plan};
 use crate::record::Class;
@@ -22,7 +22,7 @@ use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome, Verdic
 use crate::rules::knee::Knee;
 use crate::rules::threshold::Metric;
 use crate::rules::threshold::judge::Ruling;
-use crate::rules::validity::{self, Doubts};
+use crate::rules::validity::{self, Delay, Doubts};
 
 #[cfg(test)]
 mod tests;
@@ -64,40 +64,42 @@ pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
     failures.methods(evidence);
     failures.answers(evidence);
     let doubts = evidence.doubts;
-    for sentence in &doubts.behind {
-        failures.push(false, false, sentence.clone());
+    for (sentence, missing) in &doubts.behind {
+        failures.push(Breach::Share(*missing), sentence.clone());
     }
+    let stands = |failure: &Failure| failure.stands(evidence);
     let (limited, mut warnings) = limits(evidence, &failures);
     warnings.append(&mut failures.warnings);
     warnings.extend(validity::few(evidence.methods));
 
-    let told = failures.reasons();
+    failures.list.sort_by_key(|failure| !stands(failure));
+    let told: Vec<String> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
+    let late: Vec<String> = doubts.late.iter().map(|late| late.sentence.clone()).collect();
+    let doubtful = |delay: &Delay| failures.list.iter().any(|one| one.within(delay, evidence));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![empty.clone()])
-    } else if failures.list.iter().any(|failure| failure.by_server) {
-        (Outcome::Fail, [told, limited, doubts.late.clone().into_iter().collect()].concat())
+    } else if failures.list.iter().any(stands) {
+        (Outcome::Fail, [told, limited, late].concat())
     } else if !limited.is_empty() {
-        (
-            Outcome::ClientLimited,
-            [limited, doubts.late.clone().into_iter().collect(), told].concat(),
-        )
-    } else if let Some(late) = &doubts.late {
-        (Outcome::Invalid, [vec![late.clone()], told].concat())
+        (Outcome::ClientLimited, [limited, late, told].concat())
+    } else if doubts.late.as_ref().is_some_and(doubtful) {
+        (Outcome::Invalid, [late, told].concat())
     } else if !told.is_empty() {
-        let paced = !doubts.paced.is_empty();
-        match paced && failures.list.iter().all(|failure| failure.throughput) {
-            true => (Outcome::ClientLimited, [doubts.paced.clone(), told].concat()),
-            false => (Outcome::Fail, told),
-        }
+        (Outcome::ClientLimited, [doubts.paced.clone(), told].concat())
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.paced.is_empty() {
         (Outcome::ClientLimited, [doubts.paced.clone(), kept_when_paced(evidence.plan)].concat())
+    } else if evidence.plan.thresholds.is_empty() {
+        (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
     };
     if outcome != Outcome::ClientLimited {
         warnings.extend(doubts.paced.iter().cloned());
+    }
+    if matches!(outcome, Outcome::Pass | Outcome::Measured) {
+        warnings.extend(doubts.late.iter().map(|late| late.sentence.clone()));
     }
     early(evidence, outcome, &mut reasons);
     (Verdict { outcome, reasons }, warnings)
@@ -113,22 +115,25 @@ fn kept_when_paced(plan: &Plan) -> Vec<String> {
     vec![format!("{told}; to judge a load by objectives, offer it as a rate")]
 }
 
-/// What limited the run on our side. Busy threads matter if the load came as fast as answers did, or
-/// if something was broken; else all that was planned was done in time, and it is worth a warning.
+/// What limited the run on our side, and what is only worth a warning: where all that was planned was
+/// done in time and nothing is broken, busy threads and a wait for a core changed nothing.
 fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<String>) {
     let doubts = evidence.doubts;
-    let closed = |scenario: &crate::plan::Scenario| {
+    let unpaced = |scenario: &crate::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    let matters = evidence.plan.scenarios.iter().any(closed)
-        || !failures.list.is_empty()
-        || doubts.late.is_some()
-        || !doubts.workers.is_empty();
-    let (mut limited, mut warnings) = (doubts.workers.clone(), Vec::new());
-    match matters {
-        true => limited.splice(0..0, doubts.overloaded.iter().cloned()).for_each(drop),
-        false => warnings.extend(doubts.overloaded.iter().cloned()),
+    let closed = evidence.plan.scenarios.iter().any(unpaced);
+    let (mut limited, mut warnings) = (Vec::new(), Vec::new());
+    let matters =
+        closed || !failures.list.is_empty() || doubts.late.is_some() || !doubts.workers.is_empty();
+    let into = if matters { &mut limited } else { &mut warnings };
+    into.extend(doubts.overloaded.iter().cloned());
+    if let Some(starved) = &doubts.starved {
+        let matters = closed || failures.list.iter().any(|one| one.within(starved, evidence));
+        let into = if matters { &mut limited } else { &mut warnings };
+        into.push(starved.sentence.clone());
     }
+    limited.extend(doubts.workers.iter().cloned());
     (limited, warnings)
 }
 
@@ -150,13 +155,51 @@ fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<String>) {
     }
 }
 
+/// How something failed, for what the generator can have to do with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Breach {
+    /// The server's own error responses or wrong answers, or too few of anything.
+    Server,
+    /// The server's 429: so much beyond the share that is allowed.
+    Refused(f64),
+    /// Calls without a response.
+    Silent,
+    /// A time that is so many milliseconds beyond its limit.
+    Time(f64),
+    /// A share of iterations that is so much beyond its limit.
+    Share(f64),
+    /// Less throughput than was asked for.
+    Throughput,
+}
+
 #[derive(Debug)]
 struct Failure {
-    /// Whether the server itself said so.
-    by_server: bool,
-    /// Whether it is an objective about throughput.
-    throughput: bool,
+    breach: Breach,
     reason: String,
+}
+
+impl Failure {
+    /// Returns true if the generator cannot have caused it.
+    fn stands(&self, evidence: Evidence<'_>) -> bool {
+        let doubts = evidence.doubts;
+        let told = matches!(self.breach, Breach::Server | Breach::Refused(_));
+        let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
+        let paced = self.breach == Breach::Throughput && !doubts.paced.is_empty();
+        let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
+        (told || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
+    }
+
+    /// Returns true if a delay of the generator can have caused it.
+    fn within(&self, delay: &Delay, evidence: Evidence<'_>) -> bool {
+        let plan = evidence.plan;
+        match self.breach {
+            Breach::Server => false,
+            Breach::Refused(beyond) | Breach::Share(beyond) => beyond <= delay.share,
+            Breach::Silent => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
+            Breach::Time(beyond) => beyond <= delay.longest_ms,
+            Breach::Throughput => plan.scenarios.iter().any(|one| one.model == Model::Closed),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -166,21 +209,15 @@ struct Failures {
 }
 
 impl Failures {
-    fn push(&mut self, by_server: bool, throughput: bool, reason: String) {
-        self.list.push(Failure { by_server, throughput, reason });
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        self.list.iter().map(|failure| failure.reason.clone()).collect()
+    fn push(&mut self, breach: Breach, reason: String) {
+        self.list.push(Failure { breach, reason });
     }
 
     fn thresholds(&mut self, evidence: Evidence<'_>) {
         for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
             if !ruling.outcome.kept {
                 let metric = threshold.selector.metric;
-                let throughput =
-                    matches!(metric, Metric::Calls | Metric::Goodput | Metric::Iterations);
-                self.push(ruling.by_server, throughput, broken(&ruling.outcome, metric));
+                self.push(breach(evidence.plan, metric, ruling), broken(&ruling.outcome, metric));
             }
         }
     }
@@ -204,7 +241,8 @@ impl Failures {
                 ));
             } else if knee.until.is_none() || lasting {
                 let alone = evidence.overall.failed_share < 0.5;
-                self.push(knee.class.failed_by_server() || alone, false, sentence);
+                let told = knee.class.failed_by_server() || alone;
+                self.push(if told { Breach::Server } else { Breach::Silent }, sentence);
             } else {
                 self.warnings.push(sentence);
             }
@@ -216,7 +254,7 @@ impl Failures {
                 let sentence =
                     format!("all {} calls of {} failed ({class})", row.calls, row.method);
                 match nothing_answered {
-                    true => self.push(worst_class(row).failed_by_server(), false, sentence),
+                    true => self.push(silent_unless(worst_class(row)), sentence),
                     false => self.warnings.push(sentence),
                 }
             }
@@ -234,8 +272,7 @@ impl Failures {
                     format!(", first at {pointer:?}: {target} instead of {reference}")
                 });
                 self.push(
-                    true,
-                    false,
+                    Breach::Server,
                     format!(
                         "{wrong} of {calls} compared answers of {method} differ from those of \
                          {reference}{}",
@@ -249,6 +286,30 @@ impl Failures {
                 "no answer could be compared with {}: {} calls were not answered by it, {} not asked",
                 compared.reference, compared.unanswered, compared.skipped
             ));
+        }
+    }
+}
+
+fn silent_unless(class: Class) -> Breach {
+    if class.failed_by_server() { Breach::Server } else { Breach::Silent }
+}
+
+/// How an objective about `metric` was broken. Where it is not known by how much, by any delay.
+fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
+    let beyond = ruling.beyond.unwrap_or(0.0);
+    match metric {
+        _ if ruling.by_server => Breach::Server,
+        Metric::Limited => Breach::Refused(beyond),
+        Metric::Failed => Breach::Silent,
+        Metric::Latency | Metric::Service => Breach::Time(beyond),
+        Metric::IterationTime => {
+            // Each call of an iteration can be late.
+            let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
+            Breach::Time(beyond / steps.max(1) as f64)
+        }
+        Metric::Delivered => Breach::Share(beyond),
+        Metric::Dropped | Metric::Calls | Metric::Goodput | Metric::Iterations => {
+            Breach::Throughput
         }
     }
 }

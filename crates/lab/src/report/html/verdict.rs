@@ -52,9 +52,11 @@ fn banner(result: &RunResult) -> Markup {
     let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
     let all = result.thresholds.len();
     let (class, word, meaning) = match result.verdict.outcome {
-        Outcome::Pass if all == 0 => {
-            ("pass", "PASS", String::from("no objectives were set; the numbers may be believed"))
-        }
+        Outcome::Measured => (
+            "pass",
+            "MEASURED",
+            String::from("no objectives were set; the numbers may be believed"),
+        ),
         Outcome::Pass => ("pass", "PASS", format!("all {all} objectives were kept")),
         Outcome::Fail => ("fail", "FAIL", format!("{broken} of {all} objectives broken")),
         Outcome::Invalid => ("invalid", "INVALID", String::from("the numbers may not be believed")),

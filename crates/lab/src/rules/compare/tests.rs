@@ -53,7 +53,7 @@ fn arm(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values 
     let all: Vec<(f64, Vec<f64>)> =
         (0..runs).map(|_| run(random, metric, factor, length)).collect();
     let seconds = if runs == 1 { all[0].1.clone() } else { Vec::new() };
-    Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds }
+    Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds, calls: None }
 }
 
 /// A whole comparison: five metrics of two methods.
@@ -119,7 +119,7 @@ fn a_planted_difference_is_found() {
 fn direction_is_the_metrics() {
     let of = |base: f64| Values {
         runs: (0..6).map(|run| base * (1.0 + 0.001 * f64::from(run))).collect(),
-        seconds: Vec::new(),
+        ..Values::default()
     };
     let word = |metric, a: f64, b: f64| {
         let found = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
@@ -129,7 +129,8 @@ fn direction_is_the_metrics() {
     assert_eq!(word(Metric::Goodput, 150.0, 100.0), Word::Worse);
     assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), Word::Worse);
     assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), Word::Better);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Negligible, "below the floor");
+    assert_eq!(word(Metric::LatencyP50, 100.0, 100.0), Word::Same);
+    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Negligible, "it excludes zero");
     assert_eq!(word(Metric::FailedShare, 0.0, 0.05), Word::Worse);
     assert_eq!(word(Metric::FailedShare, 0.0, 0.0), Word::Same);
     assert_eq!(word(Metric::Goodput, 100.0, 0.0), Word::Worse, "nothing at all has no logarithm");
@@ -141,7 +142,7 @@ fn what_excludes_zero_is_never_the_same() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seconds = |base: f64| -> Values {
         let all: Vec<f64> = (0..60).map(|_| base * (0.15 * normal(&mut random)).exp()).collect();
-        Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all }
+        Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all, calls: None }
     };
     let (a, b) = (seconds(10.0), seconds(12.8));
     let found = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
@@ -160,32 +161,75 @@ fn what_excludes_zero_is_never_the_same() {
 
 #[test]
 fn too_little_is_called_too_little() {
-    let one = |value| Values { runs: vec![value], seconds: Vec::new() };
+    let one = |value| Values { runs: vec![value], ..Values::default() };
     let found =
         compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
     assert_eq!((found.basis, found.interval), (Basis::ValuesOnly, None));
     assert!((found.change - 8.0).abs() < 1e-9);
     assert_eq!(words(&[found]), [(Word::CannotTell, None)]);
-    let short = Values { runs: vec![1.0], seconds: vec![1.0; 10] };
+    let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], calls: None };
     let found = compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
     assert_eq!(found.basis, Basis::ValuesOnly);
     let none = Values::default();
     assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
 }
 
+/// Short runs, whose seconds say nothing: failures are judged by the number of calls.
+#[test]
+fn failures_of_short_runs_are_judged_by_their_calls() {
+    let run = |share: f64, calls, seconds: &[f64]| Values {
+        runs: vec![share],
+        seconds: seconds.to_vec(),
+        calls: Some(calls),
+    };
+    let word = |a: &Values, b: &Values| {
+        let found = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
+        assert_eq!(found.basis, Basis::Calls);
+        words(&[found])[0].0
+    };
+    let never = run(0.0, 5_000, &[0.0; 10]);
+    let mostly = run(0.736, 5_000, &[0.72, 0.74, 0.75, 0.73, 0.74, 0.72, 0.76, 0.73, 0.74, 0.73]);
+    assert_eq!(word(&never, &mostly), Word::Worse);
+    assert_eq!(word(&mostly, &never), Word::Better);
+    assert_eq!(word(&run(0.0, 500, &[]), &run(0.736, 500, &[])), Word::Worse);
+    assert_eq!(word(&run(0.0, 30, &[]), &run(0.1, 30, &[])), Word::CannotTell);
+    let mut outage = [0.0; 10];
+    outage[4] = 1.0;
+    let outage = run(0.1, 5_000, &outage);
+    assert_eq!(word(&never, &outage), Word::CannotTell, "one second of ten, which may be chance");
+}
+
+#[test]
+fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
+    let run = |value: f64, calls| Values { runs: vec![value], seconds: Vec::new(), calls };
+    let found = |metric, a: f64, b: f64, calls| {
+        let (a, b) = (run(a, calls), run(b, calls));
+        let found = compare(metric, &a, &b, Design::default(), &mut || 0).unwrap();
+        (words(std::slice::from_ref(&found))[0].0, found.basis)
+    };
+    let far = Basis::FarApart;
+    assert_eq!(found(Metric::LatencyP50, 0.1, 429.0, Some(5_000)), (Word::Worse, far));
+    assert_eq!(found(Metric::LatencyP50, 429.0, 0.1, Some(5_000)), (Word::Better, far));
+    assert_eq!(found(Metric::Goodput, 100.0, 20.0, Some(5_000)), (Word::Worse, far));
+    let unsure = (Word::CannotTell, Basis::ValuesOnly);
+    assert_eq!(found(Metric::LatencyP50, 1.0, 2.0, Some(5_000)), unsure);
+    assert_eq!(found(Metric::LatencyP99, 1.0, 20.0, Some(500)), unsure, "five calls beyond it");
+    assert_eq!(found(Metric::LatencyP50, 1.0, 20.0, None), unsure);
+}
+
 #[test]
 fn a_second_without_a_result_is_one_with_none() {
     let mut seconds: Vec<f64> = (0..60).map(|at| 1_000.0 + f64::from(at % 7)).collect();
-    let whole = Values { runs: vec![1_003.0], seconds: seconds.clone() };
+    let whole = Values { runs: vec![1_003.0], seconds: seconds.clone(), calls: None };
     seconds[30] = 0.0;
     let mean = seconds.iter().sum::<f64>() / 60.0;
-    let silent = Values { runs: vec![mean], seconds };
+    let silent = Values { runs: vec![mean], seconds, calls: None };
     let design = Design::default();
     let found = compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap();
     assert_eq!(found.basis, Basis::WithinRun);
     assert!((found.b - mean).abs() < 1e-6, "{found:?}");
     assert!((found.change + 0.0167).abs() < 0.001, "{found:?}");
-    let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60] };
+    let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60], calls: None };
     let found = compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap();
     assert_eq!(found.basis, Basis::ValuesOnly, "{found:?}");
 }
@@ -219,7 +263,7 @@ fn pairs_find_what_a_drift_hides() {
         runs: (0..10)
             .map(|run| factor * (1.0 + 0.03 * f64::from(run)) * (0.005 * normal(&mut random)).exp())
             .collect(),
-        seconds: Vec::new(),
+        ..Values::default()
     };
     let (a, b) = (of(1.0), of(1.08));
     let word = |paired| {

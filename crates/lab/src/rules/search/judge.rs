@@ -4,13 +4,6 @@
 //! health (`rules/verdict.rs`). A search asks one thing more: a rate that is above the capacity may
 //! keep every objective for the time of a probe, while what is under way grows without end. So a
 //! probe passes only if what was asked for was also delivered and the backlog does not grow.
-//!
-//! It allows one thing more, too. A run whose sends were late is invalid, because its latencies are
-//! not the target's alone. But latency counts from the planned instant, so lateness only ever adds to
-//! it, and never more than itself: a server that works off what has come, first come first served, is
-//! done with each call later by at most what the latest of them was late. So objectives that were kept
-//! would have been kept without it, and one that was broken by more than the greatest lateness would
-//! have been broken. What lies in between counts as neither.
 
 use crate::capacity::{Binding, Judged};
 use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
@@ -31,8 +24,6 @@ pub struct Seen<'a> {
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
-    /// The greatest lateness, ms, where late sends are what makes it invalid.
-    pub late: Option<f64>,
     /// Objectives as they were asked.
     pub thresholds: &'a [Threshold],
     /// What came of them, in the same order.
@@ -112,10 +103,10 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
     }
     let judged = match seen.verdict.outcome {
         Outcome::ClientLimited => Judged::ClientLimited,
-        Outcome::Invalid => invalid(seen, behind.is_none()),
+        Outcome::Invalid => Judged::Invalid,
         Outcome::Fail => Judged::Fail,
-        Outcome::Pass if behind.is_some() => Judged::Fail,
-        Outcome::Pass => Judged::Pass,
+        Outcome::Pass | Outcome::Measured if behind.is_some() => Judged::Fail,
+        Outcome::Pass | Outcome::Measured => Judged::Pass,
     };
     let kept_up = (delivered_share - seen.delivered_min).min(allowed - growth / seen.rate);
     let margin = margin(seen, kept_up / allowed.max(1e-6), judged);
@@ -140,25 +131,6 @@ fn judged_part<'a>(seen: &Seen<'a>) -> Vec<&'a Second> {
     let whole = begins.zip(seen.seconds).filter(|(begin, second)| second.at - begin > 0.5);
     let judged = |second: &&Second| second.at > seen.warmup + 0.5 && second.at <= seen.end + 0.5;
     whole.map(|(_, second)| second).filter(judged).collect()
-}
-
-/// What an invalid run says all the same, if its sends were late and nothing else is against it.
-fn invalid(seen: Seen<'_>, keeps_up: bool) -> Judged {
-    let Some(lateness) = seen.late else { return Judged::Invalid };
-    let broken = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
-        let above = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
-        let latency = threshold.selector.metric == Metric::Latency && above;
-        let by = outcome.observed.map(|observed| observed - threshold.limit);
-        !outcome.kept && latency && by.is_some_and(|by| by > lateness)
-    };
-    // The one reason is the lateness.
-    if seen.verdict.reasons.len() == 1 && keeps_up {
-        Judged::Pass
-    } else if seen.thresholds.iter().zip(seen.outcomes).any(broken) {
-        Judged::Fail
-    } else {
-        Judged::Invalid
-    }
 }
 
 /// Iterations per second that ended: those that were due and not given up, less what the backlog

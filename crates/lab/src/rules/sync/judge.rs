@@ -75,7 +75,7 @@ pub fn judge(all: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judge
 fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Found> {
     let known = |runs: &[Option<f64>]| Values {
         runs: runs.iter().flatten().copied().filter(|time| *time > 0.0).collect(),
-        seconds: Vec::new(),
+        ..Values::default()
     };
     let (mut a, mut b) = (known(&times.a), known(&times.b));
     let pairs = pairs(times);

@@ -41,6 +41,9 @@ pub struct Ruling {
     /// Whether what the server itself said (error answers, not silence) is enough to break it: then
     /// it is broken whatever state the generator was in.
     pub by_server: bool,
+    /// How far a broken objective was outside its limit, in its unit, for as long as it had to be;
+    /// none if that is not known.
+    pub beyond: Option<f64>,
 }
 
 impl Judge {
@@ -405,16 +408,30 @@ struct Judged {
     worst: Option<(f64, Counts)>,
     /// Start of the second in which the present breach began.
     breach: Option<Duration>,
+    /// How far the present breach is outside the limit where it is nearest to it.
+    beyond: Option<f64>,
     /// Start of the breach that decided, and how long it lasted; of windows only, where a breach is
     /// never made good.
     broken: Option<(Duration, Duration)>,
+    /// How far that breach was outside the limit where it was nearest to it.
+    broken_beyond: Option<f64>,
     /// Start of the breach that ended the run: it stays broken, whatever ends after that.
     ended: Option<Duration>,
 }
 
 impl Judged {
     fn new(threshold: Threshold, pool: usize) -> Judged {
-        Judged { threshold, pool, windows: 0, worst: None, breach: None, broken: None, ended: None }
+        Judged {
+            threshold,
+            pool,
+            windows: 0,
+            worst: None,
+            breach: None,
+            beyond: None,
+            broken: None,
+            broken_beyond: None,
+            ended: None,
+        }
     }
 
     /// Looks at the second from `from` to `to`; whether the run has to end.
@@ -436,6 +453,7 @@ impl Judged {
             match (self.broken, self.breach, lasted) {
                 (None, Some(since), Some(lasted)) if long_enough(lasted) => {
                     self.broken = Some((since, lasted));
+                    self.broken_beyond = self.beyond;
                 }
                 (Some((since, _)), Some(breach), Some(lasted)) if since == breach => {
                     self.broken = Some((since, lasted));
@@ -453,9 +471,12 @@ impl Judged {
 
     fn note(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
         if keeps(&self.threshold, value) {
-            self.breach = None;
-        } else if self.breach.is_none() {
-            self.breach = Some(from);
+            (self.breach, self.beyond) = (None, None);
+        } else {
+            let beyond = (value - self.threshold.limit).abs();
+            let nearest = self.beyond.map_or(beyond, |known| known.min(beyond));
+            self.beyond = Some(if in_windows { nearest } else { beyond });
+            self.breach.get_or_insert(from);
         }
         if in_windows {
             self.windows += 1;
@@ -510,7 +531,16 @@ impl Judged {
             broken_at: broken_at.map(|at| at.as_secs_f64()),
             note: self.remark(observed),
         };
-        Ruling { outcome, by_server }
+        let outside = |worst: f64| (worst - self.threshold.limit).abs();
+        // What ended the run may have been mended since, and then says nothing of how far it was.
+        let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
+            (false, _) => self.beyond,
+            // One window is enough, so the worst one counts.
+            (true, true) => self.worst.map(|(worst, _)| outside(worst)),
+            (true, false) => self.broken_beyond,
+        };
+        let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
+        Ruling { outcome, by_server, beyond: beyond.filter(|_| !kept) }
     }
 
     fn remark(&self, observed: Option<f64>) -> Option<String> {

@@ -64,7 +64,8 @@ fn what_was_delivered_is_said_of_the_time_that_is_judged() {
         let (all, judged) = (of(all), of(judged));
         let (seconds, end) = (&seconds, plan.duration());
         let told = doubts(Seen { plan: &plan, all: &all, judged: &judged, seconds, end });
-        [told.workers, told.behind].concat()
+        let behind = told.behind.into_iter().map(|(sentence, _)| sentence);
+        told.workers.into_iter().chain(behind).collect::<Vec<_>>()
     };
     assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
     let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
@@ -97,12 +98,19 @@ fn busy_threads_are_found_if_they_stay_busy() {
 fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     let (plan, mut totals, seconds) = healthy();
     totals.run_delay = Duration::from_millis(900);
-    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    assert_eq!(look(&plan, &totals, &seconds).starved, None);
     totals.run_delay = Duration::from_millis(1_500);
     totals.traffic.ports_exhausted = 7;
-    let told = look(&plan, &totals, &seconds).overloaded;
-    assert!(told[0].contains("waited 1.5 s, 15 % of their time, for a core"), "{told:?}");
-    assert!(told[1].starts_with("7 connections were not made because this host had no local port"));
+    totals.lateness.saturating_record(5_000_000);
+    let told = look(&plan, &totals, &seconds);
+    let starved = told.starved.unwrap();
+    assert!(starved.sentence.contains("waited 1.5 s, 15 % of their time, for a core"));
+    assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
+    let ports = &told.overloaded[0];
+    assert!(ports.starts_with("7 connections were not made because this host had no local port"));
+    let closed = samples::closed(10, 0, 10, &["eth_call"]);
+    let starved = look(&closed, &totals, &seconds).starved.unwrap();
+    assert_eq!(starved.longest_ms, 1_500.0, "sends do not show how late answers were read");
 }
 
 #[test]
@@ -117,7 +125,8 @@ fn lateness_counts_only_above_both_limits() {
     assert_eq!(late(900, 10), None, "below 1 ms");
     assert_eq!(late(2_000, 100), None, "2 % of the median");
     let told = late(2_000, 10).unwrap();
-    assert!(told.starts_with("sends were late by 2.00 ms (p99)"), "{told}");
+    assert!(told.sentence.starts_with("sends were late by 2.00 ms (p99)"), "{told:?}");
+    assert!((2.0..2.01).contains(&told.longest_ms) && told.share == 1.0, "{told:?}");
 }
 
 #[test]
@@ -162,7 +171,7 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
     let told = look(&plan, &totals, &[]);
     assert!(told.workers.is_empty(), "{told:?}");
-    assert!(told.behind[0].contains("the target did not keep up"), "{told:?}");
+    assert!(told.behind[0].0.contains("the target did not keep up"), "{told:?}");
 }
 
 #[test]

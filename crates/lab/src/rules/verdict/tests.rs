@@ -7,7 +7,7 @@ use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome};
 use crate::rules::knee::Knee;
 use crate::rules::threshold::judge::Ruling;
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
-use crate::rules::validity::Doubts;
+use crate::rules::validity::{Delay, Doubts};
 use crate::rules::{rows, samples};
 
 /// A run of which everything can be planted.
@@ -70,7 +70,13 @@ impl Case {
             broken_at,
             note: None,
         };
-        self.rulings.push(Ruling { outcome, by_server });
+        self.rulings.push(Ruling { outcome, by_server, beyond: (!kept).then_some(1.0) });
+        self
+    }
+
+    /// How far the last objective was outside its limit.
+    fn beyond(mut self, beyond: f64) -> Case {
+        self.rulings.last_mut().unwrap().beyond = Some(beyond);
         self
     }
 
@@ -104,7 +110,11 @@ fn busy(doubts: &mut Doubts) {
 }
 
 fn late(doubts: &mut Doubts) {
-    doubts.late = Some("late".to_owned());
+    doubts.late = Some(Delay { sentence: "late".to_owned(), longest_ms: 5.0, share: 0.02 });
+}
+
+fn starved(doubts: &mut Doubts) {
+    doubts.starved = Some(Delay { sentence: "starved".to_owned(), longest_ms: 50.0, share: 0.02 });
 }
 
 fn paced(doubts: &mut Doubts) {
@@ -124,8 +134,8 @@ fn hang() -> Knee {
 }
 
 #[test]
-fn nothing_against_it_is_a_plain_pass() {
-    assert_eq!(Case::open().judged(), (Outcome::Pass, Vec::new(), Vec::new()));
+fn nothing_against_it_is_a_plain_pass_and_without_objectives_it_is_only_measured() {
+    assert_eq!(Case::open().judged(), (Outcome::Measured, Vec::new(), Vec::new()));
     let kept = Case::open().threshold(Metric::Latency, true, false).judged();
     assert_eq!((kept.0, kept.1), (Outcome::Pass, Vec::new()));
 }
@@ -158,7 +168,7 @@ fn calls_that_never_worked_are_the_plans_fault_and_only_warned_of() {
     let refused = Knee { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
     let case = Case::new(plan, &[(Class::RpcError, 60)]).knee(refused);
     let (outcome, _, warnings) = case.judged();
-    assert_eq!(outcome, Outcome::Pass);
+    assert_eq!(outcome, Outcome::Measured);
     assert!(
         warnings[0].starts_with("every call of eth_getLogs was answered with a JSON-RPC error")
     );
@@ -171,7 +181,7 @@ fn a_short_outage_is_warned_of_and_a_long_one_fails() {
         let knee = Knee { until: Some(6.0), failed, calls: failed, ..hang() };
         Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).knee(knee).judged()
     };
-    assert_eq!(outage(20, 1_000).0, Outcome::Pass);
+    assert_eq!(outage(20, 1_000).0, Outcome::Measured);
     assert!(outage(20, 1_000).2[0].contains("due from 4.0 s to 6.0 s failed"));
     assert_eq!(outage(1_000, 60).0, Outcome::Fail);
 }
@@ -216,15 +226,58 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
 fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kept() {
     assert_eq!(Case::closed(0).doubt(busy).judged().0, Outcome::ClientLimited);
     let (outcome, _, warnings) = Case::open().doubt(busy).judged();
-    assert_eq!((outcome, warnings), (Outcome::Pass, vec!["busy".to_owned()]));
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["busy".to_owned()]));
+}
+
+/// Lateness only adds to latencies, and by no more than itself.
+#[test]
+fn late_sends_make_invalid_only_what_they_can_have_broken() {
+    let broken = |metric, beyond| {
+        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+        let (outcome, reasons, _) = case.doubt(late).judged();
+        assert!(reasons.contains(&"late".to_owned()), "{reasons:?}");
+        outcome
+    };
+    assert_eq!(broken(Metric::Latency, 4.0), Outcome::Invalid);
+    assert_eq!(broken(Metric::Latency, 5_000.0), Outcome::Fail);
+    assert_eq!(broken(Metric::Limited, 0.982), Outcome::Fail, "99 % of the calls answered 429");
+    assert_eq!(broken(Metric::Limited, 0.01), Outcome::Invalid, "as many as were sent late");
+    assert_eq!(broken(Metric::Failed, 0.5), Outcome::Fail, "timeouts of 15 s");
+    assert_eq!(broken(Metric::Delivered, 0.3), Outcome::Fail);
+    assert_eq!(broken(Metric::Delivered, 0.015), Outcome::Invalid);
+
+    let kept = Case::open().threshold(Metric::Latency, true, false).doubt(late).judged();
+    assert_eq!((kept.0, kept.2), (Outcome::Pass, vec!["late".to_owned()]));
+    assert_eq!(Case::open().doubt(late).judged().0, Outcome::Measured);
+    assert_eq!(Case::open().doubt(late).doubt(busy).judged().0, Outcome::ClientLimited);
 }
 
 #[test]
-fn late_sends_make_a_run_invalid() {
-    assert_eq!(Case::open().doubt(late).judged().0, Outcome::Invalid);
-    let broken = Case::open().threshold(Metric::Latency, false, false).doubt(late).judged();
-    assert_eq!(broken.0, Outcome::Invalid);
-    assert_eq!(Case::open().doubt(late).doubt(busy).judged().0, Outcome::ClientLimited);
+fn an_unknown_distance_is_taken_for_one_that_lateness_explains() {
+    let mut case = Case::open().threshold(Metric::Latency, false, false).doubt(late);
+    case.rulings[0].beyond = None;
+    assert_eq!(case.judged().0, Outcome::Invalid);
+}
+
+/// The target used the core that the generator waited for: a backlog of seconds is the target's.
+#[test]
+fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
+    let broken = |metric, beyond| {
+        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+        case.doubt(starved).doubt(late).judged().0
+    };
+    assert_eq!(broken(Metric::Latency, 3_800.0), Outcome::Fail);
+    assert_eq!(broken(Metric::Latency, 40.0), Outcome::ClientLimited);
+    assert_eq!(broken(Metric::Limited, 0.98), Outcome::Fail);
+    let (outcome, _, warnings) = Case::open().doubt(starved).judged();
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["starved".to_owned()]));
+    assert_eq!(Case::closed(0).doubt(starved).judged().0, Outcome::ClientLimited);
+}
+
+#[test]
+fn answers_429_are_the_servers_however_busy_the_generator_was() {
+    let limited = Case::open().threshold(Metric::Limited, false, false).doubt(busy).judged();
+    assert_eq!(limited.0, Outcome::Fail);
 }
 
 #[test]
@@ -236,8 +289,9 @@ fn nothing_measured_is_invalid_whatever_else() {
 
 #[test]
 fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
-    let behind = Case::open().doubt(|doubts| doubts.behind.push("behind".to_owned()));
-    assert_eq!(behind.judged().0, Outcome::Fail);
+    let behind = || Case::open().doubt(|doubts| doubts.behind.push(("behind".to_owned(), 0.2)));
+    assert_eq!(behind().judged().0, Outcome::Fail);
+    assert_eq!(behind().doubt(late).judged().0, Outcome::Fail, "2 % of the sends were late");
     let workers = Case::open().doubt(|doubts| doubts.workers.push("workers".to_owned()));
     assert_eq!(workers.judged().0, Outcome::ClientLimited);
 }

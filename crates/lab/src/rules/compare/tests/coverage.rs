@@ -148,8 +148,8 @@ fn judged(
             let paired =
                 matches!(arrangement, Arrangement::Paired(_) | Arrangement::PairedInOrder(_));
             let arm = |values: Vec<f64>| match one {
-                true => Values { runs: vec![mean(&values).unwrap()], seconds: values },
-                false => Values { runs: values, seconds: Vec::new() },
+                true => Values { runs: vec![mean(&values).unwrap()], seconds: values, calls: None },
+                false => Values { runs: values, ..Values::default() },
             };
             let design = Design { paired, spread: None };
             let found = compare(metric, &arm(a), &arm(b), design, &mut || random.random()).unwrap();

@@ -44,7 +44,6 @@ fn seen<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> 
         end: 12.0,
         delivered_min: 0.99,
         verdict,
-        late: None,
         thresholds: &[],
         outcomes: &[],
         names: &[],
@@ -194,41 +193,4 @@ fn the_generators_fault_is_neither() {
         let found = judge(seen(&verdict, &short, &[]));
         assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
     }
-}
-
-/// Lateness only adds to latency, so that what was kept is kept; too few that began may be its fault.
-#[test]
-fn late_sends_make_no_pass_less() {
-    let reasons = vec!["sends were late".to_owned()];
-    let verdict = Verdict { outcome: Outcome::Invalid, reasons: reasons.clone() };
-    let (calm, short) = (seconds(|_| 50, 1000), seconds(|_| 50, 700));
-    let late = Seen { late: Some(4.0), ..seen(&verdict, &calm, &[]) };
-    let found = judge(late);
-    assert_eq!((found.judged, found.reasons), (Judged::Pass, reasons));
-    assert_eq!(judge(Seen { seconds: &short, ..late }).judged, Judged::Invalid);
-    assert_eq!(judge(Seen { late: None, ..late }).judged, Judged::Invalid);
-}
-
-/// And by no more than itself, so that what is broken by more is broken.
-#[test]
-fn late_sends_excuse_as_much_as_they_were_late() {
-    let reasons = vec!["sends were late".to_owned(), "latency p(99)<10".to_owned()];
-    let verdict = Verdict { outcome: Outcome::Invalid, reasons };
-    let calm = seconds(|_| 50, 1000);
-    let judged = |metric: Metric, observed: f64| {
-        let (asked, seen_of_it) =
-            ([threshold(None, metric, 10.0)], [outcome("it", false, observed, Some(3.0))]);
-        let late = Seen {
-            late: Some(4.0),
-            thresholds: &asked,
-            outcomes: &seen_of_it,
-            ..seen(&verdict, &calm, &[])
-        };
-        let found = judge(late);
-        assert_eq!(found.binding.is_some(), found.judged == Judged::Fail);
-        found.judged
-    };
-    assert_eq!(judged(Metric::Latency, 14.5), Judged::Fail);
-    assert_eq!(judged(Metric::Latency, 13.5), Judged::Invalid);
-    assert_eq!(judged(Metric::Delivered, 14.5), Judged::Invalid);
 }
