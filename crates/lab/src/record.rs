@@ -24,9 +24,9 @@ pub enum Class {
     RpcError,
     /// HTTP 429: the server's limit, not its failure.
     Limited,
-    /// Another HTTP status from 400 to 499 without a JSON-RPC answer.
+    /// Another HTTP status from 400 to 499 without a JSON-RPC error.
     Http4xx,
-    /// HTTP status from 500 without a JSON-RPC answer.
+    /// HTTP status from 500 without a JSON-RPC error.
     Http5xx,
     /// No whole answer within the timeout; its latency is recorded as the deadline.
     Timeout,
@@ -164,11 +164,15 @@ pub struct Interval {
     pub handshake_resumed_time: Times,
     /// Values of Retry-After headers, as times.
     pub retry_after: Times,
-    /// How many of the calls were of iterations that waited past their scenario's end: their times
-    /// count, and no rate.
+    /// How many of the calls ended after their scenario's end: their times count, and no rate.
     pub late: BTreeMap<Slot, u64>,
+    /// How many of the calls ended after their stage's end and before their scenario's: they count in
+    /// no rate of their stage.
+    pub carried: BTreeMap<Slot, u64>,
     /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
     pub codes: BTreeMap<(u16, i64), u64>,
+    /// Results that were null, by method.
+    pub nulls: Vec<u64>,
     /// Bytes of answers' bodies by method.
     pub answer_bytes: Vec<u64>,
     /// HTTP requests by status; bounded by the 1000 possible ones.
@@ -203,6 +207,9 @@ pub struct Iterations {
     pub late: u64,
     /// Ended.
     pub ended: u64,
+    /// Of them those that ended after their scenario's end.
+    #[serde(default)]
+    pub ended_late: u64,
     /// Given up, because no worker was free.
     pub dropped: u64,
     /// Not ended when the run was over.
@@ -216,6 +223,7 @@ impl Iterations {
         self.begun += other.begun;
         self.late += other.late;
         self.ended += other.ended;
+        self.ended_late += other.ended_late;
         self.dropped += other.dropped;
         self.cut += other.cut;
     }
@@ -232,6 +240,7 @@ impl Iterations {
             begun: self.begun.saturating_sub(earlier.begun),
             late: self.late.saturating_sub(earlier.late),
             ended: self.ended.saturating_sub(earlier.ended),
+            ended_late: self.ended_late.saturating_sub(earlier.ended_late),
             dropped: self.dropped.saturating_sub(earlier.dropped),
             cut: self.cut.saturating_sub(earlier.cut),
         }
@@ -312,7 +321,9 @@ impl Interval {
             handshake_resumed_time: times(),
             retry_after: times(),
             late: BTreeMap::new(),
+            carried: BTreeMap::new(),
             codes: BTreeMap::new(),
+            nulls: vec![0; methods],
             answer_bytes: vec![0; methods],
             statuses: BTreeMap::new(),
             in_flight: 0,
@@ -385,7 +396,9 @@ impl Interval {
         }
         self.traffic = Traffic::default();
         self.late.clear();
+        self.carried.clear();
         self.codes.clear();
+        self.nulls.fill(0);
         self.answer_bytes.fill(0);
         self.statuses.clear();
         (self.in_flight, self.workers_busy, self.waiting) = (0, 0, 0);
@@ -416,8 +429,12 @@ pub struct Totals {
     pub retry_after: Times,
     /// See [`Interval::late`].
     pub late: BTreeMap<Slot, u64>,
+    /// See [`Interval::carried`].
+    pub carried: BTreeMap<Slot, u64>,
     /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
     pub codes: BTreeMap<(u16, i64), u64>,
+    /// Results that were null, by method.
+    pub nulls: BTreeMap<u16, u64>,
     /// Bytes of answers' bodies by method.
     pub answer_bytes: BTreeMap<u16, u64>,
     /// HTTP requests by status.
@@ -444,7 +461,9 @@ impl Totals {
             handshake_resumed_time: times(),
             retry_after: times(),
             late: BTreeMap::new(),
+            carried: BTreeMap::new(),
             codes: BTreeMap::new(),
+            nulls: BTreeMap::new(),
             answer_bytes: BTreeMap::new(),
             statuses: BTreeMap::new(),
             cpu: Duration::ZERO,
@@ -477,8 +496,13 @@ impl Totals {
             add_code(&mut self.codes, method, code, count);
         }
         add_counts(&mut self.late, &interval.late);
-        for (method, count) in (0..).zip(&interval.answer_bytes).filter(|(_, count)| **count > 0) {
-            *self.answer_bytes.entry(method).or_default() += count;
+        add_counts(&mut self.carried, &interval.carried);
+        for (total, part) in
+            [(&mut self.nulls, &interval.nulls), (&mut self.answer_bytes, &interval.answer_bytes)]
+        {
+            for (method, count) in (0..).zip(part).filter(|(_, count)| **count > 0) {
+                *total.entry(method).or_default() += count;
+            }
         }
         for (&status, count) in &interval.statuses {
             *self.statuses.entry(status).or_default() += count;
@@ -510,7 +534,9 @@ impl Totals {
         self.iterations.fill(Iterations::default());
         self.traffic = Traffic::default();
         self.late.clear();
+        self.carried.clear();
         self.codes.clear();
+        self.nulls.clear();
         self.answer_bytes.clear();
         self.statuses.clear();
         (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
@@ -540,9 +566,9 @@ impl Totals {
             add_code(&mut self.codes, method, code, count);
         }
         add_counts(&mut self.late, &other.late);
-        for (&method, count) in &other.answer_bytes {
-            *self.answer_bytes.entry(method).or_default() += count;
-        }
+        add_counts(&mut self.carried, &other.carried);
+        add_counts(&mut self.nulls, &other.nulls);
+        add_counts(&mut self.answer_bytes, &other.answer_bytes);
         for (&status, count) in &other.statuses {
             *self.statuses.entry(status).or_default() += count;
         }
@@ -571,7 +597,9 @@ impl Totals {
         subtract(&mut self.retry_after, &earlier.retry_after);
         self.traffic = self.traffic.since(earlier.traffic);
         less_counts(&mut self.late, &earlier.late);
+        less_counts(&mut self.carried, &earlier.carried);
         less_counts(&mut self.codes, &earlier.codes);
+        less_counts(&mut self.nulls, &earlier.nulls);
         less_counts(&mut self.answer_bytes, &earlier.answer_bytes);
         less_counts(&mut self.statuses, &earlier.statuses);
         self.cpu = self.cpu.saturating_sub(earlier.cpu);
@@ -589,9 +617,15 @@ impl Totals {
         merged
     }
 
-    /// Number of late calls that `wanted` picks; see [`Interval::late`].
+    /// Number of calls that `wanted` picks and that ended after their scenario's end.
     pub fn count_late(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
         self.late.iter().filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
+    }
+
+    /// Number of calls that `wanted` picks and that ended after their stage's end.
+    pub fn count_carried(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        let both = self.late.iter().chain(&self.carried);
+        both.filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
     }
 
     /// Number of calls that `wanted` picks.

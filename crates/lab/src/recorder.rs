@@ -18,6 +18,9 @@ mod tests;
 /// Points of the series. Two hours at one point a second; from then on a point is two seconds, from
 /// four hours on four, and so on.
 pub const SERIES_MAX: usize = 7_200;
+/// Threads' time, in seconds, below which a busy share says nothing: the last second of a run can be
+/// a microsecond.
+const BUSY_TIME_MIN: f64 = 0.1;
 /// Seconds that wait for threads that lag; a thread that lags more is counted where it arrives.
 const OPEN_MAX: usize = 4;
 
@@ -188,7 +191,11 @@ impl Recorder {
             dropped: iterations.dropped,
             requests: part.traffic.requests,
             lateness_p99_ms: rows::percentile_ms(&part.lateness, 99.0).unwrap_or_default(),
-            generator_busy: if time > 0.0 { (1.0 - idle / time).clamp(0.0, 1.0) } else { 0.0 },
+            generator_busy: if time >= BUSY_TIME_MIN {
+                (1.0 - idle / time).clamp(0.0, 1.0)
+            } else {
+                0.0
+            },
             in_flight: open.in_flight,
             workers_busy: open.workers_busy,
             waiting: open.waiting,

@@ -1,28 +1,36 @@
 //! Compares sampled answers with those of a node that is believed.
 //!
 //! On a thread of its own, one call at a time, so that it costs the load nothing but a little CPU; a
-//! sample that finds it too far behind is counted as skipped. A difference counts only if it is still
-//! there after both have been asked again, because a chain moves between two calls. What "the same"
-//! means is `rules/equal.rs`'s.
+//! sample that finds it too far behind is counted as skipped. A difference counts if it is still there
+//! after both have been asked again, or if the chain cannot have moved between the two calls: the
+//! reference gave the same response twice, and the call names its block, or the reference's head was
+//! the same from before the sample on. What "the same" means is `rules/equal.rs`'s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use wire::block::{BlockRef, block_ref};
+use wire::call::{self, Body, Limits};
 use wire::method::{Bound, FamilyName, Repeat, family};
 
 use crate::plan::{Plan, Reference, Target, Tls};
 use crate::result::{Compared, Difference};
 use crate::rules::equal::{Allowed, difference};
-use crate::target::{Client, TargetFault};
+use crate::target::{self, Client, TargetFault};
 
 #[cfg(test)]
 mod tests;
 
 /// Samples that wait for the comparison.
 const WAITING_MAX: usize = 256;
+/// How often the reference's head is read.
+const HEAD_EVERY: Duration = Duration::from_millis(250);
+/// The target may see a block so much earlier or later than the reference.
+const HEADS_APART: Duration = Duration::from_secs(1);
 /// Differences that are kept of each method.
 const EXAMPLES_MAX: usize = 5;
 /// Bytes of a request that are kept in an example.
@@ -31,6 +39,8 @@ const REQUEST_BYTES_MAX: usize = 500;
 /// A call and the target's answer to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
+    /// When the target answered.
+    pub(crate) at: Instant,
     /// Index into the plan's methods.
     pub(crate) method: usize,
     /// Body of the request.
@@ -93,8 +103,12 @@ impl Comparison {
             },
             methods: plan.methods.clone(),
             counts: BTreeMap::new(),
+            family: plan.target.family.unwrap_or(FamilyName::Ethereum),
+            head: None,
+            head_read: None,
             compared: Compared { reference: believed.shown.clone(), ..Compared::default() },
         };
+        comparer.read_head();
         let (samples, waiting) = sync_channel(WAITING_MAX);
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
@@ -151,12 +165,25 @@ struct Comparer {
     methods: Vec<Box<str>>,
     /// By method: compared and wrong.
     counts: BTreeMap<usize, (u64, u64)>,
+    family: FamilyName,
+    /// The reference's head, and when it was first seen.
+    head: Option<(u64, Instant)>,
+    /// When the head was last read.
+    head_read: Option<Instant>,
     compared: Compared,
 }
 
 impl Comparer {
     fn run(&mut self, samples: &Receiver<Answered>, over: &AtomicBool) -> Compared {
-        while let Ok(sample) = samples.recv() {
+        loop {
+            if self.head_read.is_none_or(|read| read.elapsed() >= HEAD_EVERY) {
+                self.read_head();
+            }
+            let sample = match samples.recv_timeout(HEAD_EVERY) {
+                Ok(sample) => sample,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             if over.load(Ordering::Relaxed) {
                 self.compared.skipped += 1;
             } else {
@@ -172,12 +199,30 @@ impl Comparer {
         std::mem::take(&mut self.compared)
     }
 
+    fn read_head(&mut self) {
+        let read = target::head_of(&self.reference, self.family);
+        self.head_read = Some(Instant::now());
+        self.head = match (self.head, read) {
+            (Some((known, since)), Some(head)) if known == head => Some((known, since)),
+            (_, read) => read.map(|head| (head, Instant::now())),
+        };
+    }
+
+    /// Returns true if the chain cannot have moved between the target's response and now.
+    fn stood_still(&mut self, sample: &Answered) -> bool {
+        if names_its_block(&sample.request) {
+            return true;
+        }
+        self.read_head();
+        self.head.is_some_and(|(_, since)| since + HEADS_APART <= sample.at)
+    }
+
     fn compare(&mut self, sample: &Answered) {
-        let Some(believed) = ask(&self.reference, &sample.request) else {
+        let Some(first) = ask(&self.reference, &sample.request) else {
             self.compared.unanswered += 1;
             return;
         };
-        let mut found = difference(&sample.answer, &believed, &self.allowed);
+        let mut found = difference(&sample.answer, &first, &self.allowed);
         if found.is_some() {
             let (target, believed) =
                 (ask(&self.target, &sample.request), ask(&self.reference, &sample.request));
@@ -185,8 +230,12 @@ impl Comparer {
                 self.compared.unanswered += 1;
                 return;
             };
-            found = difference(&target, &believed, &self.allowed);
-            self.compared.moved += u64::from(found.is_none());
+            let same = difference(&first, &believed, &self.allowed).is_none();
+            let again = difference(&target, &believed, &self.allowed);
+            if again.is_some() || !(same && self.stood_still(sample)) {
+                self.compared.moved += u64::from(again.is_none());
+                found = again;
+            }
         }
         self.compared.compared += 1;
         let count = self.counts.entry(sample.method).or_default();
@@ -208,6 +257,21 @@ impl Comparer {
             });
         }
     }
+}
+
+/// Returns true if the call names the block that its response is about.
+fn names_its_block(request: &[u8]) -> bool {
+    let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::USUAL) else { return false };
+    let rows = FamilyName::ALL.into_iter().filter_map(|name| family(name).method(&asked.method));
+    let named = |row: &wire::method::Method| match row.bound {
+        Bound::Constant => true,
+        Bound::Number | Bound::Hash => match block_ref(row, &asked.params) {
+            Ok(Some((block, _))) => !matches!(block, BlockRef::Tag(_)),
+            _ => false,
+        },
+        _ => false,
+    };
+    rows.into_iter().any(named)
 }
 
 /// A node's answer, if it is one.

@@ -22,6 +22,8 @@ mod timeline;
 mod words;
 
 #[cfg(test)]
+pub(crate) use capacity::example as capacity_example;
+#[cfg(test)]
 pub(crate) mod example;
 #[cfg(test)]
 mod tests;

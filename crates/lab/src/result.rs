@@ -38,7 +38,10 @@ pub struct RunResult {
     pub verdict: Verdict,
     /// Objectives and what came of them.
     pub thresholds: Vec<ThresholdOutcome>,
-    /// Doubts, each with advice.
+    /// What the run shows of the target beside the objectives.
+    #[serde(default)]
+    pub findings: Vec<String>,
+    /// Doubts about the run first, advice about the plan last.
     pub warnings: Vec<String>,
     /// All calls together, warm-up left out.
     pub overall: Row,
@@ -71,9 +74,11 @@ pub struct Compared {
     pub reference: String,
     /// Calls that were compared.
     pub compared: u64,
-    /// Answers that differed, and still did when both were asked again.
+    /// Answers that differed, and still did when both were asked again, or cannot be excused by a chain
+    /// that moved.
     pub wrong: u64,
-    /// Answers that differed at first, and no more when both were asked again: the chain had moved.
+    /// Answers that differed at first, and no more when both were asked again, where the chain may have
+    /// moved in between.
     pub moved: u64,
     /// Calls that the reference did not answer.
     pub unanswered: u64,
@@ -210,7 +215,10 @@ pub struct Row {
     pub calls: u64,
     /// Share of all calls.
     pub share: f64,
-    /// Results per second (goodput).
+    /// Calls per second that ended while load lasted, however they did.
+    #[serde(default)]
+    pub rate: f64,
+    /// Results per second that came while load lasted (goodput).
     pub goodput: f64,
     /// Failed calls / calls; a 429 is not a failure.
     pub failed_share: f64,

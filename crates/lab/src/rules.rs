@@ -21,6 +21,10 @@ pub mod rows;
 
 pub mod knee;
 
+pub mod findings;
+
+pub mod self_check;
+
 pub mod validity;
 
 pub mod verdict;

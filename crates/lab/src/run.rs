@@ -68,7 +68,7 @@ pub fn run(
     let chain = Arc::new(probed.chain);
     let engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
 
-    let mut course = Course::new(plan, &probed.facts, watcher);
+    let mut course = Course::new(plan, &probed.facts, watcher, origin);
     course.follow(&engine, comparison.as_mut(), stop, see);
     let skipped = engine.samples_skipped();
     engine.finish()?;
@@ -105,6 +105,8 @@ fn end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
 /// What is kept while the load goes on.
 struct Course<'a> {
     plan: &'a Plan,
+    /// When the load began.
+    origin: Instant,
     target: &'a TargetFacts,
     recorder: Recorder,
     judge: Judge,
@@ -116,9 +118,15 @@ struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    fn new(plan: &'a Plan, target: &'a TargetFacts, watcher: Watcher) -> Course<'a> {
+    fn new(
+        plan: &'a Plan,
+        target: &'a TargetFacts,
+        watcher: Watcher,
+        origin: Instant,
+    ) -> Course<'a> {
         Course {
             plan,
+            origin,
             target,
             recorder: Recorder::new(plan),
             judge: Judge::new(plan),
@@ -150,7 +158,8 @@ impl<'a> Course<'a> {
             while let Ok(sample) = engine.samples().try_recv() {
                 if let Some(comparison) = comparison.as_mut() {
                     let (method, request) = (usize::from(sample.method), sample.request);
-                    comparison.offer(Answered { method, request, answer: sample.answer });
+                    let (at, answer) = (self.origin + sample.at, sample.answer);
+                    comparison.offer(Answered { at, method, request, answer });
                 }
             }
             while let Some(closed) = self.recorder.close() {

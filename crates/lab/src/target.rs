@@ -204,6 +204,11 @@ pub fn head(plan: &Plan, family: &str) -> Option<u64> {
     chain::head(&client, family.parse().ok()?).ok().flatten()
 }
 
+/// The head of a server; none if it does not say.
+pub(crate) fn head_of(client: &Client, family: FamilyName) -> Option<u64> {
+    chain::head(client, family).ok().flatten()
+}
+
 fn replays(plan: &Plan) -> bool {
     let mut steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
     steps.all(|step| matches!(step, Step::Replay(_)))

@@ -14,10 +14,11 @@ use lab::capacity::{CapacityFault, CapacityResult, Cost, End, Sight, probe_head,
 use lab::plan::{self, Plan};
 use lab::report::{self, Colour};
 use lab::rules::objections::NO_OBJECTIVE;
+use lab::rules::self_check;
 use lab::run::Stop;
 
 use crate::load::line::LineOptions;
-use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, is_url};
+use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, is_url, sound};
 use crate::{FAULTY, stop};
 
 /// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
@@ -54,7 +55,8 @@ Exit codes:
   4  no answer to believe: probes were not believed, none of the soaks held, or too many probes
   5  the generator was the limit: the capacity is known from below at best
   6  interrupted: by Ctrl-C, when what was found until then is kept and marked as a part; a second
-     Ctrl-C ends at once and keeps nothing")]
+     Ctrl-C ends at once and keeps nothing
+  7  a fault of weir itself: its result contradicts its own evidence")]
 pub(crate) struct Capacity {
     /// Whom to search (http:// or https://), or a plan that says so
     #[arg(value_name = "URL|PLAN.TOML")]
@@ -203,8 +205,9 @@ impl Capacity {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
             other => other?,
         };
+        let sound = sound(&self_check::capacity(&result));
         self.tell(&result)?;
-        Ok(ExitCode::from(code(&result, &stop)))
+        Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
     }
 
     /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use lab::compare::{CompareResult, Options, Weight, Word, arm::Arm};
+use lab::rules::self_check;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
+use crate::load::{SELF_CHECK, sound};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
@@ -38,7 +40,7 @@ Examples:
 
 Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 faulty arguments, or
 the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,
-if something is worse.")]
+if something is worse; 7 a fault of weir itself: the result contradicts its own evidence.")]
 pub(crate) struct Compare {
     /// Results; each is an arm, the first is what the others are compared with
     #[arg(value_name = "RESULT")]
@@ -108,8 +110,9 @@ impl Compare {
         let options = Options { same, paired: self.paired, anyway: self.anyway };
         let mut random = StdRng::seed_from_u64(SEED);
         let result = lab::compare::compare(arms, &options, &mut || random.random());
+        let sound = sound(&self_check::comparison(&result));
         self.print(&result)?;
-        Ok(self.exit(&result))
+        Ok(if sound { self.exit(&result) } else { ExitCode::from(SELF_CHECK) })
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {

@@ -13,6 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::plan::{self, Plan};
 use lab::result::{Outcome, RunResult};
+use lab::rules::self_check;
 use lab::run::{Finished, Stop};
 
 use crate::{FAULTY, stop};
@@ -25,6 +26,8 @@ pub(crate) const INVALID: u8 = 4;
 pub(crate) const CLIENT_LIMITED: u8 = 5;
 /// Asked to end by Ctrl-C or a signal.
 pub(crate) const INTERRUPTED: u8 = 6;
+/// The result contradicts its own evidence.
+pub(crate) const SELF_CHECK: u8 = 7;
 
 /// Load a node or a gateway, and say what may be said of it
 ///
@@ -33,7 +36,9 @@ pub(crate) const INTERRUPTED: u8 = 6;
 /// scenarios, weights, objectives (docs/plan.md lists all keys, `weir check PLAN.TOML` says what a
 /// plan would do and what it could not show).
 ///
-/// Latency counts from when a call was due, so that a target that stalls cannot hide it. The verdict
+/// At a rate (-r) latency counts from when a call was due, so that a target that stalls cannot hide
+/// it. Without a rate each connection waits for its response, and stalls are found by the seconds in
+/// which results are missing. The verdict
 /// is one of PASS, MEASURED (there were no objectives), FAIL (an objective was broken, or every call
 /// of a method failed), INVALID (the numbers may not be believed) and CLIENT-LIMITED (this host or the
 /// plan was the limit, nothing was learnt of what the target holds); its reasons are sentences with
@@ -58,7 +63,8 @@ Exit codes:
   4  INVALID
   5  CLIENT-LIMITED
   6  interrupted: by Ctrl-C, when what was measured until then is kept and marked as a part; a second
-     Ctrl-C ends at once and keeps nothing")]
+     Ctrl-C ends at once and keeps nothing
+  7  a fault of weir itself: its result contradicts its own evidence")]
 pub(crate) struct Load {
     /// Whom to load (http:// or https://), or a plan that says so
     #[arg(value_name = "URL|PLAN.TOML")]
@@ -91,10 +97,11 @@ impl Load {
         let ended = lab::run::run(&plan, &stop, &mut |progress| shown.see(progress));
         let told = shown.finish();
         let Finished { result, totals } = ended?;
+        let sound = sound(&self_check::run(&result));
         self.output.print(&result);
         told.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
-        Ok(ExitCode::from(code(&result, &stop)))
+        Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
     }
 
     /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
@@ -121,6 +128,14 @@ impl Load {
         };
         Ok(plan::read(&text, plan, &self.set).map_err(|faults| faults.to_string()))
     }
+}
+
+/// Reports on standard error what a result says against its own evidence; true if nothing.
+pub(crate) fn sound(faults: &[String]) -> bool {
+    for fault in faults {
+        eprintln!("weir: a fault of weir itself, not of the target (please report it): {fault}");
+    }
+    faults.is_empty()
 }
 
 /// Whether a target was given as a URL, and not as a plan.

@@ -121,7 +121,16 @@ fn degraded(found: &Found) -> Option<String> {
 
 fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
     let mut doubts = Vec::new();
-    if !found.monotone {
+    if let Some(change) = found.changed {
+        let (early, late) = match change.worse {
+            true => (format!("{}/s passed", change.passed), format!("{}/s failed", change.failed)),
+            false => (format!("{}/s failed", change.failed), format!("{}/s passed", change.passed)),
+        };
+        doubts.push(format!(
+            "the target changed: in early probes {early}, in all late ones {late}; search again once it \
+             is steady"
+        ));
+    } else if !found.monotone {
         doubts.push(
             "a rate passed above one that failed, and repeating did not settle it: the boundary is not \
              sharp, or the target changed meanwhile; the lower side is given"

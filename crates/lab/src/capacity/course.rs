@@ -269,6 +269,7 @@ impl Course<'_> {
             end: plan.duration().as_secs_f64(),
             delivered_min: plan.validity.delivered_share_min,
             verdict: &result.verdict,
+            tails: asked.kind != Kind::Baseline,
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
             names: self.probes.methods(),
@@ -325,7 +326,6 @@ struct Asked {
 
 fn row(result: &RunResult, judgement: &Judgement, asked: Asked) -> ProbeRow {
     let overall = &result.overall;
-    let seconds = (result.duration - result.plan.warmup).max(1e-9);
     let outcome: Outcome = result.verdict.outcome;
     ProbeRow {
         kind: asked.kind,
@@ -342,7 +342,7 @@ fn row(result: &RunResult, judgement: &Judgement, asked: Asked) -> ProbeRow {
         backlog_growth: judgement.backlog_growth,
         under_way: judgement.under_way,
         waiting: judgement.waiting,
-        calls_per_second: overall.calls as f64 / seconds,
+        calls_per_second: overall.rate,
         goodput: overall.goodput,
         failed_share: overall.failed_share,
         limited_share: overall.limited_share,

@@ -7,6 +7,7 @@ use crate::capacity::course::CapacityFault;
 use crate::capacity::{Kind, SearchFacts};
 use crate::plan::{Late, Model, Plan, Scenario, Stage};
 use crate::result::Quantiles;
+use crate::rules::objections::{few_samples, samples};
 use crate::rules::search::{Settings, estimate};
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
 
@@ -18,6 +19,10 @@ const BASELINE_CALLS: f64 = 20.0;
 const QUEUE: Duration = Duration::from_secs(2);
 /// At least so many may wait, so that low rates do not lose iterations by a hiccup.
 const QUEUE_MIN: usize = 100;
+/// Calls that must lie beyond a percentile for it to be judged.
+const BEYOND_MIN: f64 = 10.0;
+/// Longest time that a probe is made longer for that.
+const NEEDED_MAX: Duration = Duration::from_secs(300);
 /// What a run takes beside its load: finding out who the target is, a look at the idle hosts, and
 /// calls that are still under way.
 const RUN_OVERHEAD: Duration = Duration::from_secs(2);
@@ -55,12 +60,13 @@ impl Probes {
             repeats: asked.repeats.max(1),
             soak: !asked.soak.is_zero(),
         };
-        let mut own = Probes {
-            parts: parts.collect(),
-            plan: plan.clone(),
-            settings,
-            warnings: plan.warnings.clone(),
-        };
+        // How many calls judge a percentile is a matter of the probe's rate and not of the plan's.
+        let mut few = Vec::new();
+        few_samples(plan, &mut few);
+        let mut plan = plan.clone();
+        plan.warnings.retain(|warning| !few.contains(warning));
+        let warnings = plan.warnings.clone();
+        let mut own = Probes { parts: parts.collect(), plan, settings, warnings };
         own.without_stages();
         Ok(own)
     }
@@ -122,20 +128,47 @@ impl Probes {
         ))
     }
 
-    /// How long a probe of a kind loads, its warm-up included.
-    pub(super) fn time(&self, kind: Kind) -> Duration {
+    /// How long a probe of a kind at a rate loads, its warm-up included: as long as was asked, or as
+    /// the percentiles of the objectives need, within a limit.
+    pub(super) fn time(&self, kind: Kind, rate: f64) -> Duration {
         let asked = &self.plan.capacity;
         match kind {
             Kind::Baseline => baseline_time(&self.plan),
-            Kind::Soak => asked.probe_warmup + asked.soak,
-            Kind::Climb | Kind::Bisect | Kind::Repeat => asked.probe,
+            Kind::Soak => asked.probe_warmup + asked.soak.max(self.needed(rate)),
+            Kind::Climb | Kind::Bisect | Kind::Repeat => {
+                asked.probe.max(asked.probe_warmup + self.needed(rate))
+            }
         }
+    }
+
+    /// Time after the warm-up in which each percentile gets enough calls beyond it.
+    fn needed(&self, rate: f64) -> Duration {
+        let second = self.staged(rate, Duration::from_secs(1));
+        let of = |threshold: &Threshold| {
+            let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
+            let beyond = samples(&second, threshold)? * (1.0 - percent / 100.0);
+            // Objectives by window are judged by each window, however long the probe is.
+            (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
+        };
+        let seconds = self.plan.thresholds.iter().filter_map(of).fold(0.0, f64::max);
+        Duration::from_secs_f64(seconds.ceil().min(NEEDED_MAX.as_secs_f64()))
     }
 
     /// The plan of one probe: every scenario at its part of the rate, from the start to the end.
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
+        let mut plan = self.staged(rate, self.time(kind, rate));
+        plan.warmup = plan.capacity.probe_warmup;
+        let mut few = Vec::new();
+        if kind != Kind::Baseline {
+            few_samples(&plan, &mut few);
+        }
+        plan.warnings.extend(few);
+        Arc::new(plan)
+    }
+
+    /// The plan with every scenario at its part of a rate for so long.
+    fn staged(&self, rate: f64, duration: Duration) -> Plan {
         let mut plan = self.plan.clone();
-        let duration = self.time(kind);
         for (index, (scenario, part)) in plan.scenarios.iter_mut().zip(&self.parts).enumerate() {
             let level = rate * part;
             scenario.start = Duration::ZERO;
@@ -146,8 +179,7 @@ impl Probes {
             scenario.stages =
                 vec![Stage { index, name: "probe".to_owned(), duration, from: level, to: level }];
         }
-        plan.warmup = plan.capacity.probe_warmup;
-        Arc::new(plan)
+        plan
     }
 
     pub(super) fn facts(&self) -> SearchFacts {
@@ -215,7 +247,9 @@ pub struct Cost {
 pub fn cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     let probes = Probes::of(plan)?;
     let drain = plan.capacity.drain;
-    let one = |kind, drains: u32| (probes.time(kind) + RUN_OVERHEAD + drain * drains).as_secs_f64();
+    let one = |kind, rate, drains: u32| {
+        (probes.time(kind, rate) + RUN_OVERHEAD + drain * drains).as_secs_f64()
+    };
     let estimated = estimate(&probes.settings, one);
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     Ok(Cost { probes: estimated.probes, time: (time(estimated.cost.0), time(estimated.cost.1)) })

@@ -90,7 +90,7 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     for row in &result.methods {
         put_row(&mut run, &row.method, row);
     }
-    let judged = rows::whole_seconds(result);
+    let judged = rows::whole_seconds(&result.series, &result.stages, result.plan.warmup);
     let each = rows::point_seconds(&result.series);
     for row in &result.methods {
         put_seconds(&mut run, row, &judged, each);

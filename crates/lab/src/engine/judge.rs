@@ -18,23 +18,30 @@ pub(crate) struct Ending {
     pub(crate) class: Class,
     /// The code of a JSON-RPC error.
     pub(crate) code: Option<i64>,
+    /// True if the result is null.
+    pub(crate) null: bool,
 }
 
 impl Ending {
     /// An ending without a JSON-RPC error.
     pub(crate) const fn of(class: Class) -> Ending {
-        Ending { class, code: None }
+        Ending { class, code: None, null: false }
     }
 
-    fn told(outcome: &Outcome<'_>) -> Ending {
+    /// A result under an HTTP status that says that the request failed is one that usual clients
+    /// throw away.
+    fn told(status: u16, outcome: &Outcome<'_>) -> Ending {
         match outcome {
-            Outcome::Result(_) => Ending::of(Class::Ok),
-            Outcome::Error { code, .. } => Ending { class: Class::RpcError, code: Some(*code) },
+            Outcome::Result(_) if status >= 400 => unanswered(status),
+            Outcome::Result(result) => Ending { null: *result == b"null", ..Ending::of(Class::Ok) },
+            Outcome::Error { code, .. } => {
+                Ending { code: Some(*code), ..Ending::of(Class::RpcError) }
+            }
         }
     }
 }
 
-/// The class of an answer whose body is no JSON-RPC answer.
+/// The class of an answer whose body is no JSON-RPC answer, or is not taken for one.
 fn unanswered(status: u16) -> Ending {
     Ending::of(match status {
         429 => Class::Limited,
@@ -60,7 +67,7 @@ fn one(status: u16, body: &[u8], ours: impl Fn(&[u8]) -> bool) -> Ending {
     }
     match read_answer(body, DEPTH_CEILING) {
         Err(_) => unanswered(status),
-        Ok(answer) if ours(answer.id) || blind(&answer) => Ending::told(&answer.outcome),
+        Ok(answer) if ours(answer.id) || blind(&answer) => Ending::told(status, &answer.outcome),
         Ok(_) => Ending::of(Class::WrongId),
     }
 }
@@ -101,7 +108,7 @@ fn many(
         Ok(Answers::One(answer)) => {
             // An error may be about the batch as a whole; a result cannot be.
             if matches!(answer.outcome, Outcome::Error { .. }) {
-                endings.fill(Ending::told(&answer.outcome));
+                endings.fill(Ending::told(status, &answer.outcome));
             }
             return;
         }
@@ -116,9 +123,9 @@ fn many(
         match place(answer, nth).filter(|&at| seen.get(at) == Some(&false)) {
             Some(at) => {
                 seen[at] = true;
-                endings[at] = Ending::told(&answer.outcome);
+                endings[at] = Ending::told(status, &answer.outcome);
             }
-            None if blind(answer) => errors.push(Ending::told(&answer.outcome)),
+            None if blind(answer) => errors.push(Ending::told(status, &answer.outcome)),
             None => strange = true,
         }
     }

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::compose::Asked;
 use super::judge::Ending;
-use crate::record::{Class, Interval, Slot, nanos};
+use crate::record::{Interval, Slot, nanos};
 
 /// Nanoseconds from one hand-over to the next.
 const SECOND: u64 = 1_000_000_000;
@@ -82,14 +82,18 @@ impl Ledger {
         service: u64,
     ) {
         self.interval.record(Slot { stage, method, class: end.class }, latency, service);
+        self.interval.nulls[usize::from(method)] += u64::from(end.null);
         if let Some(code) = end.code {
             self.interval.record_code(method, code);
         }
     }
 
-    /// Counts a call that is counted already as one of an iteration that began late.
-    pub(crate) fn late(&mut self, stage: u16, method: u16, class: Class) {
-        *self.interval.late.entry(Slot { stage, method, class }).or_default() += 1;
+    /// Counts a call that is counted already as one that ended after its scenario, or only after its
+    /// stage.
+    pub(crate) fn late(&mut self, slot: Slot, after_scenario: bool) {
+        let interval = &mut self.interval;
+        let late = if after_scenario { &mut interval.late } else { &mut interval.carried };
+        *late.entry(slot).or_default() += 1;
     }
 
     /// Counts the status of an answer.

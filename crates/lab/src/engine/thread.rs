@@ -26,6 +26,7 @@ use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
 use crate::plan::{Plan, Reuse};
 use crate::record::{Class, Interval};
+use crate::rules::rows;
 use carry::Carriers;
 use pace::Stream;
 
@@ -129,8 +130,6 @@ struct Worker {
     /// Its place among the workers of its scenario on all threads, from 0.
     seat: usize,
     request: Request,
-    /// The iteration had waited past its scenario's end.
-    late: bool,
     /// When the iteration was due.
     due: u64,
     /// From when the call's latency counts.
@@ -159,6 +158,8 @@ pub(crate) struct EngineThread {
     reuse: Reuse,
     answer_bytes_max: usize,
     streams: Vec<Stream>,
+    /// When each stage of the plan ends.
+    stage_ends: Vec<u64>,
     workers: Vec<Worker>,
     waits: Waits,
     composer: Composer,
@@ -220,6 +221,7 @@ impl EngineThread {
             reuse: plan.connections.reuse,
             answer_bytes_max: plan.target.answer_bytes_max,
             streams,
+            stage_ends: rows::spans(plan).map(|(_, _, span)| pace::nanos(span.to)).collect(),
             waits: Waits::new(workers.len(), &waits),
             workers,
             composer: Composer::new(plan, given.chain)?,
@@ -404,7 +406,6 @@ impl Worker {
                 asked: Asked::Single { method: 0, id: 0 },
                 calls: 1,
             },
-            late: false,
             due: 0,
             call_due: 0,
             ready: 0,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::{Answered, Comparison};
 use crate::plan::{Plan, Reference};
@@ -24,18 +25,23 @@ fn plan(target: &Fake) -> Plan {
     plan
 }
 
-fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared {
-    let reference = Reference {
+fn reference() -> Reference {
+    Reference {
         url: String::new(),
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
         sets: Vec::new(),
-    };
-    let mut comparison = Comparison::start(&plan(target), &reference, &believed.target()).unwrap();
+    }
+}
+
+fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared {
+    let mut comparison =
+        Comparison::start(&plan(target), &reference(), &believed.target()).unwrap();
     for &(method, result) in calls {
         let request = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec();
-        comparison.offer(Answered { method, request, answer: answer(result).into_bytes() });
+        let answer = answer(result).into_bytes();
+        comparison.offer(Answered { at: Instant::now(), method, request, answer });
     }
     // Ends when all have been compared, not after the one under way.
     comparison.samples = None;
@@ -70,6 +76,27 @@ fn a_chain_that_moved_between_two_calls_is_not_wrong() {
     assert_eq!((told.compared, told.wrong, told.moved), (1, 0, 1));
 }
 
+/// The target answers wrongly now and then: asked again it is right, and the reference never moved.
+#[test]
+fn a_wrong_answer_of_a_named_block_is_wrong_though_the_next_one_is_right() {
+    let right = || saying(|_| "\"0x2\"".to_owned());
+    let (target, believed) = (right(), right());
+    let told = |block: &str| {
+        let mut comparison =
+            Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
+        let request =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{{}},"{block}"]}}"#);
+        let answer = answer("\"0x1\"").into_bytes();
+        let (at, request) = (Instant::now(), request.into_bytes());
+        comparison.offer(Answered { at, method: 0, request, answer });
+        comparison.samples = None;
+        let told = comparison.thread.take().unwrap().join().unwrap();
+        (told.wrong, told.moved)
+    };
+    assert_eq!(told("0x10"), (1, 0));
+    assert_eq!(told("latest"), (0, 1), "the head was not known long enough to be sure");
+}
+
 #[test]
 fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
     let calls = Arc::new(AtomicU64::new(0));
@@ -84,18 +111,13 @@ fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
 #[test]
 fn what_waits_at_the_end_is_skipped_and_counted() {
     let believed = saying(|_| "1".to_owned());
-    let reference = Reference {
-        url: String::new(),
-        share: 1.0,
-        ignore: Vec::new(),
-        tolerance: 0.0,
-        sets: Vec::new(),
-    };
     let target = saying(|_| "1".to_owned());
-    let mut comparison = Comparison::start(&plan(&target), &reference, &believed.target()).unwrap();
+    let mut comparison =
+        Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
     for _ in 0..2_000 {
         let request = br#"{"method":"eth_call"}"#.to_vec();
-        comparison.offer(Answered { method: 0, request, answer: answer("1").into_bytes() });
+        let answer = answer("1").into_bytes();
+        comparison.offer(Answered { at: Instant::now(), method: 0, request, answer });
     }
     let told = comparison.finish(5);
     assert_eq!(told.compared + told.skipped + told.unanswered, 2_005);
@@ -105,15 +127,8 @@ fn what_waits_at_the_end_is_skipped_and_counted() {
 #[test]
 fn a_reference_that_is_no_node_is_refused_before_the_run() {
     let believed = Fake::saying(|_| Some(http("200 OK", "<html>")));
-    let reference = Reference {
-        url: String::new(),
-        share: 1.0,
-        ignore: Vec::new(),
-        tolerance: 0.0,
-        sets: Vec::new(),
-    };
     let target = saying(|_| "1".to_owned());
-    let fault = Comparison::start(&plan(&target), &reference, &believed.target()).err().unwrap();
+    let fault = Comparison::start(&plan(&target), &reference(), &believed.target()).err().unwrap();
     assert!(
         fault.to_string().starts_with("the reference: http://target/: it is no JSON-RPC server")
     );

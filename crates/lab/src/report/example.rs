@@ -205,6 +205,7 @@ impl Making<'_> {
             due,
             begun: due - dropped,
             late: 0,
+            ended_late: 0,
             ended: due - dropped,
             dropped,
             cut: 0,
@@ -340,6 +341,7 @@ fn row(name: &str, totals: &Totals, seconds: f64, wanted: impl Fn(Slot) -> bool 
         method: name.into(),
         calls,
         share: calls as f64 / totals.count(|_| true).max(1) as f64,
+        rate: calls as f64 / seconds,
         goodput: of(Class::Ok) as f64 / seconds,
         failed_share: share(failed),
         limited_share: share(of(Class::Limited)),
@@ -387,6 +389,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         fingerprint: fingerprint(),
         verdict: verdict(broken, observed, logs),
         thresholds: thresholds(&overall, &methods_rows, broken),
+        findings: Vec::new(),
         warnings: vec![
             "eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective \
              on all calls; give it an objective of its own"

@@ -32,6 +32,7 @@ pub(super) fn page(result: &RunResult, totals: &Totals, methods: &[Box<str>]) ->
     let line = timeline(result);
     let body = html! {
         (verdict::head(result))
+        (verdict::findings(&result.findings))
         (verdict::objectives(result))
         (verdict::bottleneck(result.bottleneck.as_ref()))
         (verdict::warnings(&result.warnings))

@@ -13,6 +13,7 @@ use crate::result::{Finding, Outcome, Row, RunResult};
 pub(super) fn markdown(result: &RunResult) -> String {
     let mut text = String::new();
     push_verdict(&mut text, result);
+    push_list(&mut text, "Findings", &result.findings);
     push_objectives(&mut text, result);
     push_methods(&mut text, result);
     push_classes(&mut text, result);

@@ -323,7 +323,7 @@ fn a_short_pass_is_short() {
 }
 
 #[test]
-fn the_terminal_text_has_at_most_forty_lines_and_no_escapes_unless_asked() {
+fn the_terminal_text_has_at_most_forty_lines_beside_its_warnings_and_no_escapes_unless_asked() {
     let mut example = long();
     let result = &mut example.result;
     for index in 0..50 {
@@ -338,7 +338,9 @@ fn the_terminal_text_has_at_most_forty_lines_and_no_escapes_unless_asked() {
     result.bottleneck = failing().result.bottleneck;
     let plain = text(result, Colour::Plain);
     let lines: Vec<&str> = plain.lines().collect();
-    assert!(lines.len() <= 40, "{} lines:\n{plain}", lines.len());
+    let warnings = lines.iter().filter(|line| line.starts_with("warning")).count();
+    assert_eq!(warnings, result.warnings.len(), "none is left out");
+    assert!(lines.len() - warnings <= 40, "{} lines:\n{plain}", lines.len());
     assert!(plain.contains("eth_getLogs  "), "a failing method is not cut: {plain}");
     assert!(plain.contains("PARTIAL") && plain.contains("47 more methods"), "{plain}");
     assert!(!plain.contains('\u{1b}'));

@@ -1,4 +1,4 @@
-//! The result for a terminal: verdict first, then why, then the numbers, in at most 40 lines.
+//! The result for a terminal: verdict first, then why, then findings, then the numbers, then warnings.
 //!
 //! Lists are cut where they would push the rest out, and say so. Control characters from outside
 //! never reach the terminal.
@@ -7,11 +7,10 @@ use super::Colour;
 use super::number::{WEAK_P99, bare_ms, clock, count, ms, percent, rate, short, span};
 use crate::result::{Outcome, Row, RunResult, ThresholdOutcome};
 
-/// Most lines of each list. Together with the fixed lines this stays below 40.
+/// Most lines of each list. Findings and warnings are never left out.
 const REASONS: usize = 4;
 const OBJECTIVES: usize = 6;
 const METHODS: usize = 9;
-const WARNINGS: usize = 3;
 /// Columns of a line of prose before it is cut.
 const WIDTH: usize = 160;
 
@@ -19,6 +18,9 @@ const WIDTH: usize = 160;
 pub(super) fn text(result: &RunResult, colour: Colour) -> String {
     let mut lines = Vec::new();
     push_verdict(&mut lines, result, colour);
+    for finding in &result.findings {
+        lines.extend(wrapped(&format!("finding: {finding}")));
+    }
     lines.push(String::new());
     push_origin(&mut lines, result);
     if !result.thresholds.is_empty() {
@@ -32,10 +34,9 @@ pub(super) fn text(result: &RunResult, colour: Colour) -> String {
     if let Some(finding) = &result.bottleneck {
         lines.push(prose("bottleneck", &finding.sentence));
     }
-    for warning in result.warnings.iter().take(WARNINGS) {
+    for warning in &result.warnings {
         lines.push(prose("warning", warning));
     }
-    push_more(&mut lines, result.warnings.len(), WARNINGS, "warning");
     let mut text = lines.join("\n");
     text.push('\n');
     text

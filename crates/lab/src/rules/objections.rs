@@ -200,7 +200,7 @@ fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
 }
 
 /// Percentiles of too few calls.
-fn few_samples(plan: &Plan, found: &mut Vec<String>) {
+pub(crate) fn few_samples(plan: &Plan, found: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
         let beyond = 1.0 - percent / 100.0;
@@ -226,7 +226,7 @@ fn few_samples(plan: &Plan, found: &mut Vec<String>) {
 }
 
 /// Samples that a threshold will have at most, if the plan bounds them.
-fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
+pub(crate) fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     let of_iterations = threshold.selector.metric == Metric::IterationTime;
     let mut samples = 0.0;
     for scenario in &plan.scenarios {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Stage};
 use crate::record::{Cell, Class, Iterations, Slot, Times, Totals, times};
-use crate::result::{ClassRow, Generator, Quantiles, Row, RunResult, Second, StageRow, WireFacts};
+use crate::result::{ClassRow, Generator, Quantiles, Row, Second, StageRow, WireFacts};
 
 #[cfg(test)]
 mod tests;
@@ -111,7 +111,9 @@ pub fn row(
         }
     }
     let calls = latency.len();
-    let late = totals.count_late(|slot| slot.class == Class::Ok && wanted(slot));
+    let late = totals.count_late(&wanted);
+    let results = totals.count(|slot| slot.class == Class::Ok && wanted(slot));
+    let results_late = totals.count_late(|slot| slot.class == Class::Ok && wanted(slot));
     let count = |wanted: &dyn Fn(Class) -> bool| {
         let rows = by_class.iter().filter(|row| wanted(row.class));
         rows.map(|row| row.calls).sum::<u64>()
@@ -120,7 +122,8 @@ pub fn row(
         method: method.to_owned(),
         calls,
         share: share(calls, calls_all),
-        goodput: per_second(count(&|class| class == Class::Ok).saturating_sub(late), seconds),
+        rate: per_second(calls.saturating_sub(late), seconds),
+        goodput: per_second(results.saturating_sub(results_late), seconds),
         failed_share: share(count(&Class::failed), calls),
         limited_share: share(count(&|class| class == Class::Limited), calls),
         latency: quantiles(&latency),
@@ -202,10 +205,20 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
         let here = |slot: Slot| usize::from(slot.stage) == stage.index;
-        let overall = row("all", totals, here, seconds, calls_all);
+        // Of a stage's own calls those count that ended in it.
+        let of = |name: &str, wanted: &dyn Fn(Slot) -> bool, all: u64| {
+            let carried = totals.count_carried(wanted);
+            let ok = |slot: Slot| slot.class == Class::Ok && wanted(slot);
+            let results = totals.count(ok).saturating_sub(totals.count_carried(ok));
+            let mut row = row(name, totals, wanted, seconds, all);
+            row.rate = per_second(row.calls.saturating_sub(carried), seconds);
+            row.goodput = per_second(results, seconds);
+            row
+        };
+        let overall = of("all", &here, calls_all);
         let of_method = |index: usize| {
             let wanted = |slot: Slot| here(slot) && usize::from(slot.method) == index;
-            row(&plan.methods[index], totals, wanted, seconds, overall.calls)
+            of(&plan.methods[index], &wanted, overall.calls)
         };
         let methods = (0..plan.methods.len()).map(of_method).filter(|row| row.calls > 0);
         let methods = methods.collect();
@@ -241,13 +254,17 @@ pub fn point_seconds(series: &[Second]) -> f64 {
 
 /// Points of a run's series that are as long as they stand for, after the warm-up and before the load
 /// ended. A part of a second holds fewer results than a second.
-pub fn whole_seconds(result: &RunResult) -> Vec<&Second> {
-    let each = point_seconds(&result.series);
-    let end = result.stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
-    let begins = std::iter::once(0.0).chain(result.series.iter().map(|second| second.at));
-    let judged = begins.zip(&result.series).filter(|(begin, second)| {
+pub fn whole_seconds<'a>(
+    series: &'a [Second],
+    stages: &[StageRow],
+    warmup: f64,
+) -> Vec<&'a Second> {
+    let each = point_seconds(series);
+    let end = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
+    let begins = std::iter::once(0.0).chain(series.iter().map(|second| second.at));
+    let judged = begins.zip(series).filter(|(begin, second)| {
         let whole = second.at - begin >= WHOLE * each;
-        let after = second.at >= result.plan.warmup + WHOLE * each;
+        let after = second.at >= warmup + WHOLE * each;
         whole && after && (end <= 0.0 || second.at <= end + (1.0 - WHOLE))
     });
     judged.map(|(_, second)| second).collect()

@@ -323,6 +323,9 @@ pub struct Found {
     pub degraded: Option<(Health, Health)>,
     /// Largest number of drains that the target needed to come back.
     pub patience: u32,
+    /// The rate that passed or failed first and the rate that did the opposite later, against it, if
+    /// early and late probes contradict each other.
+    pub changed: Option<Change>,
     /// Whether it ended because not even baselines could be believed; the last of them is the last
     /// probe.
     pub unbelieved: bool,
@@ -331,18 +334,21 @@ pub struct Found {
 /// What these probes say, whether or not the search is over.
 pub fn found(settings: &Settings, history: &[Probe]) -> Found {
     let levels = Levels::of(history);
-    let highest_pass = levels.highest_pass();
     let lowest_fail = levels.lowest_fail();
     let last = |rate: Option<f64>, judged| {
         let at = |probe: &Probe| Some(probe.rate) == rate && probe.judged == judged;
         history.iter().rposition(|probe| probe.kind != Kind::Baseline && at(probe))
     };
     let soaks = || history.iter().filter(|probe| probe.kind == Kind::Soak);
-    let soak_held = match soaks().next_back().map(|probe| probe.judged) {
+    let last_soak = soaks().next_back();
+    let soak_held = match last_soak.map(|probe| probe.judged) {
         Some(Judged::Pass) => Some(true),
         Some(Judged::Fail) => Some(false),
         _ => None,
     };
+    // A short probe at a higher rate passes below a soak that failed: only the rate that held counts.
+    let held = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
+    let highest_pass = held.or(levels.highest_pass());
     let first = history.iter().find(|probe| probe.kind == Kind::Baseline && believed(probe));
     let changed = normal(history).zip(first).filter(|(normal, first)| *normal != first.health);
     Found {
@@ -355,8 +361,59 @@ pub fn found(settings: &Settings, history: &[Probe]) -> Found {
         soak_held,
         degraded: changed.map(|(normal, first)| (first.health, normal)),
         patience: patience(history),
+        changed: change(history),
         unbelieved: unbelieved(history) >= UNBELIEVED_MAX,
     }
+}
+
+/// A target that changed in the course of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Highest rate that passed on the better side in time.
+    pub passed: f64,
+    /// Lowest rate that failed on the worse side.
+    pub failed: f64,
+    /// True if it got worse.
+    pub worse: bool,
+}
+
+/// Late probes that need to say the same against early ones.
+const CHANGED_MIN: usize = 2;
+
+/// Looks for a time before which all probes say one thing of some rates, and after which all say the
+/// opposite. Soaks are left out: a rate may pass a short probe and fail a long one.
+fn change(history: &[Probe]) -> Option<Change> {
+    let short: Vec<&Probe> = history
+        .iter()
+        .filter(|probe| !matches!(probe.kind, Kind::Baseline | Kind::Soak) && believed(probe))
+        .collect();
+    (1..short.len()).find_map(|split| {
+        let (early, late) = short.split_at(split);
+        let worse = opposed(early, late).filter(|(_, against)| *against >= CHANGED_MIN);
+        let better = || {
+            let passes = |failed: f64| {
+                let passes = late.iter().filter(|one| one.judged == Judged::Pass);
+                passes.filter(|one| one.rate >= failed).count()
+            };
+            opposed(late, early).filter(|((_, failed), _)| passes(*failed) >= CHANGED_MIN)
+        };
+        let told = |worse| move |((passed, failed), _)| Change { passed, failed, worse };
+        worse.map(told(true)).or_else(|| better().map(told(false)))
+    })
+}
+
+/// The highest pass of `good` and the lowest fail of `bad`, if that is not above it and neither side
+/// contradicts itself; and how many of `bad` failed up to that pass.
+fn opposed(good: &[&Probe], bad: &[&Probe]) -> Option<((f64, f64), usize)> {
+    let rates = |of: &[&Probe], judged| -> Vec<f64> {
+        of.iter().filter(|one| one.judged == judged).map(|one| one.rate).collect()
+    };
+    let passed = rates(good, Judged::Pass).into_iter().reduce(f64::max)?;
+    let failed = rates(bad, Judged::Fail).into_iter().reduce(f64::min)?;
+    let sure = !rates(good, Judged::Fail).iter().any(|rate| *rate <= passed)
+        && !rates(bad, Judged::Pass).iter().any(|rate| *rate >= failed);
+    let against = rates(bad, Judged::Fail).iter().filter(|rate| **rate <= passed).count();
+    (failed <= passed && sure).then_some(((passed, failed), against))
 }
 
 /// A fail farther outside than this beside a pass as far within is a cliff.

@@ -19,9 +19,10 @@
 use crate::plan::{Model, Plan};
 use crate::record::Class;
 use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome, Verdict};
+use crate::rules::findings::Stalls;
 use crate::rules::knee::Knee;
-use crate::rules::threshold::Metric;
 use crate::rules::threshold::judge::Ruling;
+use crate::rules::threshold::{Aggregation, Metric, Operator};
 use crate::rules::validity::{self, Delay, Doubts};
 
 #[cfg(test)]
@@ -44,8 +45,21 @@ pub struct Evidence<'a> {
     pub knees: &'a [(String, Knee)],
     /// Answers compared with a reference's.
     pub compared: Option<&'a Compared>,
+    /// Seconds in which a closed load stalled.
+    pub stalls: Option<&'a Stalls>,
     /// Why and when the run ended before its plan, if it did.
     pub early: Option<Early>,
+}
+
+/// What a run comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What is worth knowing of the target.
+    pub findings: Vec<String>,
+    /// What is worth knowing of the run.
+    pub warnings: Vec<String>,
 }
 
 /// Why and when a run ended before its plan, in seconds since its start.
@@ -58,18 +72,19 @@ pub enum Early {
 }
 
 /// The verdict, and what is worth knowing beside it.
-pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
+pub fn verdict(evidence: Evidence<'_>) -> Judged {
     let mut failures = Failures::default();
     failures.thresholds(evidence);
     failures.methods(evidence);
+    failures.partly(evidence);
     failures.answers(evidence);
+    failures.stalls(evidence);
     let doubts = evidence.doubts;
     for (sentence, missing) in &doubts.behind {
         failures.push(Breach::Share(*missing), sentence.clone());
     }
     let stands = |failure: &Failure| failure.stands(evidence);
     let (limited, mut warnings) = limits(evidence, &failures);
-    warnings.append(&mut failures.warnings);
     warnings.extend(validity::few(evidence.methods));
 
     failures.list.sort_by_key(|failure| !stands(failure));
@@ -102,7 +117,7 @@ pub fn verdict(evidence: Evidence<'_>) -> (Verdict, Vec<String>) {
         warnings.extend(doubts.late.iter().map(|late| late.sentence.clone()));
     }
     early(evidence, outcome, &mut reasons);
-    (Verdict { outcome, reasons }, warnings)
+    Judged { verdict: Verdict { outcome, reasons }, findings: failures.findings, warnings }
 }
 
 /// What is told of objectives that were kept under a load that paced itself.
@@ -205,7 +220,7 @@ impl Failure {
 #[derive(Debug, Default)]
 struct Failures {
     list: Vec<Failure>,
-    warnings: Vec<String>,
+    findings: Vec<String>,
 }
 
 impl Failures {
@@ -235,16 +250,17 @@ impl Failures {
             });
             let sentence = knee_sentence(method, knee, evidence.overall);
             if refused && !nothing_answered {
-                self.warnings.push(format!(
+                let sentence = format!(
                     "every call of {method} was answered with a JSON-RPC error from the first on: the \
                      call is at fault, or the target does not have the method"
-                ));
+                );
+                self.push(Breach::Server, sentence);
             } else if knee.until.is_none() || lasting {
                 let alone = evidence.overall.failed_share < 0.5;
                 let told = knee.class.failed_by_server() || alone;
                 self.push(if told { Breach::Server } else { Breach::Silent }, sentence);
             } else {
-                self.warnings.push(sentence);
+                self.findings.push(sentence);
             }
         }
         for row in evidence.methods {
@@ -255,8 +271,58 @@ impl Failures {
                     format!("all {} calls of {} failed ({class})", row.calls, row.method);
                 match nothing_answered {
                     true => self.push(silent_unless(worst_class(row)), sentence),
-                    false => self.warnings.push(sentence),
+                    false => self.findings.push(sentence),
                 }
+            }
+        }
+    }
+
+    /// Methods of which a good part failed all the time.
+    fn partly(&mut self, evidence: Evidence<'_>) {
+        let tolerated = |method: &str| {
+            evidence.plan.thresholds.iter().any(|threshold| {
+                let own =
+                    threshold.selector.method.and_then(|index| evidence.plan.methods.get(index));
+                threshold.selector.metric == Metric::Failed
+                    && own.is_some_and(|own| **own == *method)
+            })
+        };
+        let told = |method: &str| self.list.iter().any(|failure| failure.reason.contains(method));
+        let mut found = Vec::new();
+        for row in evidence.methods {
+            let failed = row.failed_share * row.calls as f64;
+            let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
+            if much && !tolerated(&row.method) && !told(&row.method) {
+                let class = worst_class(row);
+                found.push((silent_unless(class), format!(
+                    "{:.1} % of the calls of {} failed, mostly {}; an objective failed{{method:{}}} says \
+                     how many may",
+                    row.failed_share * 100.0,
+                    row.method,
+                    class.as_str(),
+                    row.method
+                )));
+            }
+        }
+        found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
+    }
+
+    /// Latency objectives that were kept only because closed workers wait while the target stalls.
+    fn stalls(&mut self, evidence: Evidence<'_>) {
+        let Some(stalls) = evidence.stalls else { return };
+        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
+            let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
+            let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+            let beyond = stalls.longest_ms - threshold.limit;
+            let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
+            let latency = threshold.selector.metric == Metric::Latency;
+            if ruling.outcome.kept && upper && latency && hidden {
+                let sentence = format!(
+                    "{} was kept only because workers wait while the target stalls: {}",
+                    threshold.text,
+                    stalls.in_words()
+                );
+                self.push(Breach::Time(beyond), sentence);
             }
         }
     }
@@ -282,13 +348,18 @@ impl Failures {
             }
         }
         if compared.compared == 0 {
-            self.warnings.push(format!(
+            self.findings.push(format!(
                 "no answer could be compared with {}: {} calls were not answered by it, {} not asked",
                 compared.reference, compared.unanswered, compared.skipped
             ));
         }
     }
 }
+
+/// Share of a method's calls that fail, and their least number, from which the run fails unless an
+/// objective about the failures of this method says otherwise.
+const FAILING_SHARE: f64 = 0.25;
+const FAILING_MIN: f64 = 10.0;
 
 fn silent_unless(class: Class) -> Breach {
     if class.failed_by_server() { Breach::Server } else { Breach::Silent }

@@ -14,7 +14,7 @@ use crate::rules::bottleneck::{self, BottleneckInput};
 use crate::rules::knee::{self, Knee};
 use crate::rules::threshold::judge::Ruling;
 use crate::rules::verdict::{self, Early, Evidence};
-use crate::rules::{calendar, rows, validity};
+use crate::rules::{calendar, findings, rows, validity};
 
 /// All that is known when the load is over.
 pub(super) struct Seen<'a> {
@@ -51,7 +51,10 @@ impl Seen<'_> {
             end: self.end,
         });
         let knees = knees(plan, &series);
-        let (verdict, doubted) = verdict::verdict(Evidence {
+        let stages = rows::stages(plan, &all, self.end);
+        let whole = rows::whole_seconds(&series, &stages, warmup);
+        let stalls = findings::stalls(plan, &whole);
+        let judged_all = verdict::verdict(Evidence {
             plan,
             rulings: &self.rulings,
             doubts: &doubts,
@@ -59,8 +62,17 @@ impl Seen<'_> {
             methods: &methods,
             knees: &knees,
             compared: self.compared.as_ref(),
+            stalls: stalls.as_ref(),
             early: self.early,
         });
+        let seen = findings::Seen {
+            plan,
+            judged: &judged,
+            methods: &methods,
+            stages: &stages,
+            seconds: &whole,
+        };
+        let found = findings::find(seen, stalls.as_ref());
         let mut watched = self.watched;
         watched.per_request(all.traffic.requests);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -74,12 +86,13 @@ impl Seen<'_> {
             plan: plan_facts(plan),
             target: self.target,
             fingerprint: self.fingerprint,
-            verdict,
+            verdict: judged_all.verdict,
             thresholds: self.rulings.iter().map(|ruling| ruling.outcome.clone()).collect(),
-            warnings: [plan.warnings.clone(), self.warnings, doubted].concat(),
+            findings: [judged_all.findings, found].concat(),
+            warnings: [judged_all.warnings, self.warnings, plan.warnings.clone()].concat(),
             overall,
             methods,
-            stages: rows::stages(plan, &all, self.end),
+            stages,
             generator: rows::generator(&judged, judged_seconds),
             wire: rows::wire(&judged),
             series,

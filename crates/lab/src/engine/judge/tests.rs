@@ -14,7 +14,8 @@ fn check(status: u16, body: &str, expected: Class) -> Option<i64> {
 fn single_calls() {
     check(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Ok);
     check(200, r#" { "result" : null, "id" : 7 } "#, Class::Ok);
-    check(500, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Ok);
+    check(500, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Http5xx);
+    check(404, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Http4xx);
     let error = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"x"}}"#;
     assert_eq!(check(200, error, Class::RpcError), Some(-32000));
     assert_eq!(check(503, error, Class::RpcError), Some(-32000));

@@ -126,7 +126,8 @@ fn what_waits_past_the_end_is_measured_and_counted_apart() {
     assert_eq!((iterations.due, iterations.begun, iterations.ended), (200, 200, 200));
     // At most 50 of them in the second that they were planned for.
     assert!((150..200).contains(&iterations.late), "{iterations:?}");
-    assert_eq!(ran.totals.count_late(|slot| slot.class == Class::Ok), iterations.late);
+    let late = ran.totals.count_late(|slot| slot.class == Class::Ok);
+    assert!(late >= iterations.late && late == iterations.ended_late, "{late} {iterations:?}");
     assert_eq!(ran.totals.latency(|_| true).len(), 200);
 }
 
@@ -134,7 +135,9 @@ fn what_waits_past_the_end_is_measured_and_counted_apart() {
 fn what_is_in_time_is_not_called_late() {
     let server = Server::new(Request::ok);
     let ran = run(open(plan(&server, 0), 200.0, SECOND, 20, Late::Queue { max: 1000 }), &server);
-    assert_eq!((ran.totals.iterations[0].late, ran.totals.late.len()), (0, 0));
+    assert_eq!(ran.totals.iterations[0].late, 0);
+    let late = ran.totals.count_late(|_| true);
+    assert!(late <= 2, "{late}: only what was sent in the last moment ends after the end");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::engine::compose::{Asked, Composer};
 use crate::engine::judge::{self, Ending};
 use crate::engine::reader::Head;
 use crate::plan::Reuse;
-use crate::record::Class;
+use crate::record::{Class, Slot};
 
 impl EngineThread {
     /// Sends the call that a worker is at, on a new connection if it has none.
@@ -135,6 +135,9 @@ impl EngineThread {
         let own = &mut self.workers[worker as usize];
         own.doing = Doing::Nothing;
         let (latency, service) = (at.saturating_sub(own.call_due), at.saturating_sub(own.sent));
+        let stage = own.request.stage;
+        let after_scenario = at > self.streams[usize::from(own.request.which.scenario)].end();
+        let after_stage = at > self.stage_ends[usize::from(stage)];
         let mut unconnected = false;
         for (nth, &ending) in self.endings.iter().enumerate() {
             let method = match own.request.asked {
@@ -143,8 +146,9 @@ impl EngineThread {
             };
             unconnected |= matches!(ending.class, Class::Connect | Class::Tls);
             self.ledger.call(own.request.stage, method, ending, latency, service);
-            if own.late {
-                self.ledger.late(own.request.stage, method, ending.class);
+            if after_scenario || after_stage {
+                let slot = Slot { stage, method, class: ending.class };
+                self.ledger.late(slot, after_scenario);
             }
         }
         self.ledger.interval.traffic.requests += 1;
@@ -154,9 +158,10 @@ impl EngineThread {
             (own.call_due, own.ready) = (at, at);
             self.call(worker);
         } else {
-            let stage = usize::from(own.request.stage);
             let took = at.saturating_sub(own.due);
-            self.ledger.interval.iterations[stage].ended += 1;
+            let counts = &mut self.ledger.interval.iterations[usize::from(stage)];
+            counts.ended += 1;
+            counts.ended_late += u64::from(after_scenario);
             self.ledger.interval.iteration_time.saturating_record(took);
             self.release(worker, at, unconnected);
         }

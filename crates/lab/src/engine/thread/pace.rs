@@ -108,6 +108,11 @@ impl Stream {
         }
     }
 
+    /// Its planned end.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// When it has to be cut, unless it is over.
     pub(super) fn cut_at(&self) -> Option<u64> {
         (!self.over()).then_some(self.cut_at)
@@ -276,7 +281,6 @@ impl EngineThread {
         counts.begun += 1;
         counts.late += u64::from(late);
         let own = &mut self.workers[worker as usize];
-        own.late = late;
         own.request.which.iteration = arrival.number;
         own.request.which.step = 0;
         own.request.stage = arrival.stage;

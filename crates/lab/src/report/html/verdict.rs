@@ -191,6 +191,15 @@ pub(super) fn cause(cause: Cause) -> &'static str {
 }
 
 /// Doubts, each with advice.
+pub(super) fn findings(findings: &[String]) -> Markup {
+    html! {
+        @if !findings.is_empty() {
+            h2 id="findings" { "Findings" }
+            div.card { ul.plain { @for finding in findings { li { (finding) } } } }
+        }
+    }
+}
+
 pub(super) fn warnings(warnings: &[String]) -> Markup {
     html! {
         @if !warnings.is_empty() {

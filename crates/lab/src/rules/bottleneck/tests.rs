@@ -12,6 +12,7 @@ pub(super) fn empty_row() -> Row {
         method: "all".to_owned(),
         calls: 0,
         share: 1.0,
+        rate: 0.0,
         goodput: 0.0,
         failed_share: 0.0,
         limited_share: 0.0,

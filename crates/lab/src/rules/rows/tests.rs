@@ -75,8 +75,14 @@ fn counted() -> Totals {
     record(1, Class::Ok, 5, 100);
     record(1, Class::Timeout, 15, 5_000);
     (0..3).for_each(|_| interval.record_code(1, -32_000));
-    interval.iterations[0] =
-        Iterations { due: 130, begun: 120, late: 0, ended: 118, dropped: 10, cut: 2 };
+    interval.iterations[0] = Iterations {
+        due: 130,
+        begun: 120,
+        ended: 118,
+        dropped: 10,
+        cut: 2,
+        ..Iterations::default()
+    };
     let mut totals = Totals::new(1);
     totals.merge(&interval);
     totals
@@ -110,10 +116,15 @@ fn what_began_too_late_counts_in_times_and_in_no_rate() {
     totals.late.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
     totals.late.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
     let (all, rows) = methods(&plan, &totals, 10.0);
-    assert_eq!((all.calls, all.latency.count, all.goodput), (120, 120, 7.0));
+    assert_eq!((all.calls, all.latency.count, all.goodput, all.rate), (120, 120, 7.0, 10.0));
     assert_eq!((rows[0].goodput, rows[1].goodput), (6.5, 0.5));
     assert_eq!(delivered(super::iterations(&totals)), 100.0 / 130.0);
-    assert_eq!(stages(&plan, &totals, Duration::from_secs(10))[0].rate_begun, 10.0);
+    let stage = |totals: &Totals| stages(&plan, totals, Duration::from_secs(10)).remove(0);
+    assert_eq!((stage(&totals).rate_begun, stage(&totals).overall.goodput), (10.0, 7.0));
+    // What ended in the next stage is none of this one's rate, and still one of the run's.
+    totals.carried.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 10);
+    assert_eq!((stage(&totals).overall.goodput, stage(&totals).overall.rate), (6.0, 9.0));
+    assert_eq!(methods(&plan, &totals, 10.0).0.goodput, 7.0);
 }
 
 #[test]

@@ -17,9 +17,9 @@ pub struct Estimate {
 const PER_DOUBLING: f64 = 8.0;
 
 /// How many probes a search takes and what they cost together, where one probe of a kind with its
-/// drains before it costs `cost(kind, drains)`. From half the first rate to twice the largest; a
+/// drains before it costs `cost(kind, rate, drains)`. From half the first rate to twice the largest; a
 /// target that is noisy or slow to come back costs more.
-pub fn estimate(settings: &Settings, cost: impl Fn(Kind, u32) -> f64) -> Estimate {
+pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Estimate {
     let mut probes = (usize::MAX, 0);
     let mut costs = (f64::INFINITY, 0.0_f64);
     let span = (4.0 * settings.rate_max / settings.rate_start).log2().max(1.0);
@@ -34,11 +34,15 @@ pub fn estimate(settings: &Settings, cost: impl Fn(Kind, u32) -> f64) -> Estimat
 }
 
 /// A search against a target that passes up to its capacity and fails above.
-fn ideal(settings: &Settings, capacity: f64, cost: &impl Fn(Kind, u32) -> f64) -> (usize, f64) {
+fn ideal(
+    settings: &Settings,
+    capacity: f64,
+    cost: &impl Fn(Kind, f64, u32) -> f64,
+) -> (usize, f64) {
     let mut history: Vec<Probe> = Vec::new();
     let mut sum = 0.0;
     while let Step::Probe { kind, rate, drains } = next(settings, &history) {
-        sum += cost(kind, drains);
+        sum += cost(kind, rate, drains);
         let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
         let health = Health { p50_ms: 1.0, failed_share: 0.0 };
         history.push(Probe { kind, rate, judged, margin: None, health, drains });

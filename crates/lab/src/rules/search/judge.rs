@@ -24,6 +24,8 @@ pub struct Seen<'a> {
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
+    /// True if percentiles of few calls decide nothing; a baseline is not judged by them.
+    pub tails: bool,
     /// Objectives as they were asked.
     pub thresholds: &'a [Threshold],
     /// What came of them, in the same order.
@@ -108,6 +110,15 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         Outcome::Pass | Outcome::Measured if behind.is_some() => Judged::Fail,
         Outcome::Pass | Outcome::Measured => Judged::Pass,
     };
+    let thin = thin(seen);
+    let judged = match (judged, &thin) {
+        (Judged::Pass, Some(_)) => Judged::Invalid,
+        (Judged::Fail, Some(_)) if behind.is_none() && only_thin(seen) => Judged::Invalid,
+        _ => judged,
+    };
+    if judged == Judged::Invalid {
+        reasons.splice(0..0, thin);
+    }
     let kept_up = (delivered_share - seen.delivered_min).min(allowed - growth / seen.rate);
     let margin = margin(seen, kept_up / allowed.max(1e-6), judged);
     Judgement {
@@ -122,6 +133,44 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
         in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
     }
+}
+
+/// Calls that must lie beyond a percentile.
+const BEYOND_MIN: f64 = 10.0;
+
+/// Calls beyond the percentile of an objective, if it is about one, of the whole run.
+fn beyond(seen: Seen<'_>, threshold: &Threshold) -> Option<f64> {
+    let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
+    let times = matches!(threshold.selector.metric, Metric::Latency | Metric::Service);
+    let named = threshold.selector.method.and_then(|index| seen.names.get(index));
+    let of = seen.methods.iter().filter(|row| named.is_none_or(|name| **name == *row.method));
+    let calls: u64 = of.map(|row| row.calls).sum();
+    let whole = threshold.window.is_none() && calls > 0;
+    (times && whole).then(|| calls as f64 * (1.0 - percent / 100.0))
+}
+
+fn is_thin(seen: Seen<'_>, threshold: &Threshold) -> bool {
+    // A call more or less than planned does not matter.
+    seen.tails && beyond(seen, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
+}
+
+/// That a percentile rests on too few calls to pass or fail.
+fn thin(seen: Seen<'_>) -> Option<String> {
+    let first = seen.thresholds.iter().find(|threshold| is_thin(seen, threshold))?;
+    Some(format!(
+        "\"{}\" has {:.0} calls beyond the percentile at {}/s, and {BEYOND_MIN} are needed: judge a \
+         lower percentile, or a higher rate",
+        first.text,
+        beyond(seen, first).unwrap_or_default(),
+        super::rounded(seen.rate)
+    ))
+}
+
+/// Returns true if all that is broken are percentiles of too few calls.
+fn only_thin(seen: Seen<'_>) -> bool {
+    let broken = seen.thresholds.iter().zip(seen.outcomes).filter(|(_, outcome)| !outcome.kept);
+    let broken: Vec<&Threshold> = broken.map(|(threshold, _)| threshold).collect();
+    broken.len() == seen.verdict.reasons.len() && broken.into_iter().all(|one| is_thin(seen, one))
 }
 
 /// The seconds after the warm-up. The last one of a run is cut short by its end and stands for little;

@@ -4,7 +4,9 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded};
+use super::{
+    Change, Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded,
+};
 use crate::capacity::{Boundary, End, Judged, Kind};
 
 const SETTINGS: Settings = Settings {
@@ -87,9 +89,10 @@ fn a_noisy_target_is_still_found() {
         let (_, found, history) = search(&SETTINGS, &mut target);
         probes += history.len();
         let pass = found.highest_pass.unwrap();
-        near += usize::from((pass / capacity - 1.0).abs() <= 0.03);
+        // One step lower where chance broke a soak: only what held is given.
+        near += usize::from((-0.08..=0.03).contains(&(pass / capacity - 1.0)));
     }
-    assert!(near >= 90, "{near} of 100 within 3 %");
+    assert!(near >= 90, "{near} of 100 within 3 %, or a step of a soak below");
     assert!(probes / 100 <= 45, "{} probes each", probes / 100);
 }
 
@@ -348,14 +351,14 @@ fn chance_alone_ends_too() {
 
 #[test]
 fn the_estimate_is_what_ideal_searches_take() {
-    let minutes = |kind: Kind, drains: u32| match kind {
+    let minutes = |kind: Kind, _: f64, drains: u32| match kind {
         Kind::Baseline => 5.0 + 5.0 * f64::from(drains),
         Kind::Soak => 125.0,
         _ => 25.0,
     };
     let estimated = estimate(&SETTINGS, minutes);
     let (_, _, history) = search(&SETTINGS, &mut sharp(3_000.0));
-    let cost: f64 = history.iter().map(|probe| minutes(probe.kind, probe.drains)).sum();
+    let cost: f64 = history.iter().map(|probe| minutes(probe.kind, probe.rate, probe.drains)).sum();
     assert!((estimated.probes.0..=estimated.probes.1).contains(&history.len()), "{estimated:?}");
     assert!(estimated.cost.0 <= cost && cost <= estimated.cost.1, "{estimated:?} {cost}");
 }
@@ -418,4 +421,43 @@ fn baselines_that_become_unbelievable_leave_what_passed() {
         (if busy { Judged::Invalid } else { Judged::Pass }, None, CALM)
     });
     assert_eq!((end, found.highest_pass, found.unbelieved), (End::Invalid, Some(800.0), true));
+}
+
+fn probe_of(kind: Kind, rate: f64, judged: Judged) -> Probe {
+    let health = Health { p50_ms: 1.0, failed_share: 0.0 };
+    Probe { kind, rate, judged, margin: None, health, drains: 1 }
+}
+
+/// 175/s passed short probes, a soak failed at 178.1/s and the next one held at 169.2/s.
+#[test]
+fn only_a_rate_whose_soak_held_is_called_held() {
+    let history = [
+        probe_of(Kind::Climb, 175.0, Judged::Pass),
+        probe_of(Kind::Bisect, 178.1, Judged::Pass),
+        probe_of(Kind::Climb, 200.0, Judged::Fail),
+        probe_of(Kind::Soak, 178.1, Judged::Fail),
+        probe_of(Kind::Soak, 169.2, Judged::Pass),
+    ];
+    let found = found(&SETTINGS, &history);
+    assert_eq!((found.highest_pass, found.lowest_fail), (Some(169.2), Some(178.1)));
+    assert_eq!((found.soak_held, found.passed), (Some(true), Some(4)));
+}
+
+#[test]
+fn early_and_late_probes_that_contradict_each_other_are_a_change() {
+    use Judged::{Fail, Pass};
+    let changed = |probes: &[(f64, Judged)]| {
+        let history: Vec<Probe> =
+            probes.iter().map(|(rate, judged)| probe_of(Kind::Repeat, *rate, *judged)).collect();
+        found(&SETTINGS, &history).changed
+    };
+    let slower = [(100.0, Pass), (200.0, Pass), (400.0, Fail), (200.0, Fail), (150.0, Fail)];
+    let expected = Change { passed: 200.0, failed: 150.0, worse: true };
+    assert_eq!(changed(&slower), Some(expected));
+    let faster = [(100.0, Pass), (200.0, Fail), (150.0, Pass), (200.0, Pass), (250.0, Pass)];
+    assert!(changed(&faster).is_some_and(|change| !change.worse));
+    let steady = [(100.0, Pass), (200.0, Fail), (150.0, Pass), (175.0, Fail), (150.0, Pass)];
+    assert_eq!(changed(&steady), None);
+    let noisy = [(150.0, Pass), (150.0, Fail), (150.0, Pass), (150.0, Fail)];
+    assert_eq!(changed(&noisy), None);
 }

@@ -334,7 +334,7 @@ fn collect(sum: &mut Sum, selector: &Selector, part: &Totals, offered: Duration)
                 let (part, whole) = match selector.metric {
                     Metric::Dropped => (iterations.dropped, iterations.due),
                     Metric::Iterations => {
-                        (iterations.ended.saturating_sub(iterations.late), iterations.due)
+                        (iterations.ended.saturating_sub(iterations.ended_late), iterations.due)
                     }
                     _ => (iterations.in_time(), iterations.due),
                 };

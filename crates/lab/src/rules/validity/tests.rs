@@ -9,7 +9,7 @@ use crate::result::{Row, Second};
 use crate::rules::{rows, samples};
 
 fn iterations(due: u64, begun: u64) -> Iterations {
-    Iterations { due, begun, late: 0, ended: begun, dropped: due - begun, cut: 0 }
+    Iterations { due, begun, ended: begun, dropped: due - begun, ..Iterations::default() }
 }
 
 fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {

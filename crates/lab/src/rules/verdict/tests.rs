@@ -1,9 +1,10 @@
 //! The order in which verdicts are decided, case by case.
 
-use super::{Early, Evidence, verdict};
+use super::{Early, Evidence, Judged, verdict};
 use crate::plan::Plan;
 use crate::record::{Class, Iterations};
 use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome};
+use crate::rules::findings::Stalls;
 use crate::rules::knee::Knee;
 use crate::rules::threshold::judge::Ruling;
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
@@ -19,6 +20,7 @@ struct Case {
     methods: Vec<Row>,
     knees: Vec<(String, Knee)>,
     compared: Option<Compared>,
+    stalls: Option<Stalls>,
     early: Option<Early>,
 }
 
@@ -37,6 +39,7 @@ impl Case {
             methods,
             knees: Vec::new(),
             compared: None,
+            stalls: None,
             early: None,
         }
     }
@@ -91,7 +94,7 @@ impl Case {
     }
 
     fn judged(&self) -> (Outcome, Vec<String>, Vec<String>) {
-        let (verdict, warnings) = verdict(Evidence {
+        let Judged { verdict, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
             rulings: &self.rulings,
             doubts: &self.doubts,
@@ -99,9 +102,10 @@ impl Case {
             methods: &self.methods,
             knees: &self.knees,
             compared: self.compared.as_ref(),
+            stalls: self.stalls.as_ref(),
             early: self.early,
         });
-        (verdict.outcome, verdict.reasons, warnings)
+        (verdict.outcome, verdict.reasons, [findings, warnings].concat())
     }
 }
 
@@ -163,15 +167,50 @@ fn a_method_that_fails_wholly_fails_the_run_though_all_objectives_are_kept() {
 }
 
 #[test]
-fn calls_that_never_worked_are_the_plans_fault_and_only_warned_of() {
+fn a_method_of_which_every_call_is_refused_fails_the_run() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let refused = Knee { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
     let case = Case::new(plan, &[(Class::RpcError, 60)]).knee(refused);
-    let (outcome, _, warnings) = case.judged();
-    assert_eq!(outcome, Outcome::Measured);
-    assert!(
-        warnings[0].starts_with("every call of eth_getLogs was answered with a JSON-RPC error")
+    let (outcome, reasons, _) = case.judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert!(reasons[0].starts_with("every call of eth_getLogs was answered with a JSON-RPC error"));
+}
+
+#[test]
+fn a_good_part_of_one_method_fails_the_run_unless_an_objective_says_how_many_may() {
+    let with = |failed, tolerated: bool| {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        let logs = [(Class::Ok, 100 - failed), (Class::RpcError, failed)];
+        let mut case = Case::new(plan, &logs).threshold(Metric::Failed, true, false);
+        case.plan.thresholds[0].selector.method = tolerated.then_some(1);
+        case.judged()
+    };
+    let (outcome, reasons, _) = with(28, false);
+    assert_eq!(outcome, Outcome::Fail);
+    assert!(reasons[0].starts_with("28.0 % of the calls of eth_getLogs failed, mostly rpc_error"));
+    assert_eq!(with(28, true).0, Outcome::Pass);
+    assert_eq!(with(10, false).0, Outcome::Pass);
+}
+
+/// 500 ms in every five seconds are 10 % of the time and 0.1 % of the calls.
+#[test]
+fn an_objective_that_a_stall_hides_from_is_broken() {
+    let with = |limit: f64, missing: f64| {
+        let mut case = Case::closed(0).threshold(Metric::Latency, true, false);
+        case.plan.thresholds[0].aggregation = Aggregation::Percentile(99.0);
+        case.plan.thresholds[0].limit = limit;
+        case.stalls = Some(Stalls { at: vec![5.0, 10.0], missing, longest_ms: 502.0 });
+        case.judged()
+    };
+    let (outcome, reasons, _) = with(100.0, 0.1);
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(
+        reasons,
+        ["as written was kept only because workers wait while the target stalls: 10.0 % of the \
+             usual results are missing, at 5 s, 10 s, where calls took up to 502 ms"]
     );
+    assert_eq!(with(600.0, 0.1).0, Outcome::Pass);
+    assert_eq!(with(100.0, 0.005).0, Outcome::Pass, "less than the percentile leaves out");
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn row(method: &str, calls: u64, failed_share: f64, mean_ms: f64) -> Row {
         method: method.to_owned(),
         calls,
         share: 0.5,
+        rate: 0.0,
         goodput: 0.0,
         failed_share,
         limited_share: 0.0,
@@ -44,6 +45,7 @@ fn seen<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> 
         end: 12.0,
         delivered_min: 0.99,
         verdict,
+        tails: true,
         thresholds: &[],
         outcomes: &[],
         names: &[],
@@ -193,4 +195,26 @@ fn the_generators_fault_is_neither() {
         let found = judge(seen(&verdict, &short, &[]));
         assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
     }
+}
+
+/// At two a second a probe of ten seconds has less than one call beyond its p99.
+#[test]
+fn a_percentile_of_a_handful_of_calls_decides_nothing() {
+    let calm = seconds(|_| 50, 1000);
+    let asked = [threshold(None, Metric::Latency, 10.0)];
+    let judged = |calls, kept, tails| {
+        let outcome_of = |kept| outcome("it", kept, 9.0, None);
+        let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
+        let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
+        let verdict = if kept[0].kept { &PASS } else { &fail };
+        let of = Seen { thresholds: &asked, outcomes: &kept, tails, ..seen(verdict, &calm, &rows) };
+        judge(of).judged
+    };
+    assert_eq!(judged(20, true, true), Judged::Invalid);
+    assert_eq!(judged(20, false, true), Judged::Invalid);
+    assert_eq!(judged(20, true, false), Judged::Pass, "a baseline has no tail");
+    assert_eq!(
+        (judged(1_000, true, true), judged(1_000, false, true)),
+        (Judged::Pass, Judged::Fail)
+    );
 }

@@ -1,0 +1,181 @@
+//! The planted targets: a small JSON-RPC server over HTTP/1.1 within the test, with a thread for each
+//! connection. What it answers to calls of the load is planted; what the lab asks before and after a
+//! run it answers as a plain node.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// A call of the load.
+pub(crate) struct Call {
+    /// Time since the first call of the load.
+    pub(crate) at: Duration,
+    /// Its number, from 0.
+    pub(crate) nth: u64,
+    pub(crate) method: String,
+}
+
+/// What is answered.
+pub(crate) enum Reply {
+    /// A result, as JSON.
+    Result(String),
+    /// A JSON-RPC error.
+    Error(i64),
+    /// A result under another HTTP status.
+    ResultUnder(u16),
+    /// A body that is no JSON-RPC under an HTTP status.
+    Text(u16, &'static str),
+    /// A result with another id.
+    OtherId,
+    /// Nothing, and the connection stays open.
+    Nothing,
+    /// The connection is closed.
+    Closed,
+}
+
+pub(crate) fn ok() -> Reply {
+    Reply::Result("\"0x1\"".to_owned())
+}
+
+pub(crate) type Behaviour = Box<dyn Fn(&Call) -> Reply + Send + Sync>;
+
+/// A running target, which ends with it.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    over: Arc<AtomicBool>,
+}
+
+impl Server {
+    pub(crate) fn start(behaviour: Behaviour) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let over = Arc::new(AtomicBool::new(false));
+        let state =
+            Arc::new(State { behaviour, first: Mutex::new(None), count: AtomicU64::new(0) });
+        let ended = Arc::clone(&over);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let state = Arc::clone(&state);
+                std::thread::spawn(move || connection(&stream.unwrap(), &state));
+            }
+        });
+        Server { port, over }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _woken = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+struct State {
+    behaviour: Behaviour,
+    first: Mutex<Option<Instant>>,
+    count: AtomicU64,
+}
+
+/// So many calls at a time; the others wait.
+pub(crate) struct Slots {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Slots {
+    pub(crate) fn new(count: usize) -> Slots {
+        Slots { free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    /// Takes a slot for this long.
+    pub(crate) fn hold(&self, time: Duration) {
+        let mut free = self.free.lock();
+        while *free == 0 {
+            self.freed.wait(&mut free);
+        }
+        *free -= 1;
+        drop(free);
+        wait(time);
+        *self.free.lock() += 1;
+        self.freed.notify_one();
+    }
+}
+
+#[expect(clippy::disallowed_methods)]
+pub(crate) fn wait(time: Duration) {
+    // The planted service time must really pass.
+    std::thread::sleep(time);
+}
+
+/// Answers the calls of one connection, one at a time.
+fn connection(stream: &TcpStream, state: &State) {
+    let _ = stream.set_nodelay(true);
+    let mut reader = BufReader::new(stream);
+    let mut stream = stream;
+    while let Some(body) = request(&mut reader) {
+        let call: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let id = &call["id"];
+        let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{value}}}"#);
+        let (status, answer) = match reply(call["method"].as_str().unwrap_or_default(), state) {
+            Reply::Result(value) => (200, result(&value)),
+            Reply::ResultUnder(status) => (status, result("\"0x1\"")),
+            Reply::Error(code) => (
+                200,
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"planted"}}}}"#
+                ),
+            ),
+            Reply::Text(status, text) => (status, text.to_owned()),
+            Reply::OtherId => (200, r#"{"jsonrpc":"2.0","id":"other","result":"0x1"}"#.to_owned()),
+            Reply::Nothing => continue,
+            Reply::Closed => return,
+        };
+        let head = format!("HTTP/1.1 {status} Planted\r\nContent-Type: application/json\r\n");
+        let whole = format!("{head}Content-Length: {}\r\n\r\n{answer}", answer.len());
+        if stream.write_all(whole.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn reply(method: &str, state: &State) -> Reply {
+    match method {
+        "web3_clientVersion" => Reply::Result("\"planted\"".to_owned()),
+        "eth_chainId" | "net_version" | "eth_blockNumber" => Reply::Result("\"0x64\"".to_owned()),
+        "eth_call" | "eth_getLogs" => {
+            let at = state.first.lock().get_or_insert_with(Instant::now).elapsed();
+            let nth = state.count.fetch_add(1, Ordering::Relaxed);
+            (state.behaviour)(&Call { at, nth, method: method.to_owned() })
+        }
+        _ => Reply::Error(-32_601),
+    }
+}
+
+/// The body of the next request.
+fn request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(body)
+}
