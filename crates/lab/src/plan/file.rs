@@ -174,10 +174,11 @@ pub(super) fn default_value(field: &Field) -> Option<Value> {
 /// Longest text of a plan.
 pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Whether a text is meant as a plan: it has a target or a scenario.
+/// Returns true if a text is meant as a plan: it has a table that only plans have.
 pub(super) fn is_plan(text: &str) -> bool {
     let (table, _) = DeTable::parse_recoverable(text);
-    ["scenario", "target"].iter().any(|key| table.get_ref().contains_key(*key))
+    let own = ["scenario", "target", "mix", "thresholds", "validity", "capacity", "variables"];
+    own.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
 /// The text as a tree. A text that is not TOML gives `None`, and only its faults of syntax: what

@@ -236,6 +236,10 @@ fn the_harmony_study_is_weak_as_reported_and_not_with_more_requests() {
 fn plans_are_told_from_gateway_files() {
     assert!(is_plan("[target]\nurl = 1"));
     assert!(is_plan("[[scenario]]\n"));
+    assert!(
+        is_plan("[mix.own]\n[thresholds]\n"),
+        "its scenarios are missing, which the check says"
+    );
     assert!(is_plan("[[scenario]]\nbroken = ="));
     assert!(!is_plan("[[node]]\nurl = \"http://h\""));
     assert!(!is_plan(""));
