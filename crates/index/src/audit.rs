@@ -124,6 +124,9 @@ impl Audit<'_> {
                 return Ok(Going::Break(Enough));
             }
         }
+        if self.dictionaries()?.is_break() {
+            return Ok(Going::Break(Enough));
+        }
         let held = match self.reader.held() {
             Err(error) => return self.damage(None, error),
             Ok(held) => held,
@@ -171,6 +174,19 @@ impl Audit<'_> {
             // A column that holds something of another type, or of another length.
             ReadError::Store(StoreError::Sqlite(error)) => Ok(self.tell(block, error.to_string())),
             error => Err(error),
+        }
+    }
+
+    /// Whether the dictionaries are as they were: a piece shows a changed byte only if it refers to
+    /// that byte.
+    fn dictionaries(&mut self) -> Result<Going, ReadError> {
+        match self.reader.store().dictionaries_match() {
+            Ok(Some(false)) => {
+                let what = "the dictionaries are not those that the index was made with";
+                Ok(self.tell(None, what))
+            }
+            Ok(_) => Ok(ON),
+            Err(error) => self.damage(None, error.into()),
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cut::{self, Said};
-use crate::pack::Packer;
+use crate::pack::{Dictionary, Kind, Packer};
 use crate::reader::Reader;
 use crate::store::{Chain, Facts, Location, Settings, Store};
 use crate::verify::tests::made::Made;
@@ -21,8 +21,10 @@ pub(crate) fn write(at: &Location, what: &str, at_once: usize) {
     let mut store = Store::open(at, Settings::default()).unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
     let facts = Facts { chain, what, verified: "full".to_owned(), unlike: vec![], untried: vec![] };
-    store.found(&facts, &[]).unwrap();
-    let mut packer = Packer::new(&[]).unwrap();
+    let bytes: Vec<u8> = (0..=255).collect();
+    let dictionaries = [Dictionary { kind: Kind::Block, bytes }];
+    store.found(&facts, &dictionaries).unwrap();
+    let mut packer = Packer::new(&dictionaries).unwrap();
     let mut rows = Vec::new();
     for made in Made::chain(FIRST, BLOCKS) {
         let mut block = made.block.clone();

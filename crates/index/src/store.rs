@@ -184,7 +184,9 @@ impl Store {
     /// # Errors
     /// If it cannot be written.
     pub fn found(&mut self, facts: &Facts, dictionaries: &[Dictionary]) -> Result<(), StoreError> {
-        either!(&mut self.kept, kept => kept.found(&facts.texts(), dictionaries))
+        let mut texts = facts.texts().to_vec();
+        texts.push((facts::DICTIONARIES, facts::digest(dictionaries)));
+        either!(&mut self.kept, kept => kept.found(&texts, dictionaries))
     }
 
     /// Notes how closely what comes is looked at, where that is less than before.
@@ -220,6 +222,17 @@ impl Store {
     pub fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
         let rows = either!(&self.kept, kept => kept.dictionaries())?;
         rows.into_iter().map(|(kind, bytes)| facts::dictionary(kind, bytes)).collect()
+    }
+
+    /// Returns false if the dictionaries are not those that the index was made with. Indexes of older
+    /// versions hold no digest of them: `None`.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn dictionaries_match(&self) -> Result<Option<bool>, StoreError> {
+        let texts = either!(&self.kept, kept => kept.facts())?;
+        let Some(kept) = texts.get(facts::DICTIONARIES) else { return Ok(None) };
+        Ok(Some(*kept == facts::digest(&self.dictionaries()?)))
     }
 
     /// How many blocks and transactions there are; a scan.

@@ -285,6 +285,17 @@ fn changed_bytes_are_told() {
     });
 }
 
+/// A changed byte of a dictionary that no piece refers to changes no piece, and still is a damage:
+/// the next piece may refer to it.
+#[test]
+fn changed_bytes_of_dictionaries_are_told() {
+    kinds::each(|kinds| {
+        let sql = "UPDATE dictionaries
+            SET bytes = CAST(substr(bytes, 1, 40) || x'5a' || substr(bytes, 42) AS BLOB)";
+        check(kinds, sql, &["the dictionaries are not those that the index was made with"]);
+    });
+}
+
 #[test]
 fn no_more_is_told_than_helps() {
     kinds::each(|kinds| {

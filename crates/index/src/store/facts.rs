@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use alloy_primitives::hex;
+use alloy_primitives::{Keccak256, hex};
 
 use super::StoreError;
 use crate::pack::{Dictionary, Kind};
@@ -71,6 +71,20 @@ impl std::fmt::Display for What {
 pub(super) const VERIFIED: &str = "verified";
 pub(super) const UNLIKE: &str = "unlike";
 pub(super) const UNTRIED: &str = "untried";
+
+/// Name of the digest of the dictionaries.
+pub(super) const DICTIONARIES: &str = "dictionaries";
+
+/// Keccak-256 of the dictionaries: of each its kind, its length and its bytes.
+pub(super) fn digest(dictionaries: &[Dictionary]) -> String {
+    let mut all = Keccak256::new();
+    for dictionary in dictionaries {
+        all.update([dictionary.kind as u8]);
+        all.update((dictionary.bytes.len() as u64).to_be_bytes());
+        all.update(&dictionary.bytes);
+    }
+    hex::encode(all.finalize())
+}
 
 /// What is fixed when an index is made.
 #[derive(Debug, Clone, PartialEq, Eq)]

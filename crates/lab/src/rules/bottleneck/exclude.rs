@@ -3,7 +3,7 @@
 use crate::record::Class;
 use crate::result::{Cause, Finding, Second};
 
-use super::resource::Saturated;
+use super::resource::{Saturated, waits_for_cores};
 use super::{Sight, finding, percent};
 
 /// Busy share of the engine threads from which they are the limit.
@@ -138,28 +138,40 @@ fn connecting(sight: &Sight<'_>) -> Option<Finding> {
     Some(finding(Cause::Connection, Some(sight.broken_at), sentence, evidence, sight.doubts()))
 }
 
-/// Connections wait to be accepted by a target that has time.
+/// Share of its places from which an accept queue is nearly full.
+const QUEUE_FULL: f64 = 0.9;
+
+/// Connections wait to be accepted: the queue is nearly full or overflows, or a target that has time
+/// leaves most connections in it.
 fn unaccepted(sight: &Sight<'_>) -> Option<Finding> {
     let queue = sight.own.get("target.accept_queue");
     let waiting = sight.own_around("target.accept_queue")?;
     let connected = sight.own_around("target.connections_in").unwrap_or(0.0).max(waiting);
-    if waiting < 1.0 || waiting < 0.1 * connected {
+    let most = sight.own_around("target.accept_queue_max");
+    let lost = sight.own_around("listen_overflows").filter(|lost| *lost > 0.0);
+    let full = lost.is_some() || most.is_some_and(|most| waiting >= QUEUE_FULL * most);
+    let left = waiting >= DOMINATES * connected && !waits_for_cores(sight);
+    if waiting < 1.0 || !(full || left) {
         return None;
     }
     let began = queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
     let mut evidence = vec![format!(
         "{waiting:.0} of {connected:.0} connections waited to be accepted around the break"
     )];
-    if let Some(most) = sight.own_around("target.accept_queue_max") {
+    if let Some(most) = most {
         evidence.push(format!("the accept queue holds {most:.0}"));
     }
-    if let Some(lost) = sight.own_around("listen_overflows").filter(|lost| *lost > 0.0) {
+    if let Some(lost) = lost {
         evidence.push(format!("{lost:.1} connections a second were refused by a full queue"));
     }
     evidence.extend(idle(sight));
+    let mut doubts = sight.doubts();
+    if !full {
+        doubts.push("the accept queue is not full: a target that hangs does the same".to_owned());
+    }
     let sentence =
         "the target accepts no more connections: its limit of connections is reached".to_owned();
-    Some(finding(Cause::Connection, began, sentence, evidence, sight.doubts()))
+    Some(finding(Cause::Connection, began, sentence, evidence, doubts))
 }
 
 /// What the target's processes used, which was little.

@@ -112,8 +112,9 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
     let cores = watched.target_cores.unwrap_or(sight.cores);
     let busy = sight.host_around("cpu_busy")?;
     let waited = cpu_wait(sight)?;
+    let delay = sight.target_around("run_delay")?;
     let short = busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0 && wanted(sight)? >= 0.5;
-    if used >= USED_MIN * cores || short {
+    if used >= USED_MIN * cores || short || waits_for_cores(sight) {
         return None;
     }
     let both = |one, other| {
@@ -140,9 +141,8 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
         format!("{inside:.1} calls were inside the target around the break"),
         format!(
             "its processes used {used:.2} of {cores:.1} cores, the busiest thread {}, and waited \
-             for a core {} of their time",
-            percent(busiest),
-            percent(waited)
+             for a core {delay:.2} s of each second",
+            percent(busiest)
         ),
     ];
     if (0.85..1.15).contains(&used) && busiest < 0.7 {
@@ -205,6 +205,13 @@ fn cpu_before(sight: &Sight<'_>) -> Option<f64> {
 /// Cores that the target used or waited for, around the break.
 fn wanted(sight: &Sight<'_>) -> Option<f64> {
     Some(sight.target_around("run_delay")? + sight.target_around("cpu")?)
+}
+
+/// Whether waiting for a core is a notable part of the target's time, so that neither its software
+/// nor a limit of its own need be what its calls wait for.
+pub(super) fn waits_for_cores(sight: &Sight<'_>) -> bool {
+    let delay = sight.target_around("run_delay").unwrap_or(0.0);
+    delay >= CPU_WAIT_MIN && cpu_wait(sight).is_some_and(|share| share >= CPU_WAIT_MIN)
 }
 
 /// Share of its time in which the target waited for a core, around the break.
@@ -341,7 +348,7 @@ fn io_limit(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
 /// One thread that wants a whole core; if the process may use one only, that core is the limit.
 fn thread(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
     let bound = sight.input.watched.target_cores.is_some_and(|cores| cores < 1.5);
-    if bound && !sight.own.get(&format!("cgroup.{name}.cpu_limit")).is_empty() {
+    if bound && has_quota(sight, name) {
         // It is the quota that leaves one core.
         return None;
     }
@@ -522,10 +529,16 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
             ran = sum(&ran, &sight.own.get(&format!("process.{name}.cpu")));
         }
         wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
-        // Of a host with idle cores it may be bound to some; a quota is another thing.
+        // Of a host with idle cores it may be bound to some; a quota is another thing. A core that
+        // its threads wait for is in use, whoever uses it.
         if let Some(cores) = bound_to(sight) {
-            used = used.larger(&ran.with(&ran, |ran, _| (ran / cores).min(1.0)));
+            used = used.larger(&ran.with(&delay, |ran, delay| ((ran + delay) / cores).min(1.0)));
         }
+        for name in sight.targets.iter().filter(|name| !has_quota(sight, name)) {
+            used = used.larger(&waiting_thread(sight, name));
+        }
+        // Waiting is sampled less often than the rest.
+        used = used.with(&wait, |used, _| used);
     }
     let candidate = Candidate {
         cause: Cause::Cpu,
@@ -541,8 +554,13 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
     if local && lacks() != Some(true) {
         return None;
     }
+    let busy = sight.host_around("cpu_busy");
     let sentence = match bound_to(sight) {
+        Some(1.0) => "the core that the target may use is used up".to_owned(),
         Some(cores) => format!("the {cores:.0} cores that the target may use are used up"),
+        None if local && busy.is_some_and(|busy| busy < BUSY_MIN) => {
+            "the core of the target's busiest thread is used up".to_owned()
+        }
         None => "the CPU of the target's host is used up".to_owned(),
     };
     candidate.saturated(sight, sentence, |rise, used| {
@@ -551,16 +569,35 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         } else {
             "time in which tasks waited for CPU"
         };
+        let whose = if local && busy.is_some_and(|busy| busy < BUSY_MIN) {
+            "the cores that they wait for"
+        } else {
+            "the cores"
+        };
         let mut lines =
-            vec![rose(what, rise, percent), format!("the cores were {} busy", percent(used))];
+            vec![rose(what, rise, percent), format!("{whose} were {} busy", percent(used))];
         lines.extend(users(sight));
         lines
     })
 }
 
+/// What a process's busiest thread used and waited for, where it waited for at least half as long
+/// as it ran: then its core is in use all that time, by others too. Else 0.
+fn waiting_thread(sight: &Sight<'_>, name: &str) -> Course {
+    let ran = sight.own.get(&format!("process.{name}.thread_max"));
+    let waited = sight.own.get(&format!("process.{name}.thread_max_delay"));
+    let wanted =
+        |ran: f64, waited: f64| if waited > 0.5 * ran { (ran + waited).min(1.0) } else { 0.0 };
+    ran.with(&waited, wanted)
+}
+
+fn has_quota(sight: &Sight<'_>, name: &str) -> bool {
+    !sight.own.get(&format!("cgroup.{name}.cpu_limit")).is_empty()
+}
+
 /// Cores that the target's processes are bound to, if these are not all of the host's.
 fn bound_to(sight: &Sight<'_>) -> Option<f64> {
-    let limited = |name: &&str| !sight.own.get(&format!("cgroup.{name}.cpu_limit")).is_empty();
+    let limited = |name: &&str| has_quota(sight, name);
     let cores = sight.input.watched.target_cores?;
     (cores >= 1.0 && cores < sight.cores && !sight.targets.iter().any(limited)).then_some(cores)
 }

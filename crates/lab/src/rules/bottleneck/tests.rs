@@ -45,6 +45,7 @@ type Metric = (&'static str, Box<dyn Fn(f64) -> f64>);
 /// A run, healthy but for a latency that breaks its objective at 6 s.
 struct Scene {
     metrics: Vec<Metric>,
+    rare: Vec<&'static str>,
     host: &'static str,
     watched: HostFacts,
     series: Vec<Second>,
@@ -109,6 +110,7 @@ impl Scene {
         };
         let mut scene = Scene {
             metrics: Vec::new(),
+            rare: Vec::new(),
             host: "generator",
             watched,
             series: (1..=10).map(|at| second(f64::from(at))).collect(),
@@ -159,6 +161,12 @@ impl Scene {
         self
     }
 
+    /// Samples these metrics every second only, as those of many threads are.
+    fn rarely(&mut self, names: &[&'static str]) -> &mut Scene {
+        self.rare.extend(names);
+        self
+    }
+
     /// The calls of each second from 5 s on, by class.
     fn calls(&mut self, classes: &[(Class, u64)]) -> &mut Scene {
         for second in self.series.iter_mut().filter(|second| second.at >= 5.0) {
@@ -174,7 +182,9 @@ impl Scene {
     fn broken(&self, broken_at: Option<f64>) -> Option<Finding> {
         let times = (0..44).map(|quarter| f64::from(quarter) * 0.25 - 1.0);
         let samples = times.filter(|at| *at >= self.from).map(|at| {
-            let values = self.metrics.iter().map(|(name, of)| ((*name).to_owned(), of(at)));
+            let due = |name: &&str| at.fract() == 0.0 || !self.rare.contains(name);
+            let metrics = self.metrics.iter().filter(|(name, _)| due(name));
+            let values = metrics.map(|(name, of)| ((*name).to_owned(), of(at)));
             HostSample { at, host: self.host.to_owned(), values: values.collect() }
         });
         let host: Vec<HostSample> = samples.collect();
@@ -560,13 +570,90 @@ fn connections_that_are_not_accepted() {
     let mut scene = Scene::local();
     scene.set("target.accept_queue", from_five(0.0, 30.0));
     let finding = scene.find();
-    names(&finding, Cause::Connection, Confidence::High);
+    names(&finding, Cause::Connection, Confidence::Medium);
     tells(&finding, &["30 of 50 connections waited to be accepted"]);
     // A single thread at its limit accepts nothing either.
     scene
         .set("process.geth.cpu", from_five(0.1, 1.0))
         .set("process.geth.thread_max", from_five(0.1, 0.99));
     assert_eq!(scene.find().cause, Cause::Thread);
+}
+
+#[test]
+fn a_few_connections_in_a_long_queue_are_no_limit() {
+    let mut scene = Scene::local();
+    scene
+        .set("target.connections_in", |_| 20.0)
+        .set("target.accept_queue", from_five(0.0, 4.0))
+        .set("target.accept_queue_max", |_| 4_096.0);
+    assert_ne!(scene.find().cause, Cause::Connection);
+    // Nearly full, or full, is a limit.
+    scene.set("target.accept_queue_max", |_| 4.0);
+    names(&scene.find(), Cause::Connection, Confidence::High);
+    scene.set("target.accept_queue_max", |_| 4_096.0).set("listen_overflows", from_five(0.0, 9.0));
+    names(&scene.find(), Cause::Connection, Confidence::High);
+}
+
+/// Another process computes on the core that the target is bound to, and takes half of it.
+#[test]
+fn a_neighbour_on_the_target_s_core_is_the_cpu() {
+    let mut scene = Scene::local();
+    scene.watched.target_cores = Some(1.0);
+    scene
+        .set("process.geth.cpu", from_five(0.1, 0.5))
+        .set("process.geth.run_delay", from_five(0.0, 0.5))
+        .set("process.geth.thread_max", from_five(0.1, 0.5))
+        .set("process.geth.thread_max_delay", from_five(0.0, 0.5))
+        .set("target.connections_in", |_| 20.0)
+        .set("target.accept_queue", from_five(0.0, 4.0))
+        .set("target.accept_queue_max", |_| 4_096.0);
+    let finding = scene.find();
+    names(&finding, Cause::Cpu, Confidence::High);
+    tells(&finding, &["ready but had no core", "from 5.0 s on 50 %"]);
+    // Many threads of it on that core.
+    scene
+        .set("process.geth.run_delay", from_five(0.0, 6.0))
+        .set("process.geth.thread_max", from_five(0.01, 0.1))
+        .set("process.geth.thread_max_delay", from_five(0.0, 0.4));
+    names(&scene.find(), Cause::Cpu, Confidence::High);
+    // Not bound, but its only thread stays on a core that it shares.
+    scene.watched.target_cores = Some(4.0);
+    scene
+        .set("process.geth.run_delay", from_five(0.0, 0.5))
+        .set("process.geth.thread_max", from_five(0.1, 0.5))
+        .set("process.geth.thread_max_delay", from_five(0.0, 0.5));
+    names(&scene.find(), Cause::Cpu, Confidence::High);
+}
+
+/// Many threads on one core: how long they wait is sampled less often than what they use.
+#[test]
+fn waiting_that_is_sampled_rarely_counts_all_the_same() {
+    let mut scene = Scene::local();
+    scene.watched.target_cores = Some(1.0);
+    scene
+        .set("cpu_busy", from_five(0.1, 0.5))
+        .set("process.geth.cpu", from_five(0.1, 1.0))
+        .set("process.geth.run_delay", from_five(0.0, 40.0))
+        .set("process.geth.thread_max", from_five(0.01, 0.02))
+        .set("process.geth.thread_max_delay", from_five(0.0, 0.9))
+        .rarely(&[
+            "process.geth.run_delay",
+            "process.geth.thread_max",
+            "process.geth.thread_max_delay",
+        ]);
+    names(&scene.find(), Cause::Cpu, Confidence::High);
+}
+
+/// Less waiting for a core proves no lack of CPU, but still is not a lock's doing.
+#[test]
+fn waiting_for_a_core_excludes_software() {
+    let mut scene = Scene::local();
+    scene
+        .set("process.geth.cpu", from_five(0.1, 0.3))
+        .set("process.geth.run_delay", from_five(0.0, 0.3))
+        .set("process.geth.thread_max", from_five(0.1, 0.3))
+        .set("process.geth.thread_max_delay", from_five(0.0, 0.3));
+    names(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
