@@ -216,8 +216,14 @@ async fn answer_item<'a>(
     let row = |chain: usize, call: &Call<'_>| worker.shared.chains[chain].family.find(&call.method);
     let asked = request.chain;
     let mut found = item.as_ref().ok().and_then(|call| row(asked, call));
+    // A method spelt in another case is counted as what it may be to a node.
+    let weighed = |chain: usize, found: Option<(usize, &'static Method)>, name: &str| {
+        let known = found.map(|(_, method)| method);
+        known.or_else(|| worker.shared.chains[chain].family.in_any_case(name))
+    };
     if let Some(limits) = &worker.shared.limits {
-        let (name, method) = (name_of(&item), found.map(|(_, method)| method));
+        let name = name_of(&item);
+        let method = weighed(asked, found, name);
         let mut charge = limits.charge(
             &counted(worker, request, name, method),
             worker.now_ms(),
@@ -264,7 +270,8 @@ async fn answer_item<'a>(
         return denied(worker, &request, &call, Failure::ours(kind), place);
     }
     if let (Some(quotas), Some(grant)) = (&worker.shared.quotas, &request.caller.grant)
-        && let Err(failure) = quotas.charge(grant, method, unix_seconds())
+        && let Err(failure) =
+            quotas.charge(grant, weighed(request.chain, found, &call.method), unix_seconds())
     {
         return denied(worker, &request, &call, failure, place);
     }
