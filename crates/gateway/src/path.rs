@@ -10,7 +10,7 @@
 //! A range of logs goes through the same steps once per part: `path/logs.rs`.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,6 +33,7 @@ use crate::front::note::Calls;
 use crate::index::{self, Found};
 use crate::limits::shared::Question;
 use crate::limits::{Ahead, Charge, Counted, Limits};
+use crate::memory::{Full, Hold};
 use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
 use crate::quota::unix_seconds;
@@ -43,6 +44,7 @@ use crate::rules::cacheable::{
 };
 use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
+use crate::rules::memory::Purpose;
 use crate::rules::overload::Class;
 use crate::shared::NO_NODE;
 use crate::subscribe::subscriber::Asking;
@@ -175,16 +177,24 @@ async fn answer_batch<'a>(
 ) -> Reply<'a> {
     worker.counters.batches.add(1);
     let left = Cell::new(worker.shared.config.front.batch_answer_bytes_max);
+    // What waits for the other calls of the batch.
+    let hold = Hold::new(&worker.shared.lineage.memory, Purpose::Response);
+    let gathered = RefCell::new((hold, 0));
     let answers: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut answered = answer_item(worker, request, item).await?;
             // What has no room is not kept until all are there.
-            match left.get().checked_sub(answered.payload.bytes()) {
-                Some(rest) => left.set(rest),
-                None => {
-                    let failed = Failure::ours(Kind::BatchTooLarge);
-                    answered.payload = Content::Payload(Payload::Failed(failed));
+            let bytes = answered.payload.bytes();
+            let counted = match left.get().checked_sub(bytes) {
+                None => Err(Kind::BatchTooLarge),
+                Some(rest) => {
+                    left.set(rest);
+                    let (hold, sum) = &mut *gathered.borrow_mut();
+                    hold.set(*sum + bytes).map(|()| *sum += bytes).map_err(|Full| Kind::Memory)
                 }
+            };
+            if let Err(kind) = counted {
+                answered.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
             Some(answered)
         })
