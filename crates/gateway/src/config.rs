@@ -65,6 +65,9 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// Number of serving threads, one single-threaded runtime each; at least 1.
     pub threads: usize,
+    /// Bytes that bodies, responses and queues of all connections may take together; none for a
+    /// quarter of the memory.
+    pub memory_max: Option<usize>,
     /// How long a graceful stop goes on as before, but for readiness, so that load balancers notice.
     pub drain_delay: Duration,
     /// How long it keeps idle connections open for one more request.

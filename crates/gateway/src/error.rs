@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     BatchTooLarge,
     /// The gateway is stopping.
     Stopping,
+    /// The budget of memory has no room for the response.
+    Memory,
     /// The method is not served, or not to this caller.
     MethodOff,
     /// It asks to be told of something from now on, which is not possible.

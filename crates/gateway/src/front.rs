@@ -10,6 +10,7 @@ pub(crate) mod arrive;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod compress;
+mod frames;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod head;

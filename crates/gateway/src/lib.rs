@@ -17,6 +17,7 @@ mod front;
 mod fuzz;
 pub mod index;
 mod limits;
+mod memory;
 mod nodes;
 mod path;
 mod quota;

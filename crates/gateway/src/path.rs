@@ -10,7 +10,7 @@
 //! A range of logs goes through the same steps once per part: `path/logs.rs`.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,6 +33,7 @@ use crate::front::note::Calls;
 use crate::index::{self, Found};
 use crate::limits::shared::Question;
 use crate::limits::{Ahead, Charge, Counted, Limits};
+use crate::memory::{Full, Hold};
 use crate::nodes::fetch::fetch;
 use crate::nodes::overload;
 use crate::quota::unix_seconds;
@@ -43,6 +44,7 @@ use crate::rules::cacheable::{
 };
 use crate::rules::choose::hash64;
 use crate::rules::heads::ChainView;
+use crate::rules::memory::Purpose;
 use crate::rules::overload::Class;
 use crate::shared::NO_NODE;
 use crate::subscribe::subscriber::Asking;
@@ -175,16 +177,24 @@ async fn answer_batch<'a>(
 ) -> Reply<'a> {
     worker.counters.batches.add(1);
     let left = Cell::new(worker.shared.config.front.batch_answer_bytes_max);
+    // What waits for the other calls of the batch.
+    let hold = Hold::new(&worker.shared.lineage.memory, Purpose::Response);
+    let gathered = RefCell::new((hold, 0));
     let answers: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut answered = answer_item(worker, request, item).await?;
             // What has no room is not kept until all are there.
-            match left.get().checked_sub(answered.payload.bytes()) {
-                Some(rest) => left.set(rest),
-                None => {
-                    let failed = Failure::ours(Kind::BatchTooLarge);
-                    answered.payload = Content::Payload(Payload::Failed(failed));
+            let bytes = answered.payload.bytes();
+            let counted = match left.get().checked_sub(bytes) {
+                None => Err(Kind::BatchTooLarge),
+                Some(rest) => {
+                    left.set(rest);
+                    let (hold, sum) = &mut *gathered.borrow_mut();
+                    hold.set(*sum + bytes).map(|()| *sum += bytes).map_err(|Full| Kind::Memory)
                 }
+            };
+            if let Err(kind) = counted {
+                answered.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
             Some(answered)
         })
@@ -216,8 +226,14 @@ async fn answer_item<'a>(
     let row = |chain: usize, call: &Call<'_>| worker.shared.chains[chain].family.find(&call.method);
     let asked = request.chain;
     let mut found = item.as_ref().ok().and_then(|call| row(asked, call));
+    // A method spelt in another case is counted as what it may be to a node.
+    let weighed = |chain: usize, found: Option<(usize, &'static Method)>, name: &str| {
+        let known = found.map(|(_, method)| method);
+        known.or_else(|| worker.shared.chains[chain].family.in_any_case(name))
+    };
     if let Some(limits) = &worker.shared.limits {
-        let (name, method) = (name_of(&item), found.map(|(_, method)| method));
+        let name = name_of(&item);
+        let method = weighed(asked, found, name);
         let mut charge = limits.charge(
             &counted(worker, request, name, method),
             worker.now_ms(),
@@ -264,7 +280,8 @@ async fn answer_item<'a>(
         return denied(worker, &request, &call, Failure::ours(kind), place);
     }
     if let (Some(quotas), Some(grant)) = (&worker.shared.quotas, &request.caller.grant)
-        && let Err(failure) = quotas.charge(grant, method, unix_seconds())
+        && let Err(failure) =
+            quotas.charge(grant, weighed(request.chain, found, &call.method), unix_seconds())
     {
         return denied(worker, &request, &call, failure, place);
     }

@@ -7,7 +7,7 @@
 //! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
 //! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
 //! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges), `batch` (calls gathered for one node);
-//! `client` and `proxy` (whose address it is);
+//! `client` and `proxy` (whose address it is); `memory` (who may hold how many bytes);
 //! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
 //! leave the process and come back, `breaker` when its store is left alone.
 
@@ -25,6 +25,7 @@ pub mod health;
 pub mod hedge;
 pub mod limit;
 pub mod logs;
+pub mod memory;
 pub mod overload;
 pub mod portable;
 pub mod proxy;

@@ -421,6 +421,7 @@ impl ServeTask {
         };
         let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
         let thread = Thread::new(shared, self.index, self.seed);
+        tokio::task::spawn_local(Rc::clone(&thread).relieve());
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         let turn = Cell::new(0);
         loop {

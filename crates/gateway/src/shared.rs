@@ -20,6 +20,7 @@ use crate::config::{self, Balance, Config, HashKey};
 use crate::front::caller::{Gate, Wanted};
 use crate::limits::Limits;
 use crate::limits::clients::Clients;
+use crate::memory;
 use crate::nodes::dial::Dial;
 use crate::nodes::overload::Room;
 use crate::quota::Quotas;
@@ -221,6 +222,7 @@ impl Shared {
             by_number,
             config: Arc::new(config),
         });
+        shared.lineage.memory.set_max(shared.config.memory_max.unwrap_or_else(memory::usual_max));
         shared.lineage.joined(&shared);
         shared
     }

@@ -32,7 +32,7 @@ use wire::method::FamilyName;
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
 use crate::path::Request;
-use crate::rules::access::{is_own_filter, is_subscription};
+use crate::rules::access::{is_own_filter, is_subscription, is_unsubscription};
 use crate::worker::Worker;
 
 mod blocks;
@@ -53,8 +53,8 @@ use subscriber::Asking;
 
 /// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
 const RELAYS_MAX: usize = 64;
-/// Longest parameters of one: more than a thousand addresses.
-const RELAY_PARAMS_MAX: usize = 64 << 10;
+/// Those of them that one client may have been the first to ask for. Others may join any of them.
+const RELAYS_PER_CLIENT_MAX: usize = 16;
 
 /// Why nobody can be told of what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,25 +89,36 @@ pub(crate) struct Feed {
     heads: Arc<Stream>,
     logs: Arc<Stream>,
     /// By the call that asks a node for it.
-    relays: Mutex<HashMap<Box<[u8]>, Arc<Stream>>>,
+    relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
     filters: Filters,
     blocks: Blocks,
 }
 
+/// A subscription that is passed on from a node.
+#[derive(Debug)]
+struct Relayed {
+    stream: Arc<Stream>,
+    /// A hash of the client that was the first to ask for it.
+    owner: u64,
+}
+
 impl Feed {
     /// What nodes are asked for with this call.
-    fn relay(&self, call: Vec<u8>) -> Result<Arc<Stream>, Unable> {
+    fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
         let mut relays = self.relays.lock();
         // Whoever is about to follow one holds it already.
-        relays.retain(|_, stream| Arc::strong_count(stream) > 1);
-        if let Some(stream) = relays.get(&*call) {
-            return Ok(Arc::clone(stream));
+        relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
+        if let Some(relayed) = relays.get(&*call) {
+            return Ok(Arc::clone(&relayed.stream));
         }
         if relays.len() >= RELAYS_MAX {
             return Err(Unable::Crowded);
         }
+        if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
+            return Err(Unable::TooMany);
+        }
         let stream = Arc::<Stream>::default();
-        relays.insert(call.into(), Arc::clone(&stream));
+        relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
         Ok(stream)
     }
 }
@@ -127,9 +138,7 @@ pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Ca
     let answered = if is_subscription(&call.method) {
         match request.subscribing {
             None => Err(unable(Unable::NotHere)),
-            Some(asking) if call.method.ends_with("_unsubscribe") => {
-                unsubscribe(asking, &call.params)
-            }
+            Some(asking) if is_unsubscription(&call.method) => unsubscribe(asking, &call.params),
             Some(asking) => subscribe(worker, request, asking, call).await,
         }
     } else if is_own_filter(worker.shared.chains[request.chain].family.name(), &call.method) {
@@ -172,19 +181,20 @@ async fn subscribe(
     if !subscriber.has_room() {
         return Err(unable(Unable::TooMany));
     }
-    let namespace = call.method.strip_suffix("_subscribe").unwrap_or_default();
+    // Notifications name the namespace as nodes write it.
+    let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
+    let namespace = &*namespace.to_ascii_lowercase();
     let chain = &worker.shared.chains[request.chain];
     let asked = Asked::read(chain.family.name(), namespace, &call.params).map_err(unable)?;
     let feed = &chain.feed;
     let (stream, origin, wanted) = match asked {
         Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
         Asked::Logs(wanted) => (Arc::clone(&feed.logs), Origin::Logs, Wanted::Logs(wanted)),
-        Asked::Other if call.params.raw().is_some_and(|raw| raw.len() > RELAY_PARAMS_MAX) => {
-            return Err(unable(Unable::TooLong));
-        }
         Asked::Other => {
             let order = Order::of(worker, request, call);
-            (feed.relay(order.key()).map_err(unable)?, Origin::Node(order), Wanted::All)
+            let key = order.key(&call.params).map_err(|_| unable(Unable::TooLong))?;
+            let stream = feed.relay(key, request.caller.hash()).map_err(unable)?;
+            (stream, Origin::Node(order), Wanted::All)
         }
     };
     let fan = fan::of(subscriber.thread(), chain, stream, origin);
@@ -269,5 +279,25 @@ impl LogsWanted {
 
     fn has(&self, log: &LogKeys) -> bool {
         (self.blocks.0..=self.blocks.1).contains(&log.number) && self.selection.has(log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: one client cannot take every connection that subscriptions may open to nodes.
+
+    use super::*;
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let feed = Feed::default();
+        let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
+            .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
+            .collect();
+        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), Unable::TooMany);
+        feed.relay("call 3".into(), 1).expect("what is there may be joined");
+        feed.relay("one more".into(), 2).expect("another client has room");
+        held.pop();
+        feed.relay("one more".into(), 1).expect("one has ended");
     }
 }

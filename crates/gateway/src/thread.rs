@@ -17,6 +17,7 @@ use crate::front::arrive;
 use crate::front::http1::{self, Standing};
 use crate::front::peer::Peer;
 use crate::limits::clients::Seat;
+use crate::memory;
 use crate::rules::client::AddressSource;
 use crate::shared::Shared;
 use crate::subscribe::fan::Fans;
@@ -129,13 +130,33 @@ impl Thread {
         let standing = Rc::new(Standing::default());
         let slot = self.connections.borrow_mut().reserve();
         let thread = Rc::clone(self);
+        let account = Rc::clone(&standing.account);
         let served = serve(Rc::clone(&standing));
         self.worker.borrow().counters.connection_opened();
         self.connections.borrow_mut().open[slot] = Some(standing);
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             let _closed = Closed { thread, slot, _seat: seat };
             served.await;
         });
+        account.serve_by(task.abort_handle());
+    }
+
+    /// Closes the connections of the slowest clients whenever too many bytes are held, without end.
+    pub(crate) async fn relieve(self: Rc<Thread>) {
+        let (budget, threads) = {
+            let shared = &self.worker().shared;
+            (Arc::clone(&shared.lineage.memory), shared.config.threads)
+        };
+        loop {
+            budget.exceeded().await;
+            let accounts: Vec<_> = {
+                let connections = self.connections.borrow();
+                let open = connections.open.iter().flatten();
+                open.map(|standing| Rc::clone(&standing.account)).collect()
+            };
+            memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
+            tokio::time::sleep(memory::RELIEF_EVERY).await;
+        }
     }
 
     /// Open client connections.

@@ -9,6 +9,11 @@ mod raw;
 #[path = "serving/scene.rs"]
 #[allow(dead_code)] // Another file of tests uses the rest of it.
 mod scene;
+#[path = "support/socket.rs"]
+#[allow(dead_code)] // Another file of tests uses the rest of it.
+mod socket;
+#[path = "access/spellings.rs"]
+mod spellings;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use raw::{Answer, post_with};

@@ -19,6 +19,8 @@ mod connections;
 mod floods;
 #[path = "bad_input/http2.rs"]
 mod http2;
+#[path = "bad_input/memory.rs"]
+mod memory;
 #[path = "bad_input/nodes.rs"]
 mod nodes;
 #[path = "bad_input/requests.rs"]

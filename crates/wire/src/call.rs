@@ -100,7 +100,7 @@ pub enum Version {
 pub struct Call<'a> {
     /// The id as sent.
     pub id: Id<'a>,
-    /// The method's name, escapes decoded.
+    /// The method's name, escapes decoded: letters, digits, `_` and `.` of ASCII.
     pub method: Cow<'a, str>,
     /// The parameters as sent.
     pub params: Params<'a>,
@@ -289,7 +289,16 @@ fn method_name<'a>(
         )
         .into());
     }
+    if !name.bytes().all(is_name_byte) {
+        return Err("method holds a character other than A-Z, a-z, 0-9, _ and .".into());
+    }
     Ok(name)
+}
+
+/// Returns true for the bytes that a method's name may hold. Nodes trim or ignore some others, so a
+/// name with such a byte would be one method to the gateway's lists and another one to a node.
+pub fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
 
 fn invalid<'a>(message: impl Into<Cow<'static, str>>) -> Refusal<'a> {

@@ -55,6 +55,9 @@ impl<'a> LogFilter<'a> {
                 b"blockHash" if value != b"null" => {
                     filter.block_hash = Some(block::hash_of_value(value).ok_or(NotABlock::Form)?);
                 }
+                // Some nodes take a member in any case of letters and others skip it, so only the
+                // node can say which blocks this filter spans.
+                other if is_misspelt(other) => return Err(NotABlock::Form),
                 _ => {}
             }
         }
@@ -79,6 +82,12 @@ impl<'a> LogFilter<'a> {
         }
         out.extend_from_slice(b"}]");
     }
+}
+
+/// Returns true for the name of a filter's member that differs from it in the case of letters.
+fn is_misspelt(name: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
+    KNOWN.iter().any(|known| *known != name && known.eq_ignore_ascii_case(name))
 }
 
 /// A bound is a quantity or a tag; null counts as left out (go-ethereum reads both as nil).

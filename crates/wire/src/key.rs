@@ -118,6 +118,21 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), NoKey> {
     write_positions(out, parts, raw)
 }
 
+/// Appends an encoding of parameters that no table knows: equal for the same members and elements,
+/// whatever their whitespace, escapes and order of members.
+///
+/// # Errors
+/// Why there is none; `out` may then hold a part of it.
+pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), NoKey> {
+    match *params {
+        Params::Absent | Params::Null => write_value(out, b"[]", ParamKind::Any, 0),
+        Params::Array(raw) | Params::Object(raw) if raw.len() <= PARAMS_BYTES_MAX => {
+            write_value(out, raw, ParamKind::Any, 0)
+        }
+        Params::Array(raw) | Params::Object(raw) => Err(NoKey::TooLong(raw.len())),
+    }
+}
+
 fn write_positions(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result<(), NoKey> {
     let method = parts.method;
     let mut placed = parts.block.is_none();

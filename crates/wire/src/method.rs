@@ -139,6 +139,20 @@ pub struct Method {
     pub reach: Reach,
 }
 
+/// The method whose results another method returns too. Lists and limits that name the former hold
+/// for the latter. The case of letters makes no difference.
+pub fn stands_for(name: &str) -> Option<&'static str> {
+    let (namespace, method) = name.split_once('_')?;
+    if !method.eq_ignore_ascii_case("getFilterLogs") {
+        return None;
+    }
+    let known = ["eth_getLogs", "hmy_getLogs", "hmyv2_getLogs"];
+    let is_of = |own: &&str| {
+        own.split_once('_').is_some_and(|(own, _)| own.eq_ignore_ascii_case(namespace))
+    };
+    known.into_iter().find(is_of)
+}
+
 /// The families of chains that have a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -203,6 +217,13 @@ impl Family {
     /// The same with the row's place in the table.
     pub fn find(&'static self, name: &str) -> Option<(usize, &'static Method)> {
         self.places.get(name).map(|place| (*place, &self.rows[*place]))
+    }
+
+    /// The row of a name in any case of letters. For counting and refusing calls only: a node may
+    /// take a name that differs in case for another method.
+    pub fn in_any_case(&'static self, name: &str) -> Option<&'static Method> {
+        let other = || self.rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
+        self.find(name).map(|(_, row)| row).or_else(other)
     }
 
     /// Number of rows.

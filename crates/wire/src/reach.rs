@@ -35,7 +35,8 @@ impl Reach {
     }
 }
 
-/// What a method of this name acts on, whether a table knows it or not.
+/// What a method of this name acts on, whether a table knows it or not. The case of letters makes no
+/// difference, because some nodes ignore it.
 pub fn reach(family: FamilyName, name: &str) -> Reach {
     let reaches = reaches();
     let own: &[&Patterns] = match family {
@@ -57,9 +58,14 @@ pub fn reach(family: FamilyName, name: &str) -> Reach {
 
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => pattern == name,
+        Some(prefix) => starts_with_any_case(name, prefix),
+        None => pattern.eq_ignore_ascii_case(name),
     }
+}
+
+/// Returns true if `name` begins with `prefix` in any case of letters.
+pub fn starts_with_any_case(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 #[derive(Deserialize)]

@@ -71,6 +71,7 @@ pub(super) fn check(
         listen_tls,
         admin,
         threads: threads(&server, &mut report),
+        memory_max: server.set("memory_max").map(|_| server.value("memory_max").size()),
         drain_delay: server.value("drain_delay").duration(),
         drain_linger: server.value("drain_linger").duration(),
         drain_deadline: server.value("drain_deadline").duration(),

@@ -151,6 +151,16 @@ pub(super) static SERVER: Section = Section {
             doc: "Serving threads. Each has its own listener and its own connections to the nodes.",
         },
         Field {
+            key: "memory_max",
+            kind: Kind::Bytes { min: 16 * MIB, max: 1 << 50 },
+            default: Default::Follows("a quarter of the memory of the machine or control group"),
+            doc: "Bytes that request bodies, responses and queues of all connections may take \
+                  together. Beyond it requests get 503 with `Retry-After`, and the connections of \
+                  the clients that are slowest to read or to send are closed. Requests take at \
+                  most half of it, responses that upstreams are sending a quarter, one connection \
+                  an eighth. The cache is not part of it.",
+        },
+        Field {
             key: "drain_delay",
             kind: Kind::Duration { min: Duration::ZERO, max: HOUR },
             default: Default::Is("0s"),

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use wire::call::is_name_byte;
 
 use super::database::Database;
 use super::redis_url::RedisUrl;
@@ -608,7 +609,13 @@ fn check_method(text: &str) -> Result<(), &'static str> {
         return Err("the method is too long");
     }
     let name = text.strip_suffix('*').unwrap_or(text);
-    if name.contains('*') { Err("* stands only at the end") } else { Ok(()) }
+    if name.contains('*') {
+        return Err("* stands only at the end");
+    }
+    if !name.bytes().all(is_name_byte) {
+        return Err("a method holds only letters, digits, _ and .");
+    }
+    Ok(())
 }
 
 fn origin(text: &str) -> Result<String, &'static str> {

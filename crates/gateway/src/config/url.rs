@@ -13,11 +13,79 @@ use http::HeaderValue;
 #[cfg(test)]
 mod tests;
 
-/// Path segments up to this length that look like a word are shown; keys of the providers that we
-/// know of begin at 20 characters (Infura 32, Alchemy 32, `QuickNode` 40, Ankr 64).
-const SHOWN_SEGMENT_BYTES_MAX: usize = 12;
+/// Words of paths that are shown: a key can be as short as any other word, so all others are masked.
+const SHOWN_WORDS: &[&str] = &[
+    "api",
+    "arb",
+    "arbitrum",
+    "archive",
+    "avalanche",
+    "avax",
+    "base",
+    "bc",
+    "beacon",
+    "besu",
+    "bitcoin",
+    "blast",
+    "bsc",
+    "btc",
+    "c",
+    "celo",
+    "chain",
+    "core",
+    "cronos",
+    "debug",
+    "devnet",
+    "erigon",
+    "eth",
+    "ethereum",
+    "evm",
+    "execution",
+    "ext",
+    "fantom",
+    "full",
+    "geth",
+    "gnosis",
+    "goerli",
+    "harmony",
+    "hmy",
+    "holesky",
+    "hoodi",
+    "http",
+    "https",
+    "ipc",
+    "jsonrpc",
+    "linea",
+    "main",
+    "mainnet",
+    "nethermind",
+    "node",
+    "nodes",
+    "nova",
+    "ogrpc",
+    "one",
+    "opt",
+    "optimism",
+    "p",
+    "polygon",
+    "public",
+    "reth",
+    "rpc",
+    "scroll",
+    "sepolia",
+    "shard",
+    "solana",
+    "test",
+    "testnet",
+    "trace",
+    "ws",
+    "wss",
+    "x",
+    "xdai",
+    "zksync",
+];
 
-/// A word such as `v2` or `c1` may hold this many digits and still be shown.
+/// Most digits of a version, a shard or another number that is shown.
 const SHOWN_DIGITS_MAX: usize = 2;
 
 /// Host labels from this length on are masked if they hold a digit: some providers make the key a
@@ -267,11 +335,15 @@ fn masked_host(host: &str) -> String {
     labels.collect::<Vec<_>>().join(".")
 }
 
-/// Whether a path segment cannot be a key: a short word such as `rpc`, `v1` or `eth-mainnet`.
+/// Whether a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and short
+/// numbers such as `v2`.
 fn is_plain(segment: &str) -> bool {
-    segment.len() <= SHOWN_SEGMENT_BYTES_MAX
-        && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        && segment.bytes().filter(u8::is_ascii_digit).count() <= SHOWN_DIGITS_MAX
+    segment.split(['-', '_', '.']).all(|part| {
+        let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let known = word.is_empty() || word == "v";
+        part.len() - word.len() <= SHOWN_DIGITS_MAX
+            && (known || SHOWN_WORDS.iter().any(|shown| shown.eq_ignore_ascii_case(word)))
+    })
 }
 
 /// The header that the user part stands for (RFC 7617): percent-decoded, then base64.

@@ -4,6 +4,7 @@
 //! builds an error answer. Results and error objects of nodes pass as the bytes that they are.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,10 @@ use crate::error::{Failure, Kind};
 use crate::front::body::ChunkFault;
 use crate::front::head::HeadFault;
 use crate::front::note::Note;
+use crate::memory::{self, Account, Budget, Hold};
 use crate::rules::access::Denial;
 use crate::rules::direct::Action;
+use crate::rules::memory::Purpose;
 use crate::shared::Shared;
 use crate::subscribe::Unable;
 
@@ -117,6 +120,8 @@ pub(crate) struct Message {
     pub(crate) encoding: Option<&'static str>,
     /// What the access log is to be told once this is written; none while it is off.
     pub(crate) note: Option<Box<Note>>,
+    /// The bytes of its body, while it waits for its client.
+    pub(crate) hold: Option<Hold>,
 }
 
 /// A body in up to three parts, so that a large payload is not copied.
@@ -155,7 +160,27 @@ impl Message {
             retry_after: None,
             encoding: None,
             note: None,
+            hold: None,
         }
+    }
+
+    /// Refuses a request for want of memory.
+    pub(crate) fn refuse_memory() -> Message {
+        let message = Message::refuse(503, OUT_OF_MEMORY);
+        Message { retry_after: Some(memory::RETRY_AFTER), ..message }
+    }
+
+    /// Counts the body's bytes until it is written. Where there is no room for them, the client is
+    /// told to come back.
+    pub(crate) fn held(mut self, budget: &Arc<Budget>, account: &Rc<Account>) -> Message {
+        if self.body.len() > memory::FREE_BYTES {
+            let mut hold = Hold::of(budget, Purpose::Response, account);
+            if hold.set(self.body.len()).is_err() {
+                return Message { note: self.note, ..Message::refuse_memory() };
+            }
+            self.hold = Some(hold);
+        }
+        self
     }
 
     /// The answer to GET and HEAD on a chain's path: that the gateway is there.
@@ -379,12 +404,14 @@ impl Content<'_> {
     }
 }
 
+const OUT_OF_MEMORY: &str = "the gateway has no memory left for this request, retry later";
+
 const FORBIDDEN: &str = "the API key or token does not lead to this chain";
 
 /// The HTTP status of a single call that failed. In a batch it is always 200.
 fn status_of(kind: Kind, shared: &Shared) -> u16 {
     match kind {
-        Kind::NoNode | Kind::Stopping => 503,
+        Kind::NoNode | Kind::Stopping | Kind::Memory => 503,
         Kind::Deadline => 504,
         Kind::OverRate { status }
         | Kind::OverConcurrency { status }
@@ -414,6 +441,7 @@ fn describe(kind: Kind, shared: &Shared) -> (ErrorCode, &str) {
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, shared).1),
         Kind::NoNode => (ErrorCode::INTERNAL, "no node can be used now"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
+        Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
         Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no node answered in time"),
         Kind::Connect => (ErrorCode::INTERNAL, "no node could be reached"),
         Kind::Closed => (ErrorCode::INTERNAL, "node closed the connection before it answered"),

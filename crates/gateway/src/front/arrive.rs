@@ -83,7 +83,8 @@ pub(crate) async fn serve_tls(
     drop(worker);
     if session.alpn_protocol() == Some(b"h2") {
         // It ends its streams by itself when a stop begins.
-        let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer)).await;
+        let account = Rc::clone(&standing.account);
+        let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
             tracing::trace!(%from, %error, "client connection ended");
         }

@@ -50,6 +50,11 @@ impl Chunked {
         matches!(self.state, State::Done)
     }
 
+    /// Bytes of memory that the decoded body takes.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.body.capacity()
+    }
+
     /// The decoded body.
     pub(crate) fn into_body(self) -> Vec<u8> {
         self.body

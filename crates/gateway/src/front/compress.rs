@@ -12,6 +12,12 @@ use crate::front::head::{Accept, Coding};
 /// Bodies over this are packed on another thread: at about 100 MB/s for gzip's fastest level, a
 /// larger one would keep every other connection of this thread waiting for over half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// Packed requests over this are unpacked on another thread: a byte of them may take as long as a
+/// thousand bytes of JSON.
+const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
+/// Most members of a gzip file. Tools that cut files into members of 64 KiB need 80 for the largest
+/// request that is taken by default.
+const MEMBERS_MAX: usize = 256;
 /// The fastest level of both: JSON in hexadecimal shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
 /// zstd's window of 8 MiB, the most that a content coding may ask for (RFC 9659, section 3); a
@@ -37,17 +43,25 @@ impl DecodeFault {
     }
 }
 
-/// Unpacks a request's body.
+/// Unpacks a request's body, on another thread unless it is short.
 ///
 /// # Errors
 /// [`DecodeFault`]: it is not what it says, or is over `bytes_max` when unpacked.
-pub(crate) fn decode(
+pub(crate) async fn decode(
     coding: Coding,
-    packed: &[u8],
+    packed: Vec<u8>,
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecodeFault> {
+    if packed.len() <= DECODE_INLINE_BYTES_MAX {
+        return unpack(coding, &packed, bytes_max);
+    }
+    let unpacked = tokio::task::spawn_blocking(move || unpack(coding, &packed, bytes_max));
+    unpacked.await.unwrap_or(Err(DecodeFault::Invalid))
+}
+
+fn unpack(coding: Coding, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     match coding {
-        Coding::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(packed), bytes_max),
+        Coding::Gzip => unpack_gzip(packed, bytes_max),
         Coding::Zstd => {
             let mut decoder =
                 zstd::stream::read::Decoder::new(packed).map_err(|_| DecodeFault::Invalid)?;
@@ -56,6 +70,25 @@ pub(crate) fn decode(
         }
         Coding::Identity | Coding::Other => Ok(packed.to_vec()),
     }
+}
+
+/// Unpacks the members of a gzip file, one after the other. Beginning one costs far more than a byte
+/// of it, so their number is bounded too.
+fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
+    let mut body = Vec::new();
+    for _ in 0..MEMBERS_MAX {
+        let mut member = flate2::bufread::GzDecoder::new(packed);
+        let room = (bytes_max - body.len()) as u64 + 1;
+        (&mut member).take(room).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
+        if body.len() > bytes_max {
+            return Err(DecodeFault::TooLarge);
+        }
+        packed = member.into_inner();
+        if packed.is_empty() {
+            return Ok(body);
+        }
+    }
+    Err(DecodeFault::Invalid)
 }
 
 fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
@@ -116,9 +149,20 @@ mod tests {
             let coding = if zstd { Coding::Zstd } else { Coding::Gzip };
             let packed = pack(&body, zstd).unwrap();
             assert!(packed.len() < body.len());
-            assert_eq!(decode(coding, &packed, 10_000), Ok(body.clone()));
-            assert_eq!(decode(coding, &packed, 100), Err(DecodeFault::TooLarge));
-            assert_eq!(decode(coding, b"not packed", 100), Err(DecodeFault::Invalid));
+            assert_eq!(unpack(coding, &packed, 10_000), Ok(body.clone()));
+            assert_eq!(unpack(coding, &packed, 100), Err(DecodeFault::TooLarge));
+            assert_eq!(unpack(coding, b"not packed", 100), Err(DecodeFault::Invalid));
         }
+    }
+
+    #[test]
+    fn members_of_gzip_are_joined_and_bounded() {
+        let member = pack(b"ab", false).unwrap();
+        let some = member.repeat(MEMBERS_MAX);
+        assert_eq!(unpack(Coding::Gzip, &some, 10_000), Ok(b"ab".repeat(MEMBERS_MAX)));
+        assert_eq!(unpack(Coding::Gzip, &some, 100), Err(DecodeFault::TooLarge));
+        let empty = pack(b"", false).unwrap();
+        let more = empty.repeat(MEMBERS_MAX + 1);
+        assert_eq!(unpack(Coding::Gzip, &more, 10_000), Err(DecodeFault::Invalid));
     }
 }

@@ -198,7 +198,7 @@ pub(crate) fn read_head(
             }
             extra.note(header.name, header.value, wanted);
         }
-        extra.note_target(host, target, wanted);
+        extra.note_target(authority(target).unwrap_or(host), target, wanted);
         facts.extra = Some(Arc::new(extra));
     }
     let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
@@ -370,6 +370,14 @@ fn verb(name: &str) -> Verb {
         "OPTIONS" => Verb::Options,
         _ => Verb::Other,
     }
+}
+
+/// The host and port of an absolute-form target, which hold in place of the `Host` header (RFC 9112,
+/// section 3.2.2).
+fn authority(target: &str) -> Option<&str> {
+    let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
 /// The path of an origin-form (`/a?b`) or absolute-form (`http://host/a?b`) target.

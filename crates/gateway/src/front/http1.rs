@@ -10,6 +10,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,9 +25,11 @@ use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http2, websocket};
+use crate::memory::{Account, Full, Hold};
 use crate::nodes::overload;
 use crate::path::{self, Request, rewritten};
 use crate::rules::access::Denial;
+use crate::rules::memory::Purpose;
 use crate::subscribe::subscriber::Asking;
 use crate::thread::Thread;
 use crate::wait::{self, Filled, Watchdog};
@@ -58,6 +61,8 @@ pub(crate) struct Standing {
     leaving: Cell<bool>,
     /// Of the connection's task while it waits for a request.
     waker: RefCell<Option<Waker>>,
+    /// The bytes that it holds.
+    pub(crate) account: Rc<Account>,
 }
 
 impl Standing {
@@ -92,8 +97,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let from = peer.clone();
+    let budget = Arc::clone(&thread.worker().shared.lineage.memory);
     let connection = Connection {
         stream,
+        hold: Hold::of(&budget, Purpose::Request, &standing.account),
         watchdog: Watchdog::default(),
         buf: Vec::new(),
         early: Vec::new(),
@@ -111,6 +118,8 @@ where
 struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
+    /// Counts the bytes of requests.
+    hold: Hold,
     buf: Vec<u8>,
     /// What came while a request waited for its turn; follows `buf`.
     early: Vec<u8>,
@@ -157,7 +166,8 @@ where
                     // It ends its streams by itself when a stop begins.
                     drop(worker);
                     let rest = std::mem::take(&mut self.buf);
-                    let served = http2::serve(self.thread, self.stream, rest, self.peer);
+                    let account = Rc::clone(&self.standing.account);
+                    let served = http2::serve(self.thread, self.stream, rest, self.peer, account);
                     return Box::pin(served).await;
                 }
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
@@ -178,9 +188,9 @@ where
                     None => return Ok(()),
                 }
             } else {
-                let bytes = body.bytes(&self.buf);
-                respond(&worker, &head, bytes, &Bearer::of(&self.peer, PROTOCOL, &Cell::new(0)))
-                    .await
+                let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
+                let bearer = Bearer::of(&self.peer, PROTOCOL, &waiting, &self.standing.account);
+                respond(&worker, &head, bytes, &bearer).await
             };
             if compress::is_wanted(&message, head.accept, front) {
                 message = Box::pin(compress::encode(message, head.accept)).await;
@@ -198,6 +208,9 @@ where
                 return self.stream.shutdown().await;
             }
             self.forget(body.end(&head));
+            drop((body, message));
+            // It shrinks, unless requests were sent ahead, and these are bounded.
+            let _counted = self.hold.set(self.buf.capacity() + self.early.capacity());
             if !self.early.is_empty() {
                 self.buf.append(&mut self.early);
             }
@@ -217,8 +230,9 @@ where
         let opening = websocket::accepted(&upgrade, packing);
         let opening = opening.filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
-        let mut message =
-            respond(&worker, &head, b"", &Bearer::of(&self.peer, PROTOCOL, &Cell::new(0))).await;
+        let waiting = Cell::new(0);
+        let bearer = Bearer::of(&self.peer, PROTOCOL, &waiting, &self.standing.account);
+        let mut message = respond(&worker, &head, b"", &bearer).await;
         if !websocket::may_open(front, head.origin.as_deref()) {
             message = counted(&worker, Message::refuse(403, "this origin is not allowed"));
         }
@@ -259,7 +273,8 @@ where
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let bearer = Bearer::of(&self.peer, PROTOCOL, &waiting);
+        let bearer = Bearer::of(&self.peer, PROTOCOL, &waiting, &self.standing.account);
+        let held = self.buf.capacity();
         let mut responding = pin!(respond(worker, head, bytes, &bearer));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
@@ -269,7 +284,11 @@ where
             while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
                 let early = &mut self.early;
                 match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
-                    Poll::Ready(Ok(bytes)) if bytes > 0 => {}
+                    Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                        if self.hold.set(held + self.early.capacity()).is_err() {
+                            return Poll::Ready(None);
+                        }
+                    }
                     Poll::Ready(_) => return Poll::Ready(None),
                     Poll::Pending => break,
                 }
@@ -322,7 +341,7 @@ where
             let header_timeout = worker.shared.config.front.header_timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
             match self.fill(deadline).await? {
-                Filled::Bytes(()) => {}
+                Filled::Bytes(()) => self.count(0)?,
                 Filled::End => return Err(Stop::Close),
                 Filled::Late => {
                     return Err(refuse(Message::refuse(408, "request head took too long")));
@@ -347,6 +366,13 @@ where
         {
             return Err(refuse(Message::refuse_size(body_bytes_max)));
         }
+        let budget = &worker.shared.lineage.memory;
+        if let Length::Fixed(length) = head.length
+            && !budget.has_room(Purpose::Request, length as usize)
+        {
+            budget.count_refusal(Purpose::Request);
+            return Err(refuse(Message::refuse_memory()));
+        }
         if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
             let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
             wait::write(
@@ -364,15 +390,19 @@ where
             }
             Length::Chunked => self.read_chunks(head.bytes, front).await?,
         };
+        self.hold.set_waiting(false);
         match head.coding {
             Coding::Identity => Ok(read),
             Coding::Other => {
                 Err(refuse(Message::refuse(415, "content-encoding must be gzip, zstd or identity")))
             }
             coding => {
-                let decoded = compress::decode(coding, read.bytes(&self.buf), body_bytes_max)
+                let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
+                let decoded = compress::decode(coding, packed, body_bytes_max)
+                    .await
                     .map_err(|fault| refuse(fault.message(body_bytes_max)))?;
-                Ok(ReadBody::Decoded { body: decoded, end: read.end(head) })
+                self.count(decoded.capacity())?;
+                Ok(ReadBody::Decoded { body: decoded, end })
             }
         }
     }
@@ -388,6 +418,7 @@ where
             let deadline = Instant::now() + timeout;
             while self.buf.len() < end {
                 self.fill_body(deadline).await?;
+                self.count(0)?;
             }
         }
         Ok(ReadBody::InPlace { start, end })
@@ -403,11 +434,18 @@ where
                 .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
             // What was decoded is dropped at once, so that a body is held only once.
             self.buf.drain(start..start + used);
+            self.count(chunked.bytes_held())?;
             if chunked.is_done() {
                 return Ok(ReadBody::Decoded { body: chunked.into_body(), end: start });
             }
             self.fill_body(deadline).await?;
         }
+    }
+
+    /// Counts the bytes of a request, with those of a body that lies apart.
+    fn count(&mut self, apart: usize) -> Result<(), Stop> {
+        let counted = self.hold.set(self.buf.capacity() + apart);
+        counted.map_err(|Full| refuse(Message::refuse_memory()))
     }
 
     async fn fill_body(&mut self, deadline: Instant) -> Result<(), Stop> {
@@ -470,6 +508,8 @@ where
 
     async fn stop(mut self, worker: &Worker, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
+        self.buf = Vec::new();
+        let _freed = self.hold.set(0);
         worker.counters.refused(message.status);
         if worker.shared.access_log.is_some() {
             note::log(worker, Note::bare(self.peer.address, PROTOCOL), &message);
@@ -521,6 +561,13 @@ impl ReadBody {
         }
     }
 
+    fn into_bytes(self, buf: &[u8]) -> Vec<u8> {
+        match self {
+            ReadBody::InPlace { start, end } => buf[start..end].to_vec(),
+            ReadBody::Decoded { body, .. } => body,
+        }
+    }
+
     fn end(&self, head: &Head) -> usize {
         match self {
             ReadBody::InPlace { end, .. } | ReadBody::Decoded { end, .. } => (*end).max(head.bytes),
@@ -560,6 +607,8 @@ pub(crate) struct Bearer<'a> {
     protocol: &'static str,
     /// How many of its calls wait for their turn by a limit.
     waiting: &'a Cell<usize>,
+    /// Counts the response.
+    account: &'a Rc<Account>,
     subscribing: Option<&'a Asking>,
 }
 
@@ -568,8 +617,9 @@ impl<'a> Bearer<'a> {
         peer: &'a Peer,
         protocol: &'static str,
         waiting: &'a Cell<usize>,
+        account: &'a Rc<Account>,
     ) -> Bearer<'a> {
-        Bearer { peer, protocol, waiting, subscribing: None }
+        Bearer { peer, protocol, waiting, account, subscribing: None }
     }
 
     /// One over which the client can be told of what is to come.
@@ -586,7 +636,7 @@ pub(crate) async fn respond(
     body: &[u8],
     bearer: &Bearer<'_>,
 ) -> Message {
-    let Bearer { peer, protocol, waiting, subscribing } = *bearer;
+    let Bearer { peer, protocol, waiting, account, subscribing } = *bearer;
     let shared = &worker.shared;
     let client = peer.client(head, &shared.config.front);
     let calls = shared.access_log.is_some().then(note::Calls::new);
@@ -651,7 +701,7 @@ pub(crate) async fn respond(
     if let Some(calls) = calls {
         message.note = Some(Box::new(Note::of(head, caller, path, body.len(), protocol, calls)));
     }
-    message
+    message.held(&shared.lineage.memory, account)
 }
 
 /// What a client gets that was refused for who it is more often than a limit allows.

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smallvec::SmallVec;
@@ -25,11 +25,14 @@ use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::caller::{Extra, Wanted};
 use crate::front::compress;
+use crate::front::frames::{self, Frames};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
 use crate::front::http1::{self, Bearer};
 use crate::front::note::{self, Note};
 use crate::front::peer::{Peer, Said};
 use crate::front::unread::{Answer, Unread};
+use crate::memory::{Account, Full, Hold};
+use crate::rules::memory::Purpose;
 use crate::thread::Thread;
 use crate::worker::Worker;
 
@@ -47,19 +50,24 @@ pub(crate) async fn serve<S>(
     stream: S,
     read: Vec<u8>,
     peer: Peer,
+    account: Rc<Account>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let blocked = Rc::new(Cell::new(None));
-    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked) };
+    let mut client = Frames::of_client();
+    client.feed(&read);
+    let own = Frames::default();
+    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked), client, own };
     let unread = Rc::new(Unread::default());
     let asked = Asked::new();
     let service = hyper::service::service_fn(|request| {
         let (worker, unread, peer) = (thread.worker(), Rc::clone(&unread), peer.clone());
+        let account = Rc::clone(&account);
         let under_way = asked.begin();
         async move {
-            let response = respond(&worker, &unread, request, &peer).await;
+            let response = respond(&worker, &unread, request, &peer, &account).await;
             drop(under_way);
             Ok::<_, Infallible>(response)
         }
@@ -153,6 +161,7 @@ async fn respond(
     unread: &Rc<Unread>,
     request: http::Request<Incoming>,
     peer: &Peer,
+    account: &Rc<Account>,
 ) -> http::Response<Answer> {
     let front = &worker.shared.config.front;
     let (parts, body) = request.into_parts();
@@ -160,27 +169,28 @@ async fn respond(
     let client = peer.client(&head, front);
     let body_bytes_max = front.limits.body_bytes_max;
     let waiting = Cell::new(0);
-    let bearer = Bearer::of(peer, PROTOCOL, &waiting);
-    let read =
-        tokio::time::timeout(front.body_timeout, Limited::new(body, body_bytes_max).collect());
+    let bearer = Bearer::of(peer, PROTOCOL, &waiting, account);
+    let budget = &worker.shared.lineage.memory;
+    let mut hold = Hold::of(budget, Purpose::Request, account);
+    let read = tokio::time::timeout(front.body_timeout, read(body, body_bytes_max, &mut hold));
     let message = match read.await {
         Err(_) => Message::refuse(408, "request body took too long"),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Message::refuse_size(body_bytes_max),
-        Ok(Err(_)) => Message::refuse(400, "request body was cut off"),
+        Ok(Err(message)) => message,
         Ok(Ok(body)) => {
-            let body = body.to_bytes();
+            hold.set_waiting(false);
             match head.coding {
                 Coding::Identity => http1::respond(worker, &head, &body, &bearer).await,
                 Coding::Other => {
                     Message::refuse(415, "content-encoding must be gzip, zstd or identity")
                 }
-                coding => match compress::decode(coding, &body, body_bytes_max) {
+                coding => match compress::decode(coding, body, body_bytes_max).await {
                     Ok(body) => http1::respond(worker, &head, &body, &bearer).await,
                     Err(fault) => fault.message(body_bytes_max),
                 },
             }
         }
     };
+    drop(hold);
     let message = if compress::is_wanted(&message, head.accept, front) {
         Box::pin(compress::encode(message, head.accept)).await
     } else {
@@ -192,6 +202,23 @@ async fn respond(
         note::log(worker, *note, &message);
     }
     response(worker, unread, &head, message)
+}
+
+/// Reads a request's body, whose bytes are counted as they come.
+async fn read(mut body: Incoming, bytes_max: usize, hold: &mut Hold) -> Result<Vec<u8>, Message> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(Message::refuse(400, "request body was cut off"));
+        };
+        let Ok(piece) = frame.into_data() else { continue };
+        if whole.len() + piece.len() > bytes_max {
+            return Err(Message::refuse_size(bytes_max));
+        }
+        whole.extend_from_slice(&piece);
+        hold.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
+    }
+    Ok(whole)
 }
 
 fn response(
@@ -218,7 +245,7 @@ fn response(
         }
     });
     let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
-    response.map(|()| unread.answer(body))
+    response.map(|()| unread.answer(body, message.hold))
 }
 
 fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
@@ -291,6 +318,8 @@ struct Rewound<S> {
     at: usize,
     stream: S,
     blocked: Rc<Cell<Option<Instant>>>,
+    client: Frames,
+    own: Frames,
 }
 
 impl<S> Rewound<S> {
@@ -321,7 +350,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
             }
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut this.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        this.client.feed(&buf.filled()[before..]);
+        if frames::is_flood(&this.client, &this.own) {
+            return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -333,6 +368,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            this.own.feed(&buf[..bytes]);
+        }
         this.note(polled)
     }
 

@@ -16,6 +16,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use crate::memory::Hold;
+
 /// Bytes of a piece: the least that HTTP/2 lets a frame hold (RFC 9113, section 4.2). What was given
 /// out is not seen to be stuck, so this times the open streams is what one client can hold.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -29,14 +31,14 @@ pub(crate) struct Unread {
 
 impl Unread {
     /// An answer, which waits from now on.
-    pub(crate) fn answer(self: &Rc<Unread>, bytes: Bytes) -> Answer {
+    pub(crate) fn answer(self: &Rc<Unread>, bytes: Bytes, hold: Option<Hold>) -> Answer {
         let mut since = self.since.borrow_mut();
         let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
             since.push(None);
             since.len() - 1
         });
         since[slot] = Some(Instant::now());
-        Answer { bytes, unread: Rc::clone(self), slot }
+        Answer { bytes, unread: Rc::clone(self), slot, _hold: hold }
     }
 
     /// Whether there is none.
@@ -57,6 +59,8 @@ pub(crate) struct Answer {
     bytes: Bytes,
     unread: Rc<Unread>,
     slot: usize,
+    /// Counts the bytes until the last of them is given out.
+    _hold: Option<Hold>,
 }
 
 impl Drop for Answer {
@@ -112,7 +116,7 @@ mod tests {
         for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES] {
             let whole: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let unread = Rc::new(Unread::default());
-            let mut answer = unread.answer(whole.clone().into());
+            let mut answer = unread.answer(whole.clone().into(), None);
             assert_eq!(answer.size_hint().exact(), Some(length as u64));
             let mut given = Vec::new();
             while let Some(piece) = next(&mut answer) {
@@ -130,8 +134,8 @@ mod tests {
         let unread = Rc::new(Unread::default());
         assert!(!unread.is_stuck(patience) && unread.is_empty());
         let whole = Bytes::from(vec![0; 100 * PIECE_BYTES]);
-        let waiting = unread.answer(whole.clone());
-        let mut moving = unread.answer(whole.clone());
+        let waiting = unread.answer(whole.clone(), None);
+        let mut moving = unread.answer(whole.clone(), None);
         for _ in 0..4 {
             tokio::time::advance(Duration::from_secs(10)).await;
             next(&mut moving);
@@ -143,7 +147,7 @@ mod tests {
         assert!(unread.is_stuck(patience));
         drop(moving);
         assert!(!unread.is_stuck(patience) && unread.is_empty());
-        let _third = unread.answer(whole);
+        let _third = unread.answer(whole, None);
         assert_eq!(unread.since.borrow().len(), 2, "slots are used again");
     }
 }

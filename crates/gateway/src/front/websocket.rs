@@ -29,6 +29,8 @@ use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
 use crate::front::http1::{Bearer, Standing, respond};
 use crate::front::note;
 use crate::front::peer::Peer;
+use crate::memory::Hold;
+use crate::rules::memory::Purpose;
 use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
 use crate::thread::Thread;
 use crate::wait::{self, Watchdog};
@@ -180,6 +182,8 @@ struct Socket<S> {
     /// Bytes of their messages.
     running_bytes: usize,
     subscriber: Rc<Subscriber>,
+    /// Counts all bytes that it holds.
+    hold: Hold,
     /// Until when who has subscribed is not asked again who it is.
     admitted_until: Instant,
     out: Out,
@@ -211,6 +215,8 @@ where
             ..head.clone()
         };
         let wanted = Arc::clone(&thread.worker().shared.wanted);
+        let budget = Arc::clone(&thread.worker().shared.lineage.memory);
+        let hold = Hold::of(&budget, Purpose::Response, &standing.account);
         Socket {
             thread,
             stream,
@@ -230,6 +236,7 @@ where
             running: FuturesUnordered::new(),
             running_bytes: 0,
             subscriber,
+            hold,
             admitted_until: Instant::now() + ADMITTED_FOR,
             out: Out::default(),
             silent_at: Instant::now() + bounds.ping,
@@ -273,6 +280,7 @@ where
                 }
                 Phase::Closing { .. } | Phase::Open => {}
             }
+            moved |= self.count();
             if moved {
                 continue;
             }
@@ -281,6 +289,22 @@ where
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
+    }
+
+    /// Counts the bytes that it holds; whether it has begun to close for want of room.
+    fn count(&mut self) -> bool {
+        let incoming = self.unread.capacity() + self.decoder.bytes_held();
+        let outgoing = self.out.bytes + self.subscriber.queued_bytes();
+        let counted = self.hold.set(incoming + outgoing + self.running_bytes);
+        self.hold.set_waiting(self.out.stuck.is_some() || self.decoder.bytes_held() > 0);
+        if counted.is_ok() || self.is_closing() {
+            return false;
+        }
+        self.unread = Vec::new();
+        self.deaf = true;
+        self.out.forget();
+        self.close(AGAIN_LATER, "the gateway has no memory left: connect anew");
+        true
     }
 
     /// Takes the answers that are done.
@@ -426,11 +450,13 @@ where
             Said::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
                 let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
+                let account = Rc::clone(&self.standing.account);
                 let packing = self.bounds.packing;
                 self.running_bytes += body.len();
                 self.running.push(Box::pin(async move {
                     let (worker, waiting) = (thread.worker(), Cell::new(0));
-                    let bearer = Bearer::of(&peer, PROTOCOL, &waiting).telling(&asking);
+                    let bearer = Bearer::of(&peer, PROTOCOL, &waiting, &account);
+                    let bearer = bearer.telling(&asking);
                     let mut message = respond(&worker, &head, &body, &bearer).await;
                     let packed = packed(&mut message.body, packing).await;
                     Answered { worker, message, packed, bytes: body.len(), _asking: asking }

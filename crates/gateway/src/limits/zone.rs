@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use wire::method::stands_for;
 
 use super::Counted;
 use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
@@ -209,7 +210,10 @@ impl Part {
                 let value = caller.headers.get(place).and_then(Option::as_deref);
                 out.extend_from_slice(value.unwrap_or(b""));
             }
-            (Part::Method, _) => out.extend_from_slice(caller.name.as_bytes()),
+            (Part::Method, _) => {
+                let name = stands_for(caller.name).unwrap_or(caller.name);
+                out.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+            }
             (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
         }
     }

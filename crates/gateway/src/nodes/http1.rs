@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::Instant;
 
 use crate::front::body::{ChunkFault, Chunked};
+use crate::memory::{Full, Hold};
 use crate::nodes::stream::Stream;
 use crate::recall::Recall;
 use crate::wait::{self, Filled, Watchdog};
@@ -53,6 +54,8 @@ pub(crate) enum ExchangeFaultKind {
     Closed,
     Malformed,
     TooLarge,
+    /// The gateway has no memory left for the answer.
+    Memory,
     Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
 }
 
@@ -104,7 +107,7 @@ impl Connection {
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    /// Sends `request` and reads the answer.
+    /// Sends `request` and reads the answer, whose bytes are counted by `hold`.
     ///
     /// # Errors
     /// An [`ExchangeFault`]; the connection must then be dropped.
@@ -113,13 +116,14 @@ impl Connection {
         request: &[u8],
         deadline: Instant,
         body_bytes_max: usize,
+        hold: &mut Hold,
     ) -> Result<HttpAnswer, ExchangeFault> {
         let mut progress = Progress { answered: false };
         wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [request, &[], &[]])
             .await
             .map_err(|error| progress.fault(from_io(error)))?;
         self.used = true;
-        self.read_answer(deadline, body_bytes_max, &mut progress)
+        self.read_answer(deadline, body_bytes_max, &mut progress, hold)
             .await
             .map_err(|kind| progress.fault(kind))
     }
@@ -129,6 +133,7 @@ impl Connection {
         deadline: Instant,
         body_bytes_max: usize,
         progress: &mut Progress,
+        hold: &mut Hold,
     ) -> Result<HttpAnswer, ExchangeFaultKind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
@@ -150,9 +155,10 @@ impl Connection {
                 Filled::Late => return Err(ExchangeFaultKind::Late),
             }
             if let Some((mut body, head)) = reader.take_long_body() {
-                Box::pin(self.read_rest(&mut body, head.length, deadline)).await?;
+                Box::pin(self.read_rest(&mut body, head.length, deadline, hold)).await?;
                 return Ok(head.answer(body.freeze(), true));
             }
+            hold.set(reader.bytes()).map_err(|Full| ExchangeFaultKind::Memory)?;
         }
     }
 
@@ -162,20 +168,21 @@ impl Connection {
         body: &mut BytesMut,
         length: usize,
         deadline: Instant,
+        hold: &mut Hold,
     ) -> Result<(), ExchangeFaultKind> {
         let rest = async {
             while body.len() < length {
                 let mut limited = (&mut self.stream).take((length - body.len()) as u64);
-                if limited.read_buf(body).await? == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+                if limited.read_buf(body).await.map_err(from_io)? == 0 {
+                    return Err(ExchangeFaultKind::Closed);
                 }
+                // Memory is used as bytes come, not by what the head announces.
+                hold.set(body.len()).map_err(|Full| ExchangeFaultKind::Memory)?;
             }
             Ok(())
         };
-        match tokio::time::timeout_at(deadline, rest).await {
-            Ok(done) => done.map_err(from_io),
-            Err(_) => Err(ExchangeFaultKind::Late),
-        }
+        let done = tokio::time::timeout_at(deadline, rest).await;
+        done.unwrap_or(Err(ExchangeFaultKind::Late))
     }
 }
 
@@ -381,6 +388,17 @@ impl<'a> Reader<'a> {
                 self.state = ReaderState::UntilEnd { head, body: body.to_vec() };
                 Ok(Step::More)
             }
+        }
+    }
+
+    /// Bytes of its buffers.
+    fn bytes(&self) -> usize {
+        match &self.state {
+            ReaderState::Head(seen) => seen.capacity(),
+            ReaderState::Fixed { body, .. } => body.len(),
+            ReaderState::Chunked { body, rest, .. } => body.bytes_held() + rest.capacity(),
+            ReaderState::UntilEnd { body, .. } => body.capacity(),
+            ReaderState::Taken => 0,
         }
     }
 

@@ -24,11 +24,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Config, Node};
 use crate::error::{Kind, Sent};
+use crate::memory::{Full, Hold};
 use crate::nodes::dial::{Dial, Way};
 use crate::nodes::http1::{HttpAnswer, retry_after};
 use crate::nodes::post::{Body, Broken};
 use crate::nodes::stream::Stream;
+use crate::rules::memory::Purpose;
 use crate::see::counters::NodeCounts;
+use crate::worker::Worker;
 
 #[cfg(test)]
 mod tests;
@@ -125,6 +128,7 @@ impl Http2 {
     /// Sends a body and reads the answer, by `deadline`. None where the node wants HTTP/1.1.
     pub(crate) async fn post(
         self: &Rc<Http2>,
+        worker: &Worker,
         node: usize,
         body: &impl Body,
         deadline: Instant,
@@ -143,7 +147,8 @@ impl Http2 {
                 }
             };
             tries += 1;
-            let exchange = self.exchange(&line, body.clone(), answer_bytes_max);
+            let hold = Hold::new(&worker.shared.lineage.memory, Purpose::Upstream);
+            let exchange = self.exchange(&line, body.clone(), answer_bytes_max, hold);
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(answer)) => return Some(Ok(answer)),
                 Ok(Err(fault)) => fault,
@@ -251,6 +256,7 @@ impl Http2 {
         line: &Line,
         body: Bytes,
         answer_bytes_max: usize,
+        mut hold: Hold,
     ) -> Result<HttpAnswer, Fault> {
         let _under_way = UnderWay::begin(self, line);
         let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, lost: true };
@@ -268,6 +274,7 @@ impl Http2 {
         if length.is_some_and(|length| length > answer_bytes_max) {
             return Err(faulty(Kind::TooLarge));
         }
+        // Memory is used as bytes come, not by what the head announces.
         let mut answer = BytesMut::with_capacity(length.unwrap_or(BODY_ROOM));
         while let Some(piece) = incoming.data().await {
             let piece = piece.map_err(|error| fault_of(&error, Sent::Yes))?;
@@ -275,6 +282,8 @@ impl Http2 {
                 return Err(faulty(Kind::TooLarge));
             }
             answer.extend_from_slice(&piece);
+            let bytes = if length.is_some() { answer.len() } else { answer.capacity() };
+            hold.set(bytes).map_err(|Full| faulty(Kind::Memory))?;
             // It fails only where the stream has ended, which the next piece tells.
             let _released = incoming.flow_control().release_capacity(piece.len());
         }

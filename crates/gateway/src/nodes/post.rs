@@ -8,8 +8,10 @@ use tokio::time::Instant;
 use wire::quantity::write_decimal;
 
 use crate::error::{Failure, Kind, Sent};
+use crate::memory::Hold;
 use crate::nodes::dial::Way;
 use crate::nodes::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::rules::memory::Purpose;
 use crate::worker::Worker;
 
 /// What is sent.
@@ -49,7 +51,7 @@ pub(crate) async fn post(
 ) -> Result<HttpAnswer, Broken> {
     if let Some(http2) = &worker.nodes[node].http2 {
         // Apart, so that calls over HTTP/1.1 need no room for it.
-        let posted = Box::pin(http2.post(node, body, deadline, answer_bytes_max)).await;
+        let posted = Box::pin(http2.post(worker, node, body, deadline, answer_bytes_max)).await;
         if let Some(posted) = posted {
             return posted;
         }
@@ -81,7 +83,8 @@ pub(crate) async fn post(
     write_decimal(&mut request, body.bytes() as u64);
     request.extend_from_slice(b"\r\n\r\n");
     body.write(&mut request);
-    let exchanged = connection.exchange(&request, deadline, answer_bytes_max).await;
+    let mut hold = Hold::new(&worker.shared.lineage.memory, Purpose::Upstream);
+    let exchanged = connection.exchange(&request, deadline, answer_bytes_max, &mut hold).await;
     worker.spare.give(request);
     match exchanged {
         Ok(answer) => {
@@ -100,6 +103,7 @@ fn broken(node: usize, fault: ExchangeFault, was_used: bool) -> Broken {
         ExchangeFaultKind::Closed | ExchangeFaultKind::Io(_) => Kind::Closed,
         ExchangeFaultKind::Malformed => Kind::Malformed,
         ExchangeFaultKind::TooLarge => Kind::TooLarge,
+        ExchangeFaultKind::Memory => Kind::Memory,
     };
     let sent = if fault.answered { Sent::Yes } else { Sent::Maybe };
     let stale_connection = was_used && !fault.answered && kind == Kind::Closed;

@@ -221,7 +221,7 @@ fn failed(node: usize, broken: Broken) -> Attempt {
         Kind::Connect => Fault::Connect,
         Kind::Deadline => Fault::Timeout,
         Kind::Malformed => Fault::Malformed,
-        Kind::TooLarge | Kind::CallTooLarge => Fault::Limit,
+        Kind::TooLarge | Kind::CallTooLarge | Kind::Memory => Fault::Limit,
         _ => Fault::Closed,
     };
     let verdict = classify(&Heard::Broken(fault));

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use wire::call::Call;
-use wire::method::Method;
+use wire::method::{Method, stands_for};
 use wire::reach::{Reach, reach};
 
 use super::Request;
@@ -123,16 +123,19 @@ pub(super) fn permitted(
         return Ok(());
     }
     let config = &shared.config;
-    let group = request.group.unwrap_or_else(|| shared.router.group(request.chain, &call.method));
-    let case = MethodCase {
-        method: &call.method,
-        reach,
-        policy: &config.access.policy,
-        chain: &config.chains[request.chain].methods,
-        group_deny: &config.groups[group].methods_deny,
-        grant: request.caller.grant.as_deref(),
+    let may_call_as = |method: &str| {
+        let group = request.group.unwrap_or_else(|| shared.router.group(request.chain, method));
+        may_call(&MethodCase {
+            method,
+            reach,
+            policy: &config.access.policy,
+            chain: &config.chains[request.chain].methods,
+            group_deny: &config.groups[group].methods_deny,
+            grant: request.caller.grant.as_deref(),
+        })
     };
-    may_call(&case).map_err(|denial| {
+    let other = stands_for(&call.method).map_or(Ok(()), may_call_as);
+    other.and_then(|()| may_call_as(&call.method)).map_err(|denial| {
         worker.counters.denied[denial.index()].add(1);
         Kind::MethodOff
     })

@@ -6,7 +6,7 @@
 //! the whole with the node's own error. Anything that is not a plain range passes uncut.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -19,9 +19,11 @@ use super::{Ask, Fetched, answer_ask, kept, write_call_key};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Mark, Payload};
 use crate::index::{self, Found};
+use crate::memory::{Full, Hold};
 use crate::rules::cacheable::{CacheRule, Caching};
 use crate::rules::heads::ChainView;
 use crate::rules::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
+use crate::rules::memory::Purpose;
 use crate::worker::Worker;
 
 /// Parts of one range that are asked for at a time.
@@ -55,6 +57,8 @@ pub(super) async fn answer(
         None => parts,
     };
     let left = Cell::new(worker.shared.config.groups[ask.group].answer_bytes_max);
+    let hold = Hold::new(&worker.shared.lineage.memory, Purpose::Response);
+    let gathered = RefCell::new((hold, 0));
     let asks = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -63,6 +67,7 @@ pub(super) async fn answer(
         let range = Resolved::Range { from: part.from, to: part.to };
         let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
         let (held, call, view, left) = (held.cloned(), &call.params, &view, &left);
+        let gathered = &gathered;
         async move {
             let (fetched, mark) = match held {
                 Some(fetched) => (fetched, Mark::Hit),
@@ -70,12 +75,15 @@ pub(super) async fn answer(
             };
             // The parts together are an answer, and may be as long as one.
             let Payload::Result(logs) = &fetched.payload else { return (fetched, mark) };
-            match left.get().checked_sub(logs.len()) {
-                Some(rest) => {
-                    left.set(rest);
-                    (fetched, mark)
-                }
-                None => (Fetched::failed(Failure::ours(Kind::TooLarge)), mark),
+            let Some(rest) = left.get().checked_sub(logs.len()) else {
+                return (Fetched::failed(Failure::ours(Kind::TooLarge)), mark);
+            };
+            left.set(rest);
+            let (hold, sum) = &mut *gathered.borrow_mut();
+            *sum += logs.len();
+            match hold.set(*sum) {
+                Ok(()) => (fetched, mark),
+                Err(Full) => (Fetched::failed(Failure::ours(Kind::Memory)), mark),
             }
         }
     });

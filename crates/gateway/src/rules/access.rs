@@ -8,18 +8,18 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use wire::method::FamilyName;
-use wire::reach::Reach;
+use wire::method::{FamilyName, stands_for};
+use wire::reach::{Reach, starts_with_any_case};
 
 use crate::rules::limit::Rate;
 
 #[cfg(test)]
 mod tests;
 
-/// Methods by exact name and by prefix.
+/// Methods by name and by prefix, in any case of letters: some nodes ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodSet {
-    /// Sorted.
+    /// In lower case, sorted.
     exact: Vec<Box<str>>,
     /// Without their star; an empty one is every method.
     prefixes: Vec<Box<str>>,
@@ -32,7 +32,7 @@ impl MethodSet {
         for pattern in patterns {
             match pattern.strip_suffix('*') {
                 Some(prefix) => set.prefixes.push(prefix.into()),
-                None => set.exact.push(pattern.into()),
+                None => set.exact.push(pattern.to_ascii_lowercase().into()),
             }
         }
         set.exact.sort_unstable();
@@ -46,8 +46,14 @@ impl MethodSet {
 
     /// Whether it names this method.
     pub fn has(&self, method: &str) -> bool {
-        self.exact.binary_search_by(|known| (**known).cmp(method)).is_ok()
-            || self.prefixes.iter().any(|prefix| method.starts_with(&**prefix))
+        let lower = || method.bytes().map(|byte| byte.to_ascii_lowercase());
+        self.exact.binary_search_by(|known| known.bytes().cmp(lower())).is_ok()
+            || self.prefixes.iter().any(|prefix| starts_with_any_case(method, prefix))
+    }
+
+    /// Whether it names this method, or the one whose results this method returns.
+    pub fn concerns(&self, method: &str) -> bool {
+        self.has(method) || stands_for(method).is_some_and(|other| self.has(other))
     }
 }
 
@@ -247,7 +253,13 @@ pub struct MethodCase<'a> {
 /// Whether a method of this name asks to be told of what is to come, or no more: nothing that is
 /// passed on to a node, whose connections are many clients'.
 pub fn is_subscription(method: &str) -> bool {
-    method.ends_with("_subscribe") || method.ends_with("_unsubscribe")
+    let name = method.rsplit_once('_').map_or("", |(_, name)| name);
+    name.eq_ignore_ascii_case("subscribe") || is_unsubscription(method)
+}
+
+/// Whether it asks to be told no more.
+pub fn is_unsubscription(method: &str) -> bool {
+    method.rsplit_once('_').is_some_and(|(_, name)| name.eq_ignore_ascii_case("unsubscribe"))
 }
 
 /// Whether a method is about filters that the gateway keeps itself: those of blocks and logs, where

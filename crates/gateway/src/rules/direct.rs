@@ -184,7 +184,7 @@ impl Rule {
 
     fn fits_call(&self, call: Option<&CallFacts<'_>>) -> bool {
         let Some(call) = call else { return !self.is_about_calls() };
-        (self.methods.is_empty() || self.methods.has(call.method))
+        (self.methods.is_empty() || self.methods.concerns(call.method))
             && self.params.as_deref().is_none_or(|start| call.params.starts_with(start.as_bytes()))
             && self.first_param.as_deref().is_none_or(|wanted| has_first(call.params, wanted))
     }

@@ -7,6 +7,9 @@
 //! (`redis/zones.lua`); [`judge`] puts several zones together. Where states are kept is `limits.rs`;
 //! which limits apply to a call is decided there too.
 
+use wire::method::stands_for;
+use wire::reach::starts_with_any_case;
+
 #[cfg(test)]
 mod tests;
 
@@ -193,12 +196,15 @@ pub fn retry_share_ms(
     Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
 }
 
-/// Whether a method is named by one of these patterns: exact names, or prefixes that end in `*`;
-/// without any, every method is.
+/// Whether a method, or the one whose results it returns, is named by one of these patterns: exact
+/// names, or prefixes that end in `*`; without any, every method is. The case of letters makes no
+/// difference.
 pub fn fits(patterns: &[Box<str>], name: &str) -> bool {
-    patterns.is_empty()
-        || patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => **pattern == *name,
+    let named = |name: &str| {
+        patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => starts_with_any_case(name, prefix),
+            None => pattern.eq_ignore_ascii_case(name),
         })
+    };
+    patterns.is_empty() || named(name) || stands_for(name).is_some_and(named)
 }

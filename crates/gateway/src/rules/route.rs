@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use wire::reach::starts_with_any_case;
 
 #[cfg(test)]
 mod tests;
@@ -74,8 +75,8 @@ impl Router {
         self.paths.get(trimmed(path)).copied().or(self.default)
     }
 
-    /// The group of `chain` that serves `method`: an exact name before the longest prefix before the
-    /// rest.
+    /// The group of `chain` that serves `method`: a whole name before the longest prefix before the
+    /// rest. The case of letters makes no difference.
     pub fn group(&self, chain: usize, method: &str) -> usize {
         self.chains[chain].group(method)
     }
@@ -90,12 +91,17 @@ impl Methods {
                     return Err(RouteFault::Star(pattern.into()));
                 }
                 Some(prefix) => {
-                    let known = methods.prefixes.iter().any(|(other, _)| **other == *prefix);
+                    let known = |(other, _): &(Box<str>, _)| other.eq_ignore_ascii_case(prefix);
+                    let known = methods.prefixes.iter().any(known);
                     methods.prefixes.push((prefix.into(), group));
                     known
                 }
                 None if pattern.contains('*') => return Err(RouteFault::Star(pattern.into())),
-                None => methods.exact.insert(pattern.into(), group).is_some(),
+                None => {
+                    let known = methods.in_any_case(pattern).is_some();
+                    methods.exact.insert(pattern.into(), group);
+                    known
+                }
             };
             if twice {
                 return Err(RouteFault::PatternTwice(pattern.into()));
@@ -107,13 +113,18 @@ impl Methods {
     }
 
     fn group(&self, method: &str) -> usize {
-        if let Some(&group) = self.exact.get(method) {
+        if let Some(group) = self.exact.get(method).copied().or_else(|| self.in_any_case(method)) {
             return group;
         }
         self.prefixes
             .iter()
-            .find(|(prefix, _)| method.starts_with(&**prefix))
+            .find(|(prefix, _)| starts_with_any_case(method, prefix))
             .map_or(self.rest, |&(_, group)| group)
+    }
+
+    fn in_any_case(&self, method: &str) -> Option<usize> {
+        let mut exact = self.exact.iter();
+        exact.find(|(name, _)| name.eq_ignore_ascii_case(method)).map(|(_, group)| *group)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +97,15 @@ pub(crate) async fn serve(
 }
 
 async fn connection(admin: Rc<Admin>, stream: TcpStream) {
+    let is_local = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = admin.answer(request.method(), request.uri().path());
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let answer = if is_local && !host.is_none_or(is_local_name) {
+            let text = "on a loopback address the host must be an address or localhost\n";
+            plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
+        } else {
+            admin.answer(request.method(), request.uri().path())
+        };
         async { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()
@@ -194,6 +202,18 @@ impl Admin {
         reasons.extend(status.unready());
         reasons
     }
+}
+
+/// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a dot,
+/// which public name servers do not know. A page's own name may be made to lead to a loopback
+/// address, and the page would then read what is served here.
+fn is_local_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<IpAddr>().is_ok() || !name.contains('.') || name.ends_with(".localhost")
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {

@@ -11,8 +11,10 @@ use super::tally::{GroupTally, MethodTally, NodeTally, Spread, Tally};
 use crate::config::{self, Balance, HashKey};
 use crate::front::answer::Mark;
 use crate::limits::{KEY_BYTES, LimitOutcome, Limits};
+use crate::memory::Budget;
 use crate::rules::heads::NodeView;
 use crate::rules::health;
+use crate::rules::memory::Purpose;
 use crate::shared::{ChainShared, Outcome, Reloaded, Reloads, Shared};
 
 #[cfg(test)]
@@ -39,10 +41,50 @@ pub struct Status {
     pub chains: Vec<ChainStatus>,
     /// The cache in memory.
     pub cache: CacheStatus,
+    /// Bodies, responses and queues in memory.
+    pub memory: MemoryStatus,
     /// Zones of request limits, in the order of the configuration.
     pub zones: Vec<ZoneStatus>,
     /// Sums over all chains.
     pub totals: Totals,
+}
+
+/// Bodies, responses and queues in memory.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemoryStatus {
+    /// The most bytes that they may take together.
+    pub bytes_max: u64,
+    /// Bytes that they take, by what they are held for.
+    pub purposes: Vec<MemoryPurpose>,
+    /// Client connections that were closed because too many bytes were held.
+    pub connections_closed: u64,
+}
+
+/// Bytes that are held for one purpose.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemoryPurpose {
+    /// `request`, `upstream` or `response`.
+    pub name: &'static str,
+    /// Bytes held now.
+    pub bytes: u64,
+    /// How often more bytes were refused.
+    pub refused: u64,
+}
+
+impl MemoryStatus {
+    fn of(budget: &Budget) -> MemoryStatus {
+        let held = budget.held();
+        let purpose = |purpose: Purpose| MemoryPurpose {
+            name: purpose.as_str(),
+            bytes: held[purpose.index()] as u64,
+            refused: budget.refused(purpose),
+        };
+        MemoryStatus {
+            bytes_max: budget.max() as u64,
+            purposes: Purpose::ALL.map(purpose).into(),
+            connections_closed: budget.closed(),
+        }
+    }
 }
 
 /// A process, apart from every other one that has or had its number.
@@ -386,6 +428,7 @@ impl Status {
             config: config_status(shared.lineage.reloads()),
             chains,
             cache: cache_status(shared, tally),
+            memory: MemoryStatus::of(&shared.lineage.memory),
             zones: zone_statuses(shared, tally),
             totals: totals(tally),
         }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use crate::index::Index;
+use crate::memory::Budget;
 
 /// What outlives every reload.
 pub(crate) struct Lineage {
@@ -22,6 +23,8 @@ pub(crate) struct Lineage {
     reloads: Mutex<Reloads>,
     /// Who reads the index, where there is one.
     index: OnceLock<Arc<dyn Index>>,
+    /// Bytes of all bodies, responses and queues.
+    pub(crate) memory: Arc<Budget>,
 }
 
 /// What came of the reloads so far.
@@ -71,6 +74,7 @@ impl Lineage {
             nodes: AtomicU64::new(0),
             reloads: Mutex::new(reloads),
             index: OnceLock::new(),
+            memory: Arc::default(),
         })
     }
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer, write_call_raw};
-use wire::call::Call;
+use wire::answer::{Outcome, read_answer};
+use wire::call::{Call, Params};
 use wire::json::walk;
+use wire::key::{NoKey, write_params};
 
 use super::source::Source;
 use super::stream::{Refused, Standing, Stream, Turn};
@@ -45,18 +46,21 @@ impl Order {
         let group = &shared.config.groups[request.group.unwrap_or_else(routed)];
         Order {
             group: Arc::clone(&group.name),
-            method: call.method.clone().into_owned(),
+            // One spelling for all clients, so that equal subscriptions share one connection.
+            method: call.method.to_ascii_lowercase(),
             params: call.params.raw().map(<[u8]>::to_vec),
         }
     }
 
-    /// Equal for those who want the same of the same nodes.
-    pub(super) fn key(&self) -> Vec<u8> {
+    /// Equal for those who want the same of the same nodes, however they write it.
+    pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, NoKey> {
         let mut key = Vec::new();
-        key.extend_from_slice(self.group.as_bytes());
-        key.push(0);
-        write_call_raw(&mut key, b"1", &self.method, self.params.as_deref());
-        key
+        for part in [self.group.as_bytes(), self.method.as_bytes()] {
+            key.extend_from_slice(part);
+            key.push(0);
+        }
+        write_params(&mut key, params)?;
+        Ok(key)
     }
 
     /// The nodes to be asked that can tell, fit ones only.

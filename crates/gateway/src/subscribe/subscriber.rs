@@ -115,6 +115,11 @@ impl Subscriber {
         all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, worker, grant))
     }
 
+    /// Bytes that wait to be taken.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.inbox.borrow().bytes
+    }
+
     /// Ends all subscriptions.
     pub(crate) fn end(&self) {
         for Subscription { fan, number, .. } in self.subscriptions.take() {

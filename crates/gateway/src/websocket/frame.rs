@@ -280,6 +280,11 @@ impl Decoder {
         }
     }
 
+    /// Bytes of memory that the message takes whose fragments are being read.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.message.as_ref().map_or(0, |message| message.body.capacity())
+    }
+
     /// Where the rest of a long frame can be read to without a copy: its message, and how many bytes
     /// are missing. What was read is told with [`Decoder::filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{CALL, Client, RIGHT, assert_lean, gateway, told};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// More than any limit that should end it: 64 MiB of what is repeated.
 const FLOOD_BYTES: usize = 64 << 20;
@@ -27,7 +27,7 @@ enum Ended {
 }
 
 /// A frame of HTTP/2 (RFC 9113, section 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);
@@ -36,14 +36,15 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(super) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
-const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
+pub(super) const END_STREAM: u8 = 1;
 
 /// `:method POST`, `:scheme http`, `:path /` and an authority, in HPACK.
 const POST_ROOT: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
@@ -122,6 +123,33 @@ fn floods_of_http2_frames_are_cut_or_held() {
 
     assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
     assert_lean(&gateway, before);
+    gateway.assert_sound();
+}
+
+/// A client that reads all that it is sent is told nothing by what is held back.
+#[test]
+fn floods_of_http2_frames_are_cut_although_their_answers_are_read() {
+    let (_node, mut gateway) = gateway("");
+    let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    for (what, kind, stream, payload) in [
+        ("pings", PING, 0, &[0_u8; 8][..]),
+        ("settings", SETTINGS, 0, &[]),
+        ("priorities", PRIORITY, 1, &[0, 0, 0, 3, 7]),
+    ] {
+        let mut client = TcpStream::connect(&gateway.address).unwrap();
+        client.set_write_timeout(Some(STUCK)).unwrap();
+        let mut answers = client.try_clone().unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut scratch = [0; 64 * 1024];
+            while answers.read(&mut scratch).is_ok_and(|bytes| bytes > 0) {}
+        });
+        client.write_all(&hello).unwrap();
+        let part = frame(kind, 0, stream, payload).repeat(4096);
+        let cut = (0..FLOOD_BYTES / part.len()).any(|_| client.write_all(&part).is_err());
+        assert!(cut, "{what} without end");
+        reading.join().unwrap();
+    }
+    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
     gateway.assert_sound();
 }
 

@@ -48,7 +48,7 @@ fn calls_are_read_as_sent() {
     check(r#" {"id":null,"method":"m","params":null} "#, &["V1 null m null"]);
     check(r#"{"jsonrpc":"1.0","id":"a","method":"m","params":{}}"#, &[r#"V1 "a" m {}"#]);
     check(r#"{"jsonrpc":"1.1","id":0,"method":"m","params":[]}"#, &["V1 0 m []"]);
-    check(r#"{"id":1,"m\u0065thod":"\u006d/é","extra":[{}]}"#, &["V1 1 m/é -"]);
+    check(r#"{"id":1,"m\u0065thod":"\u006d.X_9","extra":[{}]}"#, &["V1 1 m.X_9 -"]);
 }
 
 #[test]
@@ -82,6 +82,14 @@ fn refusals_keep_a_usable_id() {
         (r#""result":1"#, "-32600 [7] method is missing"),
         (r#""method":1"#, "-32600 [7] method must be a string"),
         (r#""method":"""#, "-32600 [7] method is empty"),
+        (
+            r#""method":"eth_call ""#,
+            "-32600 [7] method holds a character other than A-Z, a-z, 0-9, _ and .",
+        ),
+        (
+            r#""method":"m\u00a0""#,
+            "-32600 [7] method holds a character other than A-Z, a-z, 0-9, _ and .",
+        ),
         (r#""method":"\ud800""#, "-32600 [7] method is not valid unicode"),
         (
             r#""method":"abcdefghijklmnopq""#,

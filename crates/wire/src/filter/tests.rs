@@ -20,6 +20,8 @@ fn bounds_are_read() {
         (r#"[{"fromBlock":{"blockNumber":"0x1"}}]"#, Err(NotABlock::Form)),
         (r#"[{"blockHash":"0x1"}]"#, Err(NotABlock::Form)),
         (r#"["0x1"]"#, Err(NotABlock::Form)),
+        (r#"[{"fromBlock":"0x1","TOBLOCK":"0x2"}]"#, Err(NotABlock::Form)),
+        (r#"[{"Address":"0x1"}]"#, Err(NotABlock::Form)),
         ("[{},{}]", Err(NotABlock::Form)),
         ("[]", Err(NotABlock::Missing)),
     ] {

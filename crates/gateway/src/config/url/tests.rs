@@ -66,6 +66,9 @@ fn secrets_are_not_printed() {
         ("http://[::1]:9500/ext/bc/C/rpc", "http://[::1]:9500/ext/bc/C/rpc"),
         ("https://h/api/v1/hmy/v2", "https://h/api/v1/hmy/v2"),
         ("https://h/s3cr3t1", "https://h/***"),
+        ("https://h/hunter", "https://h/***"),
+        ("https://h/eth-mainnet/abc12", "https://h/eth-mainnet/***"),
+        ("https://h/Pa.ss/rpc/v123", "https://h/***/rpc/***"),
         ("wss://u:p@h/0123456789", "wss://***@h/***"),
         ("ipc:/var/lib/geth.ipc", "ipc:/var/lib/geth.ipc"),
     ];

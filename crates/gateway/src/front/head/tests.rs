@@ -156,3 +156,16 @@ fn targets_give_their_path() {
         assert_eq!(path(target).as_str(), expected);
     }
 }
+
+#[test]
+fn the_authority_of_an_absolute_target_is_its_host() {
+    for (target, host) in [
+        ("http://a.example:81/x", Some("a.example:81")),
+        ("https://user@b?y", Some("b")),
+        ("http://c", Some("c")),
+        ("/http://d/", None),
+        ("/", None),
+    ] {
+        assert_eq!(authority(target), host, "{target}");
+    }
+}

@@ -14,6 +14,7 @@ use wire::method::FamilyName;
 use wire::quantity::{self, Decimal};
 
 use super::Watched;
+use crate::memory::Hold;
 use crate::nodes::dial::Way;
 use crate::nodes::http1::{Connection, HttpAnswer, known_heads};
 use crate::nodes::multiplex;
@@ -226,7 +227,7 @@ impl Line {
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         let answer = connection
-            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX)
+            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Hold::apart())
             .await
             .map_err(|_| Refused::Missed(Missed::Silent))?;
         if answer.reusable && node.config.keep_alive {

@@ -55,7 +55,8 @@ fn patterns_name_what_they_should() {
         ("eth_cal", false),
         ("debug_", true),
         ("debug_traceCall", true),
-        ("Debug_traceCall", false),
+        ("Debug_traceCall", true),
+        ("ETH_CALL", true),
         ("", false),
     ] {
         assert_eq!(some.has(method), due, "{method}");

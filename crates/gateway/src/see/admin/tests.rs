@@ -29,8 +29,13 @@ impl Served {
 
     /// The whole answer to one request on a connection of its own.
     async fn ask(&self, method: &str, path: &str) -> String {
+        self.ask_as("x", method, path).await
+    }
+
+    async fn ask_as(&self, host: &str, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -41,6 +46,26 @@ impl Served {
 fn run(test: impl Future<Output = ()>) {
     let builder = &mut tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build_local(Default::default()).unwrap().block_on(test);
+}
+
+#[test]
+fn a_name_of_a_web_page_is_refused_on_loopback() {
+    run(async {
+        let served = Served::start(populated(), true).await;
+        for (host, status) in [
+            ("127.0.0.1", 200),
+            ("127.0.0.1:8646", 200),
+            ("[::1]:8646", 200),
+            ("localhost:8646", 200),
+            ("weir", 200),
+            ("rebound.example", 421),
+            ("rebound.example:8646", 421),
+            ("127.0.0.1.rebound.example", 421),
+        ] {
+            let answer = served.ask_as(host, "GET", "/healthz").await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        }
+    });
 }
 
 #[test]

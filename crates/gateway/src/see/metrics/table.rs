@@ -103,6 +103,45 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.connections_refused),
     },
     Metric {
+        name: "weir_memory_max_bytes",
+        kind: Gauge,
+        unit: "bytes",
+        labels: &[],
+        help: "Bytes that bodies, responses and queues of all connections may take together.",
+        samples: |scrape, series| series.gauge(&[], scrape.status.memory.bytes_max),
+    },
+    Metric {
+        name: "weir_memory_held_bytes",
+        kind: Gauge,
+        unit: "bytes",
+        labels: &["purpose"],
+        help: "Bytes that bodies, responses and queues take: of requests, of responses that \
+               upstreams are sending, and of responses that clients have not read.",
+        samples: |scrape, series| {
+            let mut purposes = scrape.status.memory.purposes.iter();
+            purposes.try_for_each(|own| series.gauge(&[own.name], own.bytes))
+        },
+    },
+    Metric {
+        name: "weir_memory_refusals",
+        kind: Counter,
+        unit: "",
+        labels: &["purpose"],
+        help: "Requests and responses for which there was no memory left.",
+        samples: |scrape, series| {
+            let mut purposes = scrape.status.memory.purposes.iter();
+            purposes.try_for_each(|own| series.count(&[own.name], own.refused))
+        },
+    },
+    Metric {
+        name: "weir_memory_connections_closed",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Connections of slow clients that were closed because too many bytes were held.",
+        samples: |scrape, series| series.count(&[], scrape.status.memory.connections_closed),
+    },
+    Metric {
         name: "weir_websockets_open",
         kind: Gauge,
         unit: "",

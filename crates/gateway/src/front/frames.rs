@@ -1,0 +1,103 @@
+//! Counts what the frames of an HTTP/2 connection carry, to end one that carries next to nothing.
+//!
+//! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, and each costs the gateway work
+//! or a response. nginx's rule ends such a connection (`ngx_http_v2_state_head`): of all bytes an eighth
+//! must be headers or bodies, but for the first of them.
+
+/// Bytes of a frame's header (RFC 9113, section 4.1).
+const HEADER_BYTES: usize = 9;
+/// Bytes of the preface of a client, which is no frame (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+/// So many bytes, eight times over, may come without headers or bodies.
+const ALLOWED_BYTES: u64 = 1 << 20;
+
+/// Frames of one direction.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    /// Bytes of the present frame that are still to come.
+    left: usize,
+    all: u64,
+    /// Bytes of headers and bodies.
+    useful: u64,
+}
+
+impl Frames {
+    /// Those that a client sends.
+    pub(super) fn of_client() -> Frames {
+        Frames { left: PREFACE_BYTES, ..Frames::default() }
+    }
+
+    /// Takes the next bytes of the direction.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+        self.all += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let skipped = self.left.min(bytes.len());
+            self.left -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = bytes.len().min(HEADER_BYTES - self.header_bytes);
+            let end = self.header_bytes + taken;
+            self.header[self.header_bytes..end].copy_from_slice(&bytes[..taken]);
+            self.header_bytes = end;
+            bytes = &bytes[taken..];
+            if self.header_bytes == HEADER_BYTES {
+                self.header_bytes = 0;
+                let [high, middle, low, kind, ..] = self.header;
+                self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+                // DATA, HEADERS and CONTINUATION.
+                if matches!(kind, 0 | 1 | 9) {
+                    self.useful += self.left as u64;
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if hardly any of the bytes of both directions are headers or bodies.
+pub(super) fn is_flood(client: &Frames, own: &Frames) -> bool {
+    (client.all + own.all) / 8 > client.useful + own.useful + ALLOWED_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: frames are told apart however their bytes are cut, and only floods are called so.
+
+    use super::*;
+
+    fn frame(kind: u8, length: u32) -> Vec<u8> {
+        let [_, high, middle, low] = length.to_be_bytes();
+        let mut bytes = vec![high, middle, low, kind, 0, 0, 0, 0, 1];
+        bytes.resize(bytes.len() + length as usize, 7);
+        bytes
+    }
+
+    #[test]
+    fn cuts_make_no_difference() {
+        let frames = [frame(4, 6), frame(1, 300), frame(0, 70_000), frame(6, 8), frame(0, 0)];
+        let all = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
+        for step in [1, 7, 9, 4096, all.len()] {
+            let mut client = Frames::of_client();
+            all.chunks(step).for_each(|part| client.feed(part));
+            assert_eq!((client.all, client.useful), (all.len() as u64, 70_300), "{step}");
+        }
+    }
+
+    #[test]
+    fn only_what_carries_nothing_is_a_flood() {
+        let own = Frames::default();
+        let mut pings = Frames::of_client();
+        let ping = frame(6, 8).repeat(1 << 16);
+        while !is_flood(&pings, &own) {
+            assert!(pings.all < 16 << 20, "a flood is not seen");
+            pings.feed(&ping);
+        }
+        let mut updates = Frames::of_client();
+        let mut download = Frames::default();
+        for _ in 0..2000 {
+            download.feed(&frame(0, 16 << 10));
+            updates.feed(&frame(8, 4).repeat(2));
+            assert!(!is_flood(&updates, &download));
+        }
+    }
+}

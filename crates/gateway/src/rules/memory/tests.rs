@@ -1,0 +1,35 @@
+//! Goal: no purpose takes the whole budget, and the slowest connections are closed, no more than needed.
+
+use super::*;
+
+const MAX: usize = 800;
+
+#[test]
+fn each_purpose_has_its_share() {
+    assert!(is_within(&[400, 200, 200], Purpose::Request, MAX));
+    assert!(!is_within(&[401, 0, 0], Purpose::Request, MAX));
+    assert!(!is_within(&[0, 201, 0], Purpose::Upstream, MAX));
+    assert!(is_within(&[0, 0, 800], Purpose::Response, MAX));
+    assert!(!is_within(&[400, 200, 201], Purpose::Response, MAX));
+}
+
+#[test]
+fn freeing_begins_before_the_budget_is_used_up() {
+    assert_eq!(excess(&[0, 0, 700], MAX), 0);
+    assert_eq!(excess(&[0, 0, 701], MAX), 101);
+    assert_eq!(excess(&[350, 0, 0], MAX), 0);
+    assert_eq!(excess(&[351, 0, 0], MAX), 51);
+    assert_eq!(excess(&[0, 0, 0], 0), 0);
+}
+
+#[test]
+fn the_oldest_are_closed_until_enough_is_freed() {
+    let slow = |place, ms, bytes| Slow { place, age: Duration::from_millis(ms), bytes };
+    let all = || vec![slow(0, 200, 10), slow(1, 900, 10), slow(2, 50, 99), slow(3, 500, 10)];
+    let least = Duration::from_millis(100);
+    assert_eq!(to_close(all(), 1, least), [1]);
+    assert_eq!(to_close(all(), 11, least), [1, 3]);
+    assert_eq!(to_close(all(), 1000, least), [1, 3, 0], "the youngest is left alone");
+    assert_eq!(to_close(all(), 0, least), [0; 0]);
+    assert_eq!(to_close(vec![slow(0, 900, 0), slow(1, 200, 5)], 1, least), [1]);
+}
