@@ -195,7 +195,7 @@ fn what_is_no_call_is_an_invalid_request() {
         case(
             "method with a line break",
             with("method", "\"eth\\r\\nX: y\""),
-            "200 1 -32601 the method eth\r\nX: y does not exist/is not available",
+            "200 1 -32600 method holds a character other than A-Z, a-z, 0-9, _ and .",
         ),
         case("params as a string", with("params", "\"latest\""), bad_params),
         case("params as a number", with("params", "1"), bad_params),
