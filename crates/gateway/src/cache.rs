@@ -34,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) kept: Kept,
     /// When it is dropped whatever the chain says.
     pub(crate) until: Option<Duration>,
+    /// Since when the same response was given, if it may lack something: then it is kept briefly.
+    pub(crate) doubted_since: Option<Duration>,
 }
 
 impl Entry {
@@ -103,19 +105,11 @@ impl Cache {
 
     /// Keeps an answer unless it is too large. The bytes are copied, so that an entry does not keep
     /// the whole of the node's answer alive.
-    pub(crate) fn put(
-        &self,
-        key: &[u8],
-        bytes: &Bytes,
-        is_error: bool,
-        node: u16,
-        kept: Kept,
-        until: Option<Duration>,
-    ) -> bool {
-        if key.len() + bytes.len() > self.entry_bytes_max {
+    pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
+        if key.len() + entry.bytes.len() > self.entry_bytes_max {
             return false;
         }
-        let entry = Entry { bytes: Bytes::copy_from_slice(bytes), is_error, node, kept, until };
+        let entry = Entry { bytes: Bytes::copy_from_slice(&entry.bytes), ..entry };
         self.entries.insert(key.into(), entry);
         true
     }

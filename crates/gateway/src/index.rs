@@ -104,5 +104,5 @@ pub(crate) async fn recall(worker: &Worker, ask: &Ask<'_>, params: &[u8]) -> Opt
 
 /// A result of the index as an answer.
 pub(crate) fn fetched(result: Bytes) -> Fetched {
-    Fetched { payload: Payload::Result(result), node: None, settled: false, from_tier: true }
+    Fetched { from_tier: true, ..Fetched::of(Payload::Result(result)) }
 }

@@ -1,7 +1,8 @@
 //! Facing nodes: connections, calls, and what is known of each node.
 //!
 //! In reading order: `overload` (who may be under way at a group's nodes), `fetch` (asks until one answers), `balance` (a group's balancer on one
-//! thread), `send` (one attempt of one call), `gather` (calls that leave as one batch), `post` (one
+//! thread), `send` (one attempt of one call),
+//! `doubt` (whether its response may lack something), `gather` (calls that leave as one batch), `post` (one
 //! HTTP request), `pool`, `dial`, `stream`, `http1` and `http2` (the connection it goes over),
 //! `multiplex` and `trunk` (one that carries many calls at a time), `broadcast` (transactions sent
 //! twice), `watch` (heads and health, followed on a thread of their own).
@@ -9,6 +10,7 @@
 pub(crate) mod balance;
 pub(crate) mod broadcast;
 pub(crate) mod dial;
+pub(crate) mod doubt;
 pub(crate) mod fetch;
 pub(crate) mod gather;
 pub(crate) mod http1;

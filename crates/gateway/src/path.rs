@@ -23,6 +23,7 @@ use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
 
+use crate::cache::Entry;
 use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
@@ -43,6 +44,7 @@ use crate::rules::cacheable::{
     self, Admit, AnswerFacts, AnswerKind, CacheRule, Caching, Stamp, decide, usable,
 };
 use crate::rules::choose::hash64;
+use crate::rules::complete::{self, BRIEF, Keep, Trust};
 use crate::rules::heads::ChainView;
 use crate::rules::memory::Purpose;
 use crate::rules::overload::Class;
@@ -144,11 +146,19 @@ pub(crate) struct Fetched {
     pub(crate) settled: bool,
     /// It comes from a tier of the cache that is looked up like a node.
     pub(crate) from_tier: bool,
+    /// How much it is trusted to lack nothing.
+    pub(crate) trust: Trust,
 }
 
 impl Fetched {
+    /// A response that no node gave.
+    pub(crate) fn of(payload: Payload) -> Fetched {
+        let (settled, from_tier, trust) = (false, false, Trust::Whole);
+        Fetched { payload, node: None, settled, from_tier, trust }
+    }
+
     pub(crate) fn failed(failure: Failure) -> Fetched {
-        Fetched { payload: Payload::Failed(failure), node: None, settled: false, from_tier: false }
+        Fetched::of(Payload::Failed(failure))
     }
 }
 
@@ -482,9 +492,7 @@ async fn answer_sticky(
     now: Instant,
 ) -> (Fetched, Mark) {
     match subscribe::answer(worker, request, call).await {
-        Outcome::Payload(payload) => {
-            (Fetched { payload, node: None, settled: false, from_tier: false }, Mark::Bypass)
-        }
+        Outcome::Payload(payload) => (Fetched::of(payload), Mark::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
@@ -515,8 +523,7 @@ fn head_value(method: &str, number: u64) -> Fetched {
     } else {
         quantity::write_decimal(&mut result, number);
     }
-    let payload = Payload::Result(result.into());
-    Fetched { payload, node: None, settled: false, from_tier: false }
+    Fetched::of(Payload::Result(result.into()))
 }
 
 /// The call with its group, its deadline and what its group balances by.
@@ -603,12 +610,16 @@ fn kept(worker: &Worker, key: &[u8], view: &ChainView) -> Option<Fetched> {
     let cache = worker.shared.cache.as_ref()?;
     let entry = cache.get(key)?;
     let in_time = entry.until.is_none_or(|until| worker.now() < until);
-    if in_time && usable(&entry.kept, view) {
+    let usable = usable(&entry.kept, view);
+    if in_time && usable {
         let node = worker.shared.node_of_number(entry.node);
         let settled = entry.is_error;
-        Some(Fetched { payload: entry.payload(), node, settled, from_tier: false })
+        Some(Fetched { node, settled, ..Fetched::of(entry.payload()) })
     } else {
-        cache.drop_stale(key);
+        // What is kept briefly is compared with what nodes say next.
+        if !usable || entry.doubted_since.is_none() {
+            cache.drop_stale(key);
+        }
         None
     }
 }
@@ -779,16 +790,30 @@ fn fill(worker: &Worker, ask: &Ask<'_>, key: Option<&[u8]>, fetched: &Fetched) {
     }
     let view = worker.shared.chains[ask.chain].view.load();
     let facts = facts(ask, &fetched.payload, fetched.settled);
-    let stored = match cacheable::admit(&ask.caching, &facts, &view) {
-        Admit::No(_) => false,
-        Admit::Store(kept) => {
+    let same = |entry: &Entry| entry.bytes == *bytes && usable(&entry.kept, &view);
+    let same_since = match fetched.trust {
+        Trust::Unopposed => cache.get(key).filter(same).and_then(|entry| entry.doubted_since),
+        _ => None,
+    };
+    let keep = complete::keep(fetched.trust, same_since, worker.now());
+    let stored = match (cacheable::admit(&ask.caching, &facts, &view), keep) {
+        (Admit::No(_), _) | (_, Keep::No) => false,
+        (Admit::Store(kept), keep) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
-            if let Some(redis) = worker.redis.as_ref().filter(|_| !fetched.from_tier) {
+            let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);
+            let age_max = cache.age_max(is_error, &kept).map(|age| worker.now() + age);
+            let (until, doubted_since) = match keep {
+                Keep::Briefly { since } => (Some(worker.now() + BRIEF), Some(since)),
+                _ => (age_max, None),
+            };
+            if let Some(redis) = &worker.redis
+                && doubted_since.is_none()
+                && !fetched.from_tier
+            {
                 redis.keep(ask, key, fetched, kept, &facts, &view);
             }
-            let node = fetched.node.map_or(NO_NODE, |node| worker.shared.nodes[node].number);
-            let until = cache.age_max(is_error, &kept).map(|age| worker.now() + age);
-            cache.put(key, bytes, is_error, node, kept, until)
+            let bytes = bytes.clone();
+            cache.put(key, Entry { bytes, is_error, node, kept, until, doubted_since })
         }
     };
     let counters = &worker.counters;

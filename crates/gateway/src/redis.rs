@@ -23,6 +23,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::cache::Entry;
 use crate::config;
 use crate::front::answer::Payload;
 use crate::path::{Ask, Fetched};
@@ -221,9 +222,11 @@ impl Tier {
         };
         self.counts().hits.add(1);
         let bytes = Bytes::from(value.body.into_owned());
-        cache.put(key, &bytes, value.is_error, NO_NODE, kept, until);
+        let (is_error, doubted_since, node) = (value.is_error, None, NO_NODE);
+        let entry = Entry { bytes: bytes.clone(), is_error, node, kept, until, doubted_since };
+        cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
-        Some(Fetched { payload, node: None, settled: value.is_error, from_tier: true })
+        Some(Fetched { settled: value.is_error, from_tier: true, ..Fetched::of(payload) })
     }
 
     /// Stores an answer that was admitted to the cache, now or once it is proved.

@@ -6,7 +6,8 @@
 //!
 //! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
 //! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
-//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges), `batch` (calls gathered for one node);
+//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges),
+//! `complete` (whether logs may be missing, by the headers in `contents`), `batch` (calls gathered for one node);
 //! `client` and `proxy` (whose address it is); `memory` (who may hold how many bytes);
 //! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
 //! leave the process and come back, `breaker` when its store is left alone.
@@ -19,6 +20,8 @@ pub mod cacheable;
 pub mod choose;
 pub mod classify;
 pub mod client;
+pub mod complete;
+pub mod contents;
 pub mod direct;
 pub mod heads;
 pub mod health;

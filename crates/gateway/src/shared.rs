@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use wire::method::{Family, family};
@@ -26,6 +26,8 @@ use crate::nodes::overload::Room;
 use crate::quota::Quotas;
 use crate::redis;
 use crate::rules::choose::Order;
+use crate::rules::complete::Depth;
+use crate::rules::contents::Headers;
 use crate::rules::heads::{ChainView, NodeView};
 use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
@@ -89,6 +91,8 @@ pub(crate) struct ChainShared {
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static Family,
     pub(crate) view: ArcSwap<ChainView>,
+    /// What the headers of its newest blocks say. Locked while one response is compared with them.
+    pub(crate) headers: RwLock<Headers>,
     /// Told of each new view.
     turned: watch::Sender<()>,
     /// What subscribers are told.
@@ -126,6 +130,8 @@ pub(crate) struct NodeShared {
     /// Told when a call failed, so that the node is polled at once.
     pub(crate) suspected: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<Unsupported>>,
+    /// How old the logs are that it has shown.
+    pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// Whether it serves another chain than it should.
     pub(crate) foreign: Arc<AtomicBool>,
     pub(crate) ejections: Arc<AtomicU64>,
@@ -350,6 +356,7 @@ impl ChainShared {
             key,
             family: family(chain.family),
             view: ArcSwap::default(),
+            headers: RwLock::default(),
             turned: watch::Sender::new(()),
             feed: Feed::default(),
             id: AtomicU64::new(0),
@@ -427,6 +434,7 @@ impl NodeShared {
             suspected: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             unsupported: Arc::default(),
+            logs_depth: Arc::default(),
             foreign: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),

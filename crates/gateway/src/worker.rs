@@ -31,6 +31,11 @@ use crate::rules::retry::RetryBudget;
 use crate::see::counters::Counters;
 use crate::shared::{GroupShared, NodeShared, Shared};
 
+/// Further attempts after responses that may lack something, as a share of calls to nodes: as many
+/// as the usual `retries_max` allows. For seconds all calls may be about blocks that all nodes index
+/// late.
+const SECOND_OPINIONS_SHARE: f64 = 2.0;
+
 /// Spare buffers kept per thread; more than this are in use at once only in a burst.
 const SPARES_MAX: usize = 64;
 /// A spare buffer larger than this is not kept.
@@ -63,6 +68,8 @@ pub(crate) struct Worker {
     /// By group; none where hedging is off.
     pub(crate) hedges: Vec<Option<Rc<RefCell<Hedge>>>>,
     pub(crate) budget: Rc<RefCell<RetryBudget>>,
+    /// Bounds the further attempts after a response that may lack something.
+    pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
     /// By group; none where calls at nodes are not limited.
     pub(crate) lanes: Vec<Option<Rc<Lane>>>,
     /// What is remembered of tokens; none where no tokens are taken.
@@ -174,6 +181,7 @@ impl Worker {
             nodes,
             balancers: balancers(config),
             hedges,
+            second_opinions: Rc::new(RefCell::new(second_opinions(config))),
             budget: Rc::new(RefCell::new(budget)),
             lanes: lanes(&shared, index, &[]),
             tokens: caller::tokens(config).map(RefCell::new),
@@ -228,11 +236,11 @@ impl Worker {
         let hedges = hedges.collect();
         let same_budget = (before.retry.share_max, before.retry.rate_min)
             == (config.retry.share_max, config.retry.rate_min);
-        let budget = if same_budget {
-            Rc::clone(&self.budget)
+        let (budget, second) = if same_budget {
+            (Rc::clone(&self.budget), Rc::clone(&self.second_opinions))
         } else {
             let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
-            Rc::new(RefCell::new(budget))
+            (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinions(config))))
         };
         Rc::new(Worker {
             counters: Arc::clone(&shared.counters[index]),
@@ -245,6 +253,7 @@ impl Worker {
             balancers: balancers(config),
             hedges,
             budget,
+            second_opinions: second,
             lanes: lanes(&shared, index, &self.lanes),
             // Their keys may be others now.
             tokens: caller::tokens(config).map(RefCell::new),
@@ -351,6 +360,11 @@ fn lanes(shared: &Shared, index: usize, before: &[Option<Rc<Lane>>]) -> Vec<Opti
         known.cloned().or_else(|| Lane::new(&shared.config, room, counts))
     };
     shared.groups.iter().zip(counts).map(lane).collect()
+}
+
+/// The budget of further attempts after a response that may lack something.
+fn second_opinions(config: &Config) -> RetryBudget {
+    RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
 }
 
 fn new_hedge(config: &crate::config::Hedge) -> Rc<RefCell<Hedge>> {

@@ -389,12 +389,24 @@ impl Node {
                 .find(method, call.params.raw())
                 .unwrap_or_else(|| Said::error(&client.unsupported(method))),
             Source::World(world) => {
-                let sight = sight_of(world, settings, Instant::now());
+                let mut sight = sight_of(world, settings, Instant::now());
+                self.go_inside(settings, method, &mut sight);
                 match rpc::answer(world, &sight, method, call.params.raw()) {
                     Reply::Result(result) => Said::Result(result),
                     Reply::Error(error) => Said::error(&error),
                 }
             }
+        }
+    }
+
+    /// A call for logs or receipts may reach the other node behind the address.
+    fn go_inside(&self, settings: &Settings, method: &str, sight: &mut Sight) {
+        let Some(inside) = settings.inside else { return };
+        let concerned = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));
+        if concerned && self.temper.lock().dice.strikes(inside.share) {
+            sight.head = sight.head.saturating_sub(inside.behind_blocks);
+            sight.indexed = sight.indexed.min(sight.head);
+            sight.clamps = true;
         }
     }
 
@@ -535,7 +547,15 @@ fn sight_of(world: &World, settings: &Settings, now: Instant) -> Sight {
     let seen = now.checked_sub(settings.delay).unwrap_or(world.origin());
     let newest = world.height_at(seen).saturating_sub(settings.lag_blocks);
     let head = settings.frozen_at.map_or(newest, |frozen| frozen.min(newest));
-    Sight { head, ahead: settings.ahead_blocks, keeping: settings.keeping }
+    let indexed = match settings.index_delay {
+        Duration::ZERO => head,
+        delay => {
+            let then = seen.checked_sub(delay).unwrap_or(world.origin());
+            world.height_at(then).saturating_sub(settings.lag_blocks).min(head)
+        }
+    };
+    let (ahead, keeping) = (settings.ahead_blocks, settings.keeping);
+    Sight { head, ahead, indexed, clamps: false, keeping }
 }
 
 fn overloaded() -> RpcError {

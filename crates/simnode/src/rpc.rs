@@ -32,6 +32,10 @@ pub struct Sight {
     pub head: u64,
     /// How far above the head the one is that it claims to have. Above 0 it lies.
     pub ahead: u64,
+    /// The head whose chain it has indexed: later blocks have no logs and no receipts yet.
+    pub indexed: u64,
+    /// A filter of logs that reaches above the head ends at the head, without an error.
+    pub clamps: bool,
     /// What it keeps and refuses.
     pub keeping: Keeping,
 }
@@ -40,7 +44,8 @@ impl Sight {
     /// The sight of an honest node that keeps everything.
     #[must_use]
     pub fn honest(head: u64) -> Self {
-        Self { head, ahead: 0, keeping: Keeping::default() }
+        let keeping = Keeping::default();
+        Self { head, ahead: 0, indexed: head, clamps: false, keeping }
     }
 
     /// The head that the node claims.
@@ -61,8 +66,11 @@ pub struct Keeping {
     pub history_blocks: Option<u64>,
     /// The most blocks that one `eth_getLogs` may span; none for no limit but the world's own.
     pub logs_range_blocks_max: Option<u64>,
-    /// So many of its newest blocks have no logs yet, as far as it says: it indexes them late.
+    /// So many of its newest blocks have no logs and receipts yet: it indexes them late.
     pub unindexed_blocks: u64,
+    /// Logs and receipts are kept for so many blocks below the head; older ones are left out
+    /// without an error. None for all.
+    pub logs_blocks: Option<u64>,
 }
 
 /// What a node answers to one call.

@@ -7,7 +7,7 @@
 //!
 //! What is excused, and counted: errors while no node is sound; old heads until the gateway has
 //! caught up after all nodes were silent; lies about blocks above the served head, of which it has
-//! no word but the liar's (`sim/court.rs`).
+//! no word but the liar's; logs and receipts that the sound nodes have had for less than a second (`sim/court.rs`).
 //!
 //! `WEIR_SIM_SEED` and `WEIR_SIM_CALLS` run one other seed, or more calls: `cargo xtask sim`.
 

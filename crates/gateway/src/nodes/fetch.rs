@@ -14,10 +14,12 @@ use wire::method::Repeat;
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
 use crate::nodes::send::{Attempt, attempt};
-use crate::nodes::{broadcast, overload};
+use crate::nodes::{broadcast, doubt, overload};
 use crate::path::{Ask, Fetched, facts};
 use crate::rules::cacheable::{Admit, CacheRule, Refused, admit};
 use crate::rules::classify::{Blame, Fault, Verdict};
+use crate::rules::complete::{Doubt, Opinion, Opinions, Trust};
+use crate::rules::heads::ChainView;
 use crate::rules::health::NodeState;
 use crate::rules::retry::{self, Decision, Left};
 use crate::worker::Worker;
@@ -30,9 +32,15 @@ const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// When a call is late for which too few answers were seen to know: long for a read of any kind.
 const HEDGE_DELAY_UNKNOWN: Duration = Duration::from_millis(500);
 
+/// How long another node has to say whether a doubted response is whole: at least this, and so many
+/// times as long as the first node took. A stalled node must not hold up a response at hand.
+const SECOND_OPINION_MIN: Duration = Duration::from_millis(500);
+const SECOND_OPINION_TIMES: u32 = 4;
+
 /// Asks nodes until one answers or nothing is left to try.
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     worker.budget.borrow_mut().deposit(worker.now());
+    worker.second_opinions.borrow_mut().deposit(worker.now());
     let group = &worker.shared.config.groups[ask.group];
     let mut course = Course::default();
     let mut fresh_on = None;
@@ -40,20 +48,29 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
     loop {
         let node = match fresh_on.take() {
             Some(node) => node,
-            None => match choose_or_wait(worker, ask, &course.tried, patience(&best)).await {
+            None => match course.choose(worker, ask, patience(&best)).await {
                 Ok(node) => {
                     course.attempts += 1;
                     course.tried.push(node);
                     node
                 }
-                Err(failure) => return best.map_or_else(|| Fetched::failed(failure), given_up),
+                Err(failure) => {
+                    return best.map_or_else(
+                        || Fetched::failed(failure),
+                        |best| course.given_up(worker, ask, best),
+                    );
+                }
             },
         };
-        let deadline = ask.deadline.min(worker.recent() + group.attempt_deadline);
+        let began = worker.now();
+        let patience = course.second_opinion.unwrap_or(group.attempt_deadline);
+        let deadline = ask.deadline.min(worker.recent() + patience);
         let fresh = course.fresh_tried;
         let mut attempt = attempt_or_hedge(worker, ask, node, deadline, fresh, &mut course).await;
         if is_elsewhere(worker, ask, &attempt) {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
+        } else {
+            course.doubt(worker, ask, &mut attempt, worker.now().saturating_sub(began));
         }
         course.note(worker, ask, &attempt);
         if let Some(beside) = course.beside.take() {
@@ -61,16 +78,17 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         }
         match course.decide(worker, ask, &attempt) {
             Decision::Return => {
-                let repeated = course.attempts > 1 || course.fresh_tried;
-                return returned(worker, ask, better(best, attempt), repeated).await;
+                return course.returned(worker, ask, better(best, attempt)).await;
             }
-            Decision::GiveUp => return given_up(better(best, attempt)),
+            Decision::GiveUp => return course.given_up(worker, ask, better(best, attempt)),
             Decision::SameFresh => {
                 course.fresh_tried = true;
                 fresh_on = Some(attempt.node);
             }
             Decision::Another { pause } => {
-                worker.counters.retries.add(1);
+                let counters = &worker.counters;
+                let second = course.second_opinion.is_some();
+                if second { &counters.second_opinions } else { &counters.retries }.add(1);
                 if !pause.is_zero() {
                     let _lent = overload::lend(worker, ask);
                     tokio::time::sleep(pause).await;
@@ -112,9 +130,82 @@ struct Course {
     fresh_tried: bool,
     /// The one of two attempts at a time that failed first.
     beside: Option<Attempt>,
+    /// The one of two nodes asked at a time whose response was not waited for.
+    cancelled: Option<usize>,
+    /// The responses that may lack something.
+    opinions: Opinions,
+    /// How long the next node has to say whether it has more; none while no response is doubted.
+    second_opinion: Option<Duration>,
 }
 
 impl Course {
+    /// Looks whether a response may lack logs or receipts. Then other nodes are asked first.
+    fn doubt(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &mut Attempt, took: Duration) {
+        attempt.opinion = doubt::opinion(worker, ask, attempt).or_else(|| {
+            // Nothing else speaks against it, but another node has shown more.
+            let Some(Payload::Result(result)) = &attempt.payload else { return None };
+            let has_less = self.opinions.has_more_than(result);
+            has_less.then(|| Opinion::new(Doubt::Unproven, result))
+        });
+        let Some(opinion) = attempt.opinion else { return };
+        self.opinions.add(opinion);
+        if let Some(cancelled) = self.cancelled.take() {
+            self.tried.retain(|node| *node != cancelled);
+        }
+        if self.second_opinion.is_none() {
+            self.second_opinion = Some((took * SECOND_OPINION_TIMES).max(SECOND_OPINION_MIN));
+        }
+        attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
+    }
+
+    /// The next node; only a healthy one where there is a response that may be whole.
+    async fn choose(
+        &self,
+        worker: &Rc<Worker>,
+        ask: &Ask<'_>,
+        patience: Patience,
+    ) -> Result<usize, Failure> {
+        if self.second_opinion.is_some() {
+            return choose_candidate(worker, ask, &self.tried)
+                .ok_or_else(|| Failure::ours(Kind::NoNode));
+        }
+        choose_or_wait(worker, ask, &self.tried, patience).await
+    }
+
+    /// Whether no more nodes can be asked, so that nobody is left who may have more.
+    fn all_asked(&self, worker: &Worker, ask: &Ask<'_>) -> bool {
+        let attempts_max = worker.shared.config.groups[ask.group].retries_max + 1;
+        self.attempts >= attempts_max.max(2) || choose_candidate(worker, ask, &self.tried).is_none()
+    }
+
+    /// Ends the call with the best attempt.
+    fn given_up(&self, worker: &Worker, ask: &Ask<'_>, best: Attempt) -> Fetched {
+        let doubted = best.opinion.is_some();
+        let node = Some(best.node);
+        let payload = best.payload.unwrap_or(Payload::Failed(best.failure));
+        let trust =
+            if doubted { self.opinions.trust(self.all_asked(worker, ask)) } else { Trust::Whole };
+        Fetched { node, trust, ..Fetched::of(payload) }
+    }
+
+    async fn returned(&self, worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt) -> Fetched {
+        let settled = attempt.verdict == Verdict::DeterministicError;
+        // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
+        // transaction twice gets the node's error, as it would from the node.
+        let repeated = self.attempts > 1 || self.fresh_tried;
+        let repeated = repeated && repeat(ask) == Repeat::Broadcast;
+        let known = match attempt.verdict {
+            Verdict::AlreadyKnown if repeated => broadcast::hash(ask),
+            Verdict::NonceTooLow if repeated => Box::pin(broadcast::find(worker, ask)).await,
+            _ => None,
+        };
+        let fetched = self.given_up(worker, ask, attempt);
+        match known {
+            Some(hash) => Fetched { payload: Payload::Result(hash), ..fetched },
+            None => Fetched { settled, ..fetched },
+        }
+    }
+
     /// Tells the nodes' health what came of an attempt.
     fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
         let shared = &worker.shared;
@@ -126,6 +217,8 @@ impl Course {
             shared.nodes[node].suspected.notify_one();
         };
         match attempt.verdict {
+            // The time that it had was our own choice.
+            Verdict::NodeFault(Fault::Timeout) if self.second_opinion.is_some() => {}
             Verdict::NodeFault(fault) => match fault.blame() {
                 // A connection that was closed while idle says nothing; the fresh one will.
                 Blame::Always if attempt.stale_connection => {
@@ -168,6 +261,11 @@ impl Course {
         {
             return Decision::GiveUp;
         }
+        if self.second_opinion.is_some()
+            && (self.opinions.suffice() || overload::is_crowded(worker, ask))
+        {
+            return Decision::Return;
+        }
         let group = &worker.shared.config.groups[ask.group];
         let tried = retry::Attempt {
             verdict: attempt.verdict,
@@ -186,7 +284,9 @@ impl Course {
                 !self.tried.contains(node) && (attempt.verdict != Verdict::Unsupported || knows())
             }),
         };
-        let mut budget = worker.budget.borrow_mut();
+        let second = self.second_opinion.is_some();
+        let budget = if second { &worker.second_opinions } else { &worker.budget };
+        let mut budget = budget.borrow_mut();
         let now = worker.now();
         retry::decide(&tried, repeat(ask), &left, &mut budget, now, worker.random())
     }
@@ -230,9 +330,10 @@ fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
 
 /// How much a reply tells about the call: a node that limits our rate has not looked at it, one that
 /// failed or does not know the method has not answered it, one without the block may be right that
-/// there is none, and one on another branch has at least found something.
-fn worth(attempt: &Attempt) -> u8 {
-    match attempt.verdict {
+/// there is none, and one on another branch has at least found something. Of doubted logs the more are worth more.
+fn worth(attempt: &Attempt) -> (u8, usize) {
+    let items = attempt.opinion.map_or(0, |opinion| opinion.items);
+    let worth = match attempt.verdict {
         _ if attempt.payload.is_none() => 0,
         Verdict::RateLimited { .. } => 1,
         Verdict::Unsupported | Verdict::NodeFault(Fault::Internal | Fault::Refused) => 2,
@@ -242,30 +343,8 @@ fn worth(attempt: &Attempt) -> u8 {
         | Verdict::DeterministicError
         | Verdict::AlreadyKnown
         | Verdict::NonceTooLow => 5,
-    }
-}
-
-fn given_up(attempt: Attempt) -> Fetched {
-    let node = Some(attempt.node);
-    let payload = attempt.payload.unwrap_or(Payload::Failed(attempt.failure));
-    Fetched { payload, node, settled: false, from_tier: false }
-}
-
-async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, repeated: bool) -> Fetched {
-    let settled = attempt.verdict == Verdict::DeterministicError;
-    // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
-    // transaction twice gets the node's error, as it would from the node.
-    let repeated = repeated && repeat(ask) == Repeat::Broadcast;
-    let known = match attempt.verdict {
-        Verdict::AlreadyKnown if repeated => broadcast::hash(ask),
-        Verdict::NonceTooLow if repeated => Box::pin(broadcast::find(worker, ask)).await,
-        _ => None,
     };
-    let fetched = given_up(attempt);
-    match known {
-        Some(hash) => Fetched { payload: Payload::Result(hash), ..fetched },
-        None => Fetched { settled, ..fetched },
-    }
+    (worth, items)
 }
 
 /// One attempt, and a second one beside it when the first is slow and that is allowed.
@@ -332,7 +411,10 @@ async fn hedged(
                 course.beside = Some(done);
                 second.await
             }
-            _ => done,
+            _ => {
+                course.cancelled = Some(other);
+                done
+            }
         },
         done = &mut second => match done.verdict {
             Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
@@ -342,6 +424,7 @@ async fn hedged(
             }
             _ => {
                 worker.counters.hedges_won.add(1);
+                course.cancelled = Some(node);
                 done
             }
         },
@@ -429,6 +512,26 @@ fn knows(worker: &Worker, ask: &Ask<'_>, node: usize) -> bool {
     !worker.shared.nodes[node].unsupported.lock().contains(worker.now(), &ask.name)
 }
 
+/// A healthy node that was not tried and fits the call.
+fn choose_candidate(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Option<usize> {
+    let group = &worker.shared.config.groups[ask.group];
+    let view = worker.shared.chains[ask.chain].view.load();
+    let candidates = worker.shared.groups[ask.group].candidates.load();
+    let fits = |node: usize| {
+        !tried.contains(&node) && reached(worker, ask, &view, node) && knows(worker, ask, node)
+    };
+    let mut balancer = worker.balancers[ask.group].borrow_mut();
+    balancer.pick(worker, group, &candidates.places, ask.balance_key, fits)
+}
+
+/// Whether a node has the block that the call needs.
+fn reached(worker: &Worker, ask: &Ask<'_>, view: &ChainView, node: usize) -> bool {
+    let min_head = ask.caching.min_head;
+    let seen = worker.shared.nodes[node].seen(view);
+    min_head == 0
+        || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
+}
+
 /// A node of the group's candidates that fits the call; failing that any that can be called and
 /// fits; failing that any that was not tried and has the block.
 fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
@@ -441,12 +544,7 @@ fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotN
     {
         return Err(NotNow::Resting(until));
     }
-    let reached = |node: usize| {
-        let min_head = ask.caching.min_head;
-        let seen = shared.nodes[node].seen(&view);
-        min_head == 0
-            || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
-    };
+    let reached = |node: usize| reached(worker, ask, &view, node);
     let knows = |node: usize| knows(worker, ask, node);
     let fits = |node: usize| !tried.contains(&node) && reached(node) && knows(node);
     if ask.method.is_some_and(|method| method.sticky) && tried.is_empty() {

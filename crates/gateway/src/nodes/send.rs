@@ -21,6 +21,7 @@ use crate::nodes::post::{Body, Broken, post};
 use crate::nodes::trunk::{Lost, Trunk};
 use crate::path::Ask;
 use crate::rules::classify::{Blame, Fault, Heard, Verdict, classify};
+use crate::rules::complete::Opinion;
 use crate::worker::Worker;
 
 /// Nesting allowed in answers: traces of deep call stacks go to 1024 calls, each a few levels, but
@@ -41,6 +42,8 @@ pub(crate) struct Attempt {
     pub(crate) failure: Failure,
     /// Whether it failed on a connection that had carried calls before and then closed silently.
     pub(crate) stale_connection: bool,
+    /// What speaks against the response, if anything does.
+    pub(crate) opinion: Option<Opinion>,
 }
 
 /// Runs one attempt to its end, at the latest at `deadline`. Dropping it closes its connection.
@@ -225,7 +228,7 @@ fn failed(node: usize, broken: Broken) -> Attempt {
         _ => Fault::Closed,
     };
     let verdict = classify(&Heard::Broken(fault));
-    Attempt { node, verdict, payload: None, failure, stale_connection }
+    Attempt { node, verdict, payload: None, failure, stale_connection, opinion: None }
 }
 
 /// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
@@ -241,7 +244,8 @@ fn read(node: usize, ask: &Ask<'_>, id: &Decimal, http: HttpAnswer) -> Attempt {
             _ => Kind::Status(status),
         };
         let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
-        return Attempt { node, verdict, payload: None, failure, stale_connection: false };
+        let stale_connection = false;
+        return Attempt { node, verdict, payload: None, failure, stale_connection, opinion: None };
     };
     let (heard, payload) = match &answer.outcome {
         Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
@@ -258,7 +262,8 @@ fn read(node: usize, ask: &Ask<'_>, id: &Decimal, http: HttpAnswer) -> Attempt {
         Kind::Status(status)
     };
     let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
-    Attempt { node, verdict, payload: Some(payload), failure, stale_connection: false }
+    let (payload, stale_connection) = (Some(payload), false);
+    Attempt { node, verdict, payload, failure, stale_connection, opinion: None }
 }
 
 /// Whether an answer is the one to the call with this id. An error that a node gives before it has

@@ -153,10 +153,7 @@ fn join(parts: &[Part], mut answered: Vec<(Fetched, Mark)>) -> (Fetched, Mark) {
         })
         .collect();
     match merge(&results) {
-        Ok(merged) => {
-            let payload = Payload::Result(merged.into());
-            (Fetched { payload, node, settled: false, from_tier: false }, mark)
-        }
+        Ok(merged) => (Fetched { node, ..Fetched::of(Payload::Result(merged.into())) }, mark),
         // A node answered a part with logs from elsewhere, or not with logs at all.
         Err(_) => (Fetched::failed(Failure::ours(Kind::Malformed)), mark),
     }

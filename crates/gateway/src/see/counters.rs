@@ -279,6 +279,7 @@ pub(crate) struct ThreadCounts {
     pub(crate) calls_refused: Count,
     pub(crate) notifications: Count,
     pub(crate) retries: Count,
+    pub(crate) second_opinions: Count,
     pub(crate) hedges: Count,
     pub(crate) hedges_won: Count,
     pub(crate) fills: Count,

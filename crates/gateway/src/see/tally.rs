@@ -53,6 +53,7 @@ pub(crate) struct Tally {
     pub(crate) calls_refused: u64,
     pub(crate) notifications: u64,
     pub(crate) retries: u64,
+    pub(crate) second_opinions: u64,
     pub(crate) hedges: u64,
     pub(crate) hedges_won: u64,
     pub(crate) fills: u64,
@@ -224,7 +225,7 @@ impl Tally {
         for (sums, counts) in self.zones.iter_mut().zip(&thread.zones) {
             sums.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.get());
         }
-        let sums: [(&mut u64, &Count); 18] = [
+        let sums: [(&mut u64, &Count); 19] = [
             (&mut self.connections_accepted, &thread.connections_opened),
             (&mut self.connections_refused, &thread.connections_refused),
             (&mut self.websockets_opened, &thread.websockets_opened),
@@ -235,6 +236,7 @@ impl Tally {
             (&mut self.calls_refused, &thread.calls_refused),
             (&mut self.notifications, &thread.notifications),
             (&mut self.retries, &thread.retries),
+            (&mut self.second_opinions, &thread.second_opinions),
             (&mut self.hedges, &thread.hedges),
             (&mut self.hedges_won, &thread.hedges_won),
             (&mut self.fills, &thread.fills),

@@ -140,6 +140,7 @@ impl NodeShared {
         self.health.lock().settle(health_settings(&config.health));
         self.suspected = Arc::clone(&before.suspected);
         self.unsupported = Arc::clone(&before.unsupported);
+        self.logs_depth = Arc::clone(&before.logs_depth);
         self.foreign = Arc::clone(&before.foreign);
     }
 

@@ -125,7 +125,10 @@ fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
         null: false,
     };
     let cache = before.cache.as_ref().unwrap();
-    assert!(cache.put(b"key", &bytes::Bytes::from_static(b"1"), false, 0, kept, None));
+    let (is_error, until, doubted_since) = (false, None, None);
+    let bytes = bytes::Bytes::from_static(b"1");
+    let entry = crate::cache::Entry { bytes, is_error, node: 0, kept, until, doubted_since };
+    assert!(cache.put(b"key", entry));
     let after =
         before.succeed(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", node("b", ""))));
     assert!(after.cache.as_ref().unwrap().get(b"key").is_some());

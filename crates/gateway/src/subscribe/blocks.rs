@@ -16,6 +16,7 @@ use wire::logs::{LogKeys, removed};
 
 use crate::front::answer::Payload;
 use crate::path::{self, Inquiry};
+use crate::rules::contents::{Contents, Wanted};
 use crate::rules::heads::{Hash, Head};
 use crate::rules::trail::Change;
 use crate::worker::Worker;
@@ -172,8 +173,10 @@ impl Blocks {
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
         // A node that has not indexed its newest block yet says that it has no logs.
         if logs.is_empty() {
-            let bloom = has_bloom(&block(worker, chain, head).await?);
-            if bloom && self.doubts.lock().doubts(head.hash, asked) {
+            let raw = block(worker, chain, head).await?;
+            let contents = Contents::read(&raw, asked);
+            let may_have = contents.and_then(|block| block.may_have(&Wanted::default()));
+            if may_have == Some(true) && self.doubts.lock().doubts(head.hash, asked) {
                 return Err(NotYet);
             }
         } else {
@@ -203,12 +206,6 @@ impl Blocks {
 
 fn bytes_of(logs: &Logs) -> usize {
     logs.iter().map(|(_, raw)| raw.len()).sum()
-}
-
-/// Whether a block says of itself that it has logs.
-fn has_bloom(block: &[u8]) -> bool {
-    let bloom = walk::member(block, "logsBloom").unwrap_or_default();
-    bloom.iter().any(|byte| !matches!(byte, b'"' | b'0' | b'x'))
 }
 
 #[cfg(test)]
@@ -254,13 +251,6 @@ mod tests {
         // Those of whom nothing more is heard make room.
         doubts.doubts([255; 32], Duration::from_secs(100));
         assert_eq!(doubts.since.len(), 1);
-    }
-
-    #[test]
-    fn a_header_says_whether_there_are_logs() {
-        assert!(!has_bloom(br#"{"logsBloom":"0x0000"}"#));
-        assert!(has_bloom(br#"{"logsBloom":"0x0010"}"#));
-        assert!(!has_bloom(b"{}"), "a chain without bloom filters is believed");
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub struct Settings {
     /// How long after a block's appearance the node sees it.
     #[serde(rename = "delay_ms", with = "crate::millis")]
     pub delay: Duration,
+    /// How long after seeing a block the node has its logs and receipts.
+    #[serde(rename = "index_delay_ms", with = "crate::millis")]
+    pub index_delay: Duration,
+    /// Some calls for logs and receipts reach another node behind the same address.
+    pub inside: Option<Inside>,
     /// The node sees nothing above this head.
     pub frozen_at: Option<u64>,
     /// The node lies: it announces a head so many blocks above its own, with a made-up header.
@@ -80,6 +85,16 @@ pub enum Latency {
         /// Standard deviation of the logarithm; 1 puts the 99th percentile at 10 medians.
         sigma: f64,
     },
+}
+
+/// Another node behind the same address, as providers have. It ends ranges of logs at its own head.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inside {
+    /// How many blocks it stands further behind.
+    pub behind_blocks: u64,
+    /// The share of calls for logs and receipts that reach it, from 0 to 1.
+    pub share: f64,
 }
 
 /// A queue before a fixed number of workers.
@@ -217,7 +232,7 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SettingsFault {
     /// A share outside its range.
-    #[error("share {0} of a fault: allowed are 0 to 1")]
+    #[error("share {0}: allowed are 0 to 1")]
     Share(f64),
     /// A rate outside its range.
     #[error(
@@ -283,6 +298,12 @@ impl Settings {
             if rule.fault == (Fault::SlowBody { bytes_per_second: 0 }) {
                 return Err(SettingsFault::BodySpeed);
             }
+        }
+        match self.inside {
+            Some(Inside { share, .. }) if !(0.0..=1.0).contains(&share) => {
+                return Err(SettingsFault::Share(share));
+            }
+            _ => {}
         }
         for rate in self.rates.values() {
             let (per_second, burst) = (rate.per_second, rate.burst);

@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 use bytes::Bytes;
 
 use super::arguments::BlockArgument;
-use super::{Answer, Call, RpcError, null, quantity};
+use super::{Answer, Call, RpcError, fixed, null, quantity};
 use crate::block::{Block, push_pooled};
 
 impl Call<'_> {
@@ -67,7 +67,8 @@ impl Call<'_> {
 
     pub(super) fn transaction_receipt(&self) -> Answer {
         let hash = self.arguments.hash(0)?;
-        let Some((block, at)) = self.find(&hash) else { return null() };
+        let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
+        let Some((block, at)) = found else { return null() };
         let mut out = Vec::with_capacity(2_048);
         block.push_receipt(&mut out, at);
         Ok(out.into())
@@ -75,7 +76,12 @@ impl Call<'_> {
 
     pub(super) fn block_receipts(&self) -> Answer {
         let block = self.block_of(self.arguments.block(0)?)?;
-        block.map_or_else(null, |block| Ok(block.receipts().clone()))
+        match block {
+            Some(block) if self.has_indexed(&block) => Ok(block.receipts().clone()),
+            Some(_) => fixed("[]"),
+            None if self.sight.clamps => fixed("[]"),
+            None => null(),
+        }
     }
 
     fn transaction_in(&self, block: Option<Arc<Block>>) -> Answer {

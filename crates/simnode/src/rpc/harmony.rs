@@ -255,7 +255,8 @@ impl Call<'_> {
 
     fn receipt_found(&self, print: &Print<'_>) -> Answer {
         let hash = self.arguments.hash(0)?;
-        let Some((block, at)) = self.find(&hash) else { return null() };
+        let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
+        let Some((block, at)) = found else { return null() };
         let mut out = Vec::new();
         print.receipt(&mut out, &block, at);
         Ok(out.into())

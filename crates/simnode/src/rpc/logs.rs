@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::arguments::{BlockArgument, invalid, read_block};
 use super::wording::{INVALID_PARAMS, LIMIT, SERVER};
-use super::{Answer, Call, RpcError};
+use super::{Answer, Call, RpcError, Sight};
 use crate::block::{Block, push_log};
 use crate::hex;
 
@@ -55,9 +55,20 @@ struct Filter {
 }
 
 impl Call<'_> {
-    /// Adds what matches of a block, if it is indexed already.
+    /// Whether the node has the logs and receipts of a block: it has indexed the block and not
+    /// pruned it.
+    pub(super) fn has_indexed(&self, block: &Block) -> bool {
+        let Sight { head, indexed, keeping, .. } = self.sight;
+        let number = block.header.number;
+        let kept = keeping.logs_blocks.is_none_or(|kept| number + kept >= *head);
+        let early = number + keeping.unindexed_blocks <= *head;
+        kept && early
+            && (indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash))
+    }
+
+    /// Adds what matches of a block, if it is indexed.
     fn push_indexed(&self, filter: &Filter, out: &mut Vec<u8>, block: &Block) {
-        if block.header.number + self.sight.keeping.unindexed_blocks <= self.sight.head {
+        if self.has_indexed(block) {
             filter.push_matching(out, block);
         }
     }
@@ -78,8 +89,11 @@ impl Call<'_> {
             Some(hash) => {
                 let hash = hex::read_hash(&hash).ok_or_else(|| invalid(0, "bad blockHash"))?;
                 let block = self.block_of(BlockArgument::Hash { hash, strict: false })?;
-                let block = block.ok_or_else(|| RpcError::new(SERVER, "unknown block"))?;
-                self.push_indexed(&filter, &mut out, &block);
+                match block {
+                    Some(block) => self.push_indexed(&filter, &mut out, &block),
+                    None if self.sight.clamps => {}
+                    None => return Err(RpcError::new(SERVER, "unknown block")),
+                }
             }
             None => {
                 let (from, to) = self.range(from, to)?;
@@ -105,6 +119,9 @@ impl Call<'_> {
         let to = self.boundary(to)?;
         if from > to {
             return Err(RpcError::new(INVALID_PARAMS, "invalid block range params"));
+        }
+        if to > self.sight.head && self.sight.clamps {
+            return Ok((from, self.sight.head));
         }
         if to > self.sight.head {
             let message = "block range extends beyond current head block";

@@ -8,8 +8,10 @@ use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 use simnode::oracle::{Answered, Exchange, Oracle, OracleOptions, Verdict};
+use simnode::rpc::{self, Reply, Sight};
 use simnode::world::World;
 use tokio::time::Instant;
 use wire::answer::{Outcome, read_answer};
@@ -23,6 +25,8 @@ use crate::trouble::{CATCH_UP, Cluster};
 const OWN_ERROR: i64 = -32603;
 /// The deadline of calls in the gateway's configuration.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(8);
+/// A sound node may see a block one block and 100 ms late; after a second more, what is in it is due.
+const INDEXED_AFTER: Duration = Duration::from_millis(1_700);
 /// Findings told in full; one bug can make thousands.
 const FINDINGS_MAX: usize = 5;
 /// Bytes of an answer that a finding shows.
@@ -64,6 +68,8 @@ pub(crate) struct Account {
     pub(crate) catching_up: u64,
     /// Lies about blocks above the served head, passed on as they came.
     pub(crate) lies_passed: u64,
+    /// Responses that lack logs or receipts of blocks so young that no node need have had them.
+    pub(crate) lacking_young: u64,
     /// Requests whose client left before the answer.
     pub(crate) left: u64,
     /// The longest that an answer took.
@@ -178,6 +184,11 @@ impl Court {
             Verdict::Wrong(_) if self.cannot_be_known(cluster, sent, received, call) => {
                 self.account.borrow_mut().lies_passed += 1;
             }
+            Verdict::Wrong(_) | Verdict::Stale { .. }
+                if self.lacks_young(begun_at(sent, answer), received, cluster, call, &answered) =>
+            {
+                self.account.borrow_mut().lacking_young += 1;
+            }
             Verdict::Stale { .. } | Verdict::Backward { .. }
                 if cluster
                     .none_heard(sent.at.checked_sub(CATCH_UP).unwrap_or(sent.at), received) =>
@@ -213,6 +224,51 @@ impl Court {
                 u64::from_str_radix(digits, 16).is_ok_and(|number| number > served_at_least)
             });
         cluster.any_lying(before, received) && (above || cluster.none_heard(before, received))
+    }
+
+    /// Whether a response is right but for logs or receipts of blocks that are younger than
+    /// [`INDEXED_AFTER`], or of any blocks if no node was sound just before.
+    fn lacks_young(
+        &self,
+        begun: Instant,
+        received: Instant,
+        cluster: &Cluster,
+        call: &Call,
+        answered: &Answered<'_>,
+    ) -> bool {
+        let Answered::Result(given) = *answered else { return false };
+        if !["Logs", "Receipts", "Receipt"].iter().any(|end| call.method.ends_with(end)) {
+            return false;
+        }
+        let given: Value = serde_json::from_slice(given).expect("it was read before");
+        let then = begun.checked_sub(INDEXED_AFTER).unwrap_or(begun);
+        let (lowest, newest) = (self.world.height_at(then), self.world.height_at(received));
+        // A node that was taken out is not asked before it is back in use.
+        let since = begun.checked_sub(CATCH_UP).unwrap_or(begun);
+        let old = if cluster.all_unsound(since, received) { 0 } else { lowest };
+        let is_young = |item: &Value| {
+            let number = item["blockNumber"].as_str().and_then(|text| text.strip_prefix("0x"));
+            let number = number.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            // A reorg makes young blocks of old heights.
+            let then = number.and_then(|number| self.world.hash_at(old, number));
+            then.is_none_or(|hash| item["blockHash"] != hash.to_string())
+        };
+        let items = |value: Value| match value {
+            Value::Array(items) => items,
+            Value::Null => Vec::new(),
+            item => vec![item],
+        };
+        let given = items(given);
+        let params = Some(call.params.as_bytes());
+        (lowest..=newest).any(|head| {
+            // A range above the served head is for the node to judge, and some end it at theirs.
+            let sight = Sight { clamps: true, ..Sight::honest(head) };
+            let due = rpc::answer(&self.world, &sight, call.method, params);
+            let Reply::Result(due) = due else { return false };
+            let due = items(serde_json::from_slice(&due).expect("a node says JSON"));
+            given.iter().all(|item| due.contains(item))
+                && due.iter().all(|item| is_young(item) || given.contains(item))
+        })
     }
 
     /// Keeps something that must not have been.
@@ -294,6 +350,7 @@ impl fmt::Display for Account {
             write!(f, ", {verdict} {count}")?;
         }
         write!(f, ", excused {:?}, catching up {}", self.excused, self.catching_up)?;
-        write!(f, ", lies passed {}", self.lies_passed)
+        write!(f, ", lies passed {}", self.lies_passed)?;
+        write!(f, ", lacking of young blocks {}", self.lacking_young)
     }
 }

@@ -18,7 +18,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use simnode::node::Node;
-use simnode::node::settings::{ErrorKind, Fault, FaultRule, Latency, Settings};
+use simnode::node::settings::{ErrorKind, Fault, FaultRule, Inside, Latency, Settings};
 use simnode::world::World;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -50,6 +50,11 @@ pub(crate) enum Trouble {
     Lagging(u64),
     /// Claims so many blocks more than there are.
     Lying(u64),
+    /// Has logs and receipts only so long after their block.
+    Unindexed(Duration),
+    /// This share of calls for logs and receipts reaches a node behind the same address that is one
+    /// block behind and ends ranges at its head.
+    Inside(f64),
     /// Refuses connections; those that it had are closed.
     Down,
     /// Fails this share of requests in this way.
@@ -289,6 +294,10 @@ impl Member {
                 }
                 Trouble::Frozen | Trouble::Lagging(_) => settings.frozen_at = Some(sight.head),
                 Trouble::Lying(blocks) => settings.ahead_blocks = *blocks,
+                Trouble::Unindexed(delay) => settings.index_delay = *delay,
+                Trouble::Inside(share) => {
+                    settings.inside = Some(Inside { behind_blocks: 1, share: *share });
+                }
                 Trouble::Faulty(fault, share) => {
                     let rule = FaultRule { share: *share, ..FaultRule::always(*fault) };
                     settings.faults = vec![rule];
@@ -316,7 +325,7 @@ impl Member {
 /// What goes wrong next, and for how long.
 fn draw(rng: &mut SmallRng) -> ([Trouble; NODES], Duration) {
     let mut length = Duration::from_millis(rng.random_range(500..6_000));
-    let mut troubles = match rng.random_range(0..16) {
+    let mut troubles = match rng.random_range(0..19) {
         0..2 => [Trouble::None, Trouble::None, Trouble::None],
         2..5 => [deceit(rng), Trouble::None, Trouble::None],
         5..7 => [faulty(rng), Trouble::None, Trouble::None],
@@ -327,6 +336,7 @@ fn draw(rng: &mut SmallRng) -> ([Trouble; NODES], Duration) {
         12 => [Trouble::Slow, Trouble::None, Trouble::None],
         13 => [Trouble::Slow, Trouble::Slow, faulty(rng)],
         14 => [faulty(rng), faulty(rng), faulty(rng)],
+        15..18 => [incomplete(rng), incomplete(rng), Trouble::None],
         _ => {
             length = Duration::from_millis(rng.random_range(300..2_500));
             [Trouble::Down, Trouble::Down, Trouble::Down]
@@ -341,6 +351,14 @@ fn deceit(rng: &mut SmallRng) -> Trouble {
         0 => Trouble::Frozen,
         1 => Trouble::Lagging(rng.random_range(3..14)),
         _ => Trouble::Lying(rng.random_range(1..120)),
+    }
+}
+
+/// Something that makes responses lack what their blocks have.
+fn incomplete(rng: &mut SmallRng) -> Trouble {
+    match rng.random_range(0..3) {
+        0 => Trouble::Inside([0.3, 1.0][rng.random_range(0..2)]),
+        _ => Trouble::Unindexed(Duration::from_millis(rng.random_range(200..3_000))),
     }
 }
 

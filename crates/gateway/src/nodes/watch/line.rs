@@ -21,6 +21,7 @@ use crate::nodes::multiplex;
 use crate::nodes::send::is_ours;
 use crate::nodes::trunk::{self, Trunk};
 use crate::rules::classify::{Heard, Verdict, classify};
+use crate::rules::contents::Contents;
 use crate::rules::heads::HeadSeen;
 use crate::shared::Shared;
 
@@ -102,6 +103,7 @@ impl Line {
             FamilyName::Bitcoin => self.bitcoin_head().await?,
         };
         let (number, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
+        self.remember(hash, &result);
         let mut finalized = None;
         if family == FamilyName::Ethereum && with_finalized {
             let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
@@ -143,7 +145,19 @@ impl Line {
             }
         };
         let (found, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
+        self.remember(hash, &result);
         if found == number { Ok((hash, parent)) } else { Err(Missed::Silent) }
+    }
+
+    /// Keeps what a header says of its block's logs and transactions.
+    fn remember(&self, hash: [u8; 32], raw: &[u8]) {
+        let chain = &self.shared.chains[self.shared.nodes[self.node].config.chain];
+        if chain.headers.read().has(&hash) {
+            return;
+        }
+        if let Some(contents) = Contents::read(raw, self.shared.now()) {
+            chain.headers.write().insert(hash, contents);
+        }
     }
 
     async fn bitcoin_head(&mut self) -> Result<Vec<u8>, Refused> {

@@ -615,6 +615,14 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |scrape, series| series.count(&[], scrape.tally.retries),
     },
     Metric {
+        name: "weir_second_opinions",
+        kind: Counter,
+        unit: "",
+        labels: &[],
+        help: "Further attempts after a response that may lack logs or receipts.",
+        samples: |scrape, series| series.count(&[], scrape.tally.second_opinions),
+    },
+    Metric {
         name: "weir_hedges",
         kind: Counter,
         unit: "",

@@ -112,7 +112,7 @@ fn nothing_is_the_same_or_different_against_its_interval() {
     };
     assert_eq!(faults(Word::Same, (0.169, 0.402)), 1);
     assert_eq!(faults(Word::Same, (-0.01, 0.01)), 0);
-    assert_eq!(faults(Word::BelowFloor, (0.169, 0.402)), 0);
+    assert_eq!(faults(Word::Negligible, (0.169, 0.402)), 0);
     assert_eq!(faults(Word::Worse, (0.169, 0.402)), 0);
     assert_eq!(faults(Word::Worse, (-0.01, 0.402)), 1);
 }

@@ -1,0 +1,166 @@
+//! Three nodes of one chain that announce blocks before they index them, balance inside, or prune.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::MemoryDial;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use simnode::node::Node;
+use simnode::node::settings::{Inside, Latency};
+use simnode::world::World;
+use tokio::time::{Instant, sleep};
+
+/// Bytes on their way between the gateway and a node.
+const STREAM_BYTES: usize = 64 * 1024;
+
+/// What is wrong with a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Trouble {
+    None,
+    /// Logs and receipts come this much later than their block.
+    Late(Duration),
+    /// Some calls reach a node that is one block behind, as late as this one.
+    Inside(f64, Duration),
+}
+
+struct Phase {
+    from: Instant,
+    troubles: [Trouble; 3],
+}
+
+pub(crate) struct Nodes {
+    world: Arc<World>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// For how many blocks each keeps logs and receipts, from start to end.
+    keeps: [Option<u64>; 3],
+    phases: RefCell<Vec<Phase>>,
+}
+
+impl Nodes {
+    /// Up to two of the nodes prune: what all have dropped is nobody's to give.
+    pub(crate) fn new(world: &Arc<World>, rng: &mut SmallRng) -> Nodes {
+        let mut keeps = [None; 3];
+        for keeps in keeps.iter_mut().take(rng.random_range(0..=2)) {
+            *keeps = Some(rng.random_range(8..120));
+        }
+        keeps.shuffle(rng);
+        let node = |name| Node::new(name, Arc::clone(world));
+        let nodes = Nodes {
+            world: Arc::clone(world),
+            nodes: ["a", "b", "c"].map(node).into(),
+            keeps,
+            phases: RefCell::default(),
+        };
+        nodes.go_right();
+        nodes
+    }
+
+    pub(crate) fn dials(&self) -> Vec<MemoryDial> {
+        let dial = |node: &Arc<Node>| -> MemoryDial {
+            let node = Arc::clone(node);
+            Arc::new(move || {
+                let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
+                tokio::spawn(simnode::serve::serve_connection(Arc::clone(&node), theirs));
+                Ok(ours)
+            })
+        };
+        self.nodes.iter().map(dial).collect()
+    }
+
+    /// Changes what is wrong, for ever.
+    pub(crate) async fn go_wrong(&self, mut rng: SmallRng) {
+        loop {
+            let mut troubles = draw(&mut rng);
+            troubles.shuffle(&mut rng);
+            self.begin(troubles);
+            sleep(Duration::from_millis(rng.random_range(2_000..9_000))).await; // virtual time
+        }
+    }
+
+    /// All nodes are sound from now on.
+    pub(crate) fn go_right(&self) {
+        self.begin([Trouble::None; 3]);
+    }
+
+    fn begin(&self, troubles: [Trouble; 3]) {
+        for ((node, keeps), trouble) in self.nodes.iter().zip(self.keeps).zip(troubles) {
+            let set = node.set(|settings| {
+                settings.latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.5 };
+                settings.index_delay = Duration::ZERO;
+                settings.inside = None;
+                settings.keeping.logs_blocks = keeps;
+                match trouble {
+                    Trouble::None => {}
+                    Trouble::Late(delay) => settings.index_delay = delay,
+                    Trouble::Inside(share, delay) => {
+                        settings.index_delay = delay;
+                        settings.inside = Some(Inside { behind_blocks: 1, share });
+                    }
+                }
+            });
+            set.unwrap();
+        }
+        self.phases.borrow_mut().push(Phase { from: Instant::now(), troubles });
+    }
+
+    pub(crate) fn phase_count(&self) -> usize {
+        self.phases.borrow().len()
+    }
+
+    /// Whether some node had what is in a block at all times between two instants.
+    pub(crate) fn had(&self, number: u64, from: Instant, until: Instant) -> bool {
+        let appeared = self.world.instant_of(number);
+        let head = self.world.height_at(until);
+        let phases = self.phases.borrow();
+        let overlapping: Vec<(Instant, &[Trouble; 3])> = phases
+            .iter()
+            .enumerate()
+            .filter(|(at, phase)| {
+                let end = phases.get(at + 1).map(|next| next.from);
+                phase.from <= until && end.is_none_or(|end| end > from)
+            })
+            .map(|(_, phase)| (phase.from.max(from), &phase.troubles))
+            .collect();
+        (0..self.nodes.len()).any(|node| {
+            let keeps = self.keeps[node].is_none_or(|blocks| number + blocks >= head);
+            keeps
+                && overlapping.iter().all(|(since, troubles)| match troubles[node] {
+                    Trouble::None => appeared <= *since,
+                    Trouble::Late(delay) => appeared + delay <= *since,
+                    Trouble::Inside(..) => false,
+                })
+        })
+    }
+
+    /// The phases around an instant, in words.
+    pub(crate) fn told(&self, at: Instant) -> String {
+        let mut text = format!("  keep {:?}\n", self.keeps);
+        let since = at.checked_sub(Duration::from_secs(12)).unwrap_or(self.world.origin());
+        for phase in self.phases.borrow().iter().filter(|phase| phase.from >= since) {
+            let from = phase.from.saturating_duration_since(self.world.origin());
+            let _ = writeln!(text, "  from {from:?}: {:?}", phase.troubles);
+        }
+        text
+    }
+}
+
+/// What goes wrong next; often with all three nodes.
+fn draw(rng: &mut SmallRng) -> [Trouble; 3] {
+    let other = |rng: &mut SmallRng| {
+        let late = Duration::from_millis(rng.random_range(200..3_000));
+        match rng.random_range(0..3) {
+            0 => Trouble::Inside(rng.random_range(0.2..0.8), late / 4),
+            _ => Trouble::Late(late),
+        }
+    };
+    let first = match rng.random_range(0..3) {
+        0 => Trouble::None,
+        1 => Trouble::Late(Duration::from_millis(200)),
+        _ => other(rng),
+    };
+    [first, other(rng), other(rng)]
+}
