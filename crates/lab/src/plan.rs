@@ -208,6 +208,31 @@ pub struct Target {
     pub answer_bytes_max: usize,
 }
 
+impl Target {
+    /// Puts another URL in the place of the plan's; headers that the plan sets stay.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, in words that hold no part of it.
+    pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
+        let address = url::Address::parse(url)?;
+        // The user part of the old URL is for the old target alone.
+        let old = url::Address::parse(&self.url).ok().and_then(|address| address.authorization);
+        self.headers.retain(|(name, value)| name != "authorization" || Some(value) != old.as_ref());
+        if let Some(authorization) = address.authorization
+            && !self.headers.iter().any(|(name, _)| name == "authorization")
+        {
+            self.headers.push(("authorization".to_owned(), authorization));
+        }
+        self.url = url.to_owned();
+        self.shown = address.shown;
+        self.tls = address.tls;
+        self.host = address.host;
+        self.port = address.port;
+        self.path = address.path;
+        Ok(())
+    }
+}
+
 /// How connections are made and used.
 #[derive(Clone, Debug)]
 pub struct Connections {

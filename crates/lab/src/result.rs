@@ -124,6 +124,9 @@ pub struct PlanFacts {
     pub http: String,
     /// `reuse`, `close`, or the number of requests per connection.
     pub connections: String,
+    /// True if the target's certificate was not checked.
+    #[serde(default)]
+    pub insecure: bool,
 }
 
 /// Who was asked.

@@ -42,10 +42,11 @@ const RATE_START: f64 = 50.0;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir capacity plan.toml                                     as the plan's [capacity] says
-  weir capacity plan.toml --precision 0.05 --soak 0s --yes    quicker and coarser, without a question
+  weir capacity plan.toml                                     # as the plan's [capacity] says
+  weir capacity plan.toml --precision 0.05 --soak 0s --yes    # quicker, coarser, no question
   weir capacity http://127.0.0.1:8545 --rate-max 20000 --out results/capacity
-  weir capacity http://127.0.0.1:8545 --method eth_getLogs --params '[{\"$logs\":10}]' --threshold 'latency p(95)<500'
+  weir capacity http://127.0.0.1:8545 --method eth_getLogs \\
+    --params '[{\"draw\":\"logs\",\"blocks\":10}]' --threshold 'latency p(95)<500'
 
 Exit codes:
   0  found: the boundary, or that even the largest rate passes
@@ -84,6 +85,10 @@ pub(crate) struct Capacity {
     /// No progress
     #[arg(long)]
     quiet: bool,
+
+    /// Search this URL in place of the plan's
+    #[arg(long = "target", value_name = "URL")]
+    url: Option<String>,
 
     #[command(flatten)]
     line: LineOptions,
@@ -228,7 +233,10 @@ impl Capacity {
                     return Ok(Err(format!("cannot read the plan {target}: {error} ({hint})")));
                 }
             };
-            return Ok(plan::read(&text, target, &self.set).map_err(|faults| faults.to_string()));
+            return Ok(self.line.read(&text, target, &self.set, self.url.as_deref()));
+        }
+        if self.url.is_some() {
+            return Ok(Err("--target is for a plan, and a URL is the target".to_owned()));
         }
         if !self.set.is_empty() {
             return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));

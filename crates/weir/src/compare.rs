@@ -34,9 +34,9 @@ const SEED: u64 = 1;
 Examples:
   weir compare before/ after/
   weir compare --arm old=old1,old2,old3,old4 --arm new=new1,new2,new3,new4
-  weir compare --same quiet/ before/ after/     the floor is what runs of one thing differ by
+  weir compare --same quiet/ before/ after/     # the floor is what runs of one thing differ by
   weir compare k6-summary.json results/
-  weir compare eth_call_perf.csv --markdown > eth_call.md
+  weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md
 
 Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 faulty arguments, or
 the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,

@@ -42,7 +42,8 @@ Examples:
   weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'
   weir explain examples/harmony.toml '{\"method\":\"hmyv2_blockNumber\"}' --path /harmony
   weir explain '{\"method\":\"eth_gasPrice\"}' --upstream http://127.0.0.1:8545
-  weir explain examples/backup.toml '[{\"method\":\"eth_chainId\"},{\"method\":\"eth_sendRawTransaction\"}]'
+  PROVIDER_KEY=secret weir explain examples/backup.toml \\
+    '[{\"method\":\"eth_chainId\"},{\"method\":\"eth_sendRawTransaction\"}]'
 
 Exit codes: 0 explained; 2 faulty configuration, or the text is not a call.")]
 pub(crate) struct Explain {

@@ -26,7 +26,7 @@ const KEY_BYTES_MIN: usize = 16;
 #[command(after_long_help = "\
 Examples:
   weir key alice
-  weir key alice --toml >> keys.toml        the key itself goes to standard error
+  weir key alice --toml >> keys.toml      # the key itself goes to standard error
   printf %s \"$KEY\" | weir key alice --stdin
 
 Exit codes: 0 printed; 2 the name or the key that was given does not fit.")]

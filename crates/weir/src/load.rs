@@ -46,14 +46,17 @@ pub(crate) const SELF_CHECK: u8 = 7;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir load http://127.0.0.1:8545                            the chain's usual reads, 50 connections, 10 s
-  weir load http://127.0.0.1:8545 -c 10 -d 30s               10 connections for 30 s
-  weir load http://127.0.0.1:8545 -r 500 -d 1m               500 requests per second, whatever comes back
-  weir load http://127.0.0.1:8545 -n 1000 --method eth_getBalance --params '[\"$address\",\"latest\"]'
-  weir load http://127.0.0.1:8545 --mix somnia --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'
+  weir load http://127.0.0.1:8545                   # the chain's usual reads for 10 s
+  weir load http://127.0.0.1:8545 -c 10 -d 30s      # 10 connections for 30 s
+  weir load http://127.0.0.1:8545 -r 500 -d 1m      # 500 requests per second, whatever comes back
+  weir load http://127.0.0.1:8545 -n 1000 --method eth_getBalance \\
+    --params '[{\"draw\":\"address\"},\"latest\"]'
+  weir load http://127.0.0.1:8545 --mix somnia \\
+    --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'
   weir load https://node.example --connections close --tls-resume off
   weir load http://127.0.0.1:8545 --requests calls.jsonl --out results/today
   weir load studies/somnia.toml --set load_percent=1
+  weir load studies/rpcstest.toml --target http://127.0.0.1:8545 --seed 7
 
 Exit codes:
   0  PASS or MEASURED
@@ -73,6 +76,10 @@ pub(crate) struct Load {
     /// Set a variable of a plan; may stand several times
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
     set: Vec<(String, f64)>,
+
+    /// Load this URL in place of the plan's
+    #[arg(long = "target", value_name = "URL")]
+    url: Option<String>,
 
     #[command(flatten)]
     line: LineOptions,
@@ -108,6 +115,9 @@ impl Load {
     /// words.
     fn plan(&self) -> Result<Result<Plan, String>> {
         if is_url(&self.target) {
+            if self.url.is_some() {
+                return Ok(Err("--target is for a plan, and a URL is the target\n".to_owned()));
+            }
             if !self.set.is_empty() {
                 return Ok(Err("--set is for a plan, and a URL has no variables\n".to_owned()));
             }
@@ -126,7 +136,7 @@ impl Load {
                 return Ok(Err(format!("cannot read the plan {plan}: {error} ({hint})\n")));
             }
         };
-        Ok(plan::read(&text, plan, &self.set).map_err(|faults| faults.to_string()))
+        Ok(self.line.read(&text, plan, &self.set, self.url.as_deref()))
     }
 }
 

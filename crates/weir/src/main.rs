@@ -54,10 +54,10 @@ Exit codes:
 Commands that judge have further ones for verdicts; see their help.
 
 Start here:
-  weir demo                                      see it work, with nothing else installed
-  weir node                                      a simulated node on port 8545
-  weir serve --upstream http://127.0.0.1:8545    a gateway in front of it
-  weir load http://127.0.0.1:8545                how fast it answers, and whether that may be believed";
+  weir demo                                      # see it work, with nothing else installed
+  weir node                                      # a simulated node on port 8545
+  weir serve --upstream http://127.0.0.1:8545    # a gateway in front of it
+  weir load http://127.0.0.1:8545                # how fast it answers";
 
 #[derive(Subcommand)]
 enum Command {

@@ -16,6 +16,8 @@ use gateway::config::read_duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingFault};
+use simnode::rpc::Keeping;
+use simnode::rpc::wording::Client;
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
 use simnode::serve::{Listening, listen_ipc};
 use simnode::{NodeOptions, StartFault};
@@ -44,7 +46,8 @@ Examples:
   weir node --rate eth_getLogs=50:hang --rate eth_call=200:429
   weir node --reorg 1010:3 --reorg 1050:5 --lag 1 --listen 127.0.0.1:8546
   weir node --admin 127.0.0.1:8547
-  weir node --replay testdata/mainnet --head 25000000
+  weir node --family harmony --chain-id 1666600000 --listen 127.0.0.1:9500
+  weir node --replay testdata/mainnet/erigon-rpc-tests --head 25000000
 
 With an admin port:
   curl -s http://127.0.0.1:8547/state
@@ -64,6 +67,10 @@ pub(crate) struct Node {
     /// Where its state can be seen and faults be switched on; it has no password
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
+
+    /// The software that it calls itself and words its errors as: ethereum for geth, or harmony
+    #[arg(long, value_name = "FAMILY", default_value = "ethereum", value_parser = client)]
+    family: Client,
 
     /// Seed of every value of the chain
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -232,6 +239,7 @@ impl Node {
             latency: self.latency.unwrap_or_default(),
             capacity: self.capacity,
             rates: self.rate.iter().cloned().collect(),
+            keeping: Keeping { client: self.family, ..Keeping::default() },
             ..Settings::default()
         }
     }
@@ -278,6 +286,14 @@ fn announce(what: &str, listening: &Listening, admin: Option<&Admin>) {
     // Whoever started it may not read what it prints; that is no reason to stop.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn client(text: &str) -> Result<Client, String> {
+    match text {
+        "ethereum" => Ok(Client::Geth),
+        "harmony" => Ok(Client::Harmony),
+        _ => Err("a family is ethereum or harmony".to_owned()),
+    }
 }
 
 fn number(text: &str) -> Result<u64, String> {

@@ -44,7 +44,7 @@ Examples:
   weir serve --upstream http://127.0.0.1:8545
   weir serve --upstream http://10.0.0.1:8545 --upstream http://10.0.0.2:8545 --listen 0.0.0.0:8645
   weir serve gateway.toml
-  PROVIDER_KEY=... weir serve examples/backup.toml
+  PROVIDER_KEY=secret weir serve examples/backup.toml
 
 Then:
   curl -s http://127.0.0.1:8645 -H 'content-type: application/json' \\

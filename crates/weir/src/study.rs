@@ -64,10 +64,10 @@ impl Study {
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir study sync studies/page-cache.toml --out results/page-cache     run arms that differ in one setting
-  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   logs of nodes (log category stat)
-  weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          tables, two runs of each arm
-  weir study sync --samples small=a.jsonl large=b.jsonl                what --samples of weir wrote
+  weir study sync studies/page-cache.toml --out results/page-cache     # run the arms
+  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # log category stat
+  weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each arm
+  weir study sync --samples small=a.jsonl large=b.jsonl                # what --samples wrote
   weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
   weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls
 

@@ -70,44 +70,6 @@ fn examples_are_right() {
     assert!(count >= 3, "only {count} examples");
 }
 
-/// Every `weir …` line of the examples in docs/cli.md. What would go on serving is only parsed:
-/// `--help` at the end ends it once everything before it was understood.
-#[test]
-fn examples_of_the_help_run() {
-    let page = std::fs::read_to_string(root().join("docs/cli.md")).unwrap();
-    let mut count = 0;
-    for line in page.lines().filter(|line| line.starts_with("  ")) {
-        let Some((before, rest)) = line.split_once("weir ") else { continue };
-        let is_command = before.trim().is_empty() || before.contains('=');
-        let command = rest.split("  ").next().unwrap().split(" && ").next().unwrap();
-        let known = ["serve", "check", "explain", "node"];
-        if !is_command || !known.iter().any(|name| command.split(' ').next() == Some(name)) {
-            continue;
-        }
-        let words = split(&command.replace("gateway.toml", "examples/two-nodes.toml"));
-        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if matches!(words[0], "serve" | "node") {
-            words.push("--help");
-        }
-        count += 1;
-        let output = weir(&words).output().unwrap();
-        assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
-    }
-    assert!(count >= 12, "only {count} examples were found");
-}
-
-/// Splits as a shell does, single quotes only.
-fn split(command: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (at, part) in command.split('\'').enumerate() {
-        match at % 2 {
-            0 => words.extend(part.split_whitespace().map(str::to_owned)),
-            _ => words.push(part.to_owned()),
-        }
-    }
-    words
-}
-
 #[test]
 fn check_tells_what_a_right_file_says() {
     check(

@@ -275,6 +275,58 @@ fn all_outputs_are_written() {
     assert!(read(&k6).unwrap()["metrics"]["http_reqs"].is_object());
 }
 
+/// The text of the first element of a page that stands after this heading.
+fn after<'p>(page: &'p str, heading: &str, element: &str) -> &'p str {
+    let (_, rest) = page.split_once(heading).unwrap();
+    let (_, rest) = rest.split_once(&format!("<{element}>")).unwrap();
+    rest.split_once(&format!("</{element}>")).unwrap().0
+}
+
+#[test]
+fn the_line_that_repeats_a_run_repeats_it() {
+    let node = Running::node(&[]);
+    let other = Running::node(&[]);
+    let folder = TempDir::new().unwrap();
+    let comment = "# TARGET=http://elsewhere:1 (see http://pages.example/a, and b)\n";
+    let file = plan(&folder, &other.url(), &steady());
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{comment}{text}")).unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let (code, told, complaints) =
+        load(&[&file, "--target", &node.url(), "--seed", "7", "--insecure", "--out", out]);
+    assert!([0, 4, 5].contains(&code), "{told}{complaints}");
+    let read = |folder: &str| -> Value {
+        let file = Path::new(folder).join("result.json");
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    };
+    let first = read(out);
+    assert!(first["plan"]["text"].as_str().unwrap().starts_with(comment), "{}", first["plan"]);
+    let page = std::fs::read_to_string(Path::new(out).join("report.html")).unwrap();
+    let line = after(&page, "To repeat it", "pre");
+    assert!(line.contains(&node.url()) && line.contains("--seed 7 --insecure"), "{line}");
+
+    std::fs::write(folder.path().join("plan.toml"), first["plan"]["text"].as_str().unwrap())
+        .unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let again = Command::new("sh")
+        .args(["-c", &format!("{line} --out again")])
+        .env("PATH", path)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!([Some(0), Some(4), Some(5)].contains(&again.status.code()), "{said}");
+    let second = read(folder.path().join("again").to_str().unwrap());
+    for key in ["text", "hash", "seed", "insecure", "threads", "http", "connections"] {
+        assert_eq!(first["plan"][key], second["plan"][key], "{key}");
+    }
+    assert_eq!(first["target"]["url"], second["target"]["url"]);
+    let begun = |result: &Value| result["overall"]["calls"].as_f64().unwrap();
+    assert!((begun(&first) - begun(&second)).abs() < 0.1 * begun(&first));
+}
+
 #[test]
 fn answers_that_differ_from_the_reference_fail_the_run() {
     // Two chains of different seeds: equal heads, other balances and blocks.

@@ -90,6 +90,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
             threads: 1,
             http: "1.1".to_owned(),
             connections: "reuse".to_owned(),
+            insecure: false,
         },
         target: TargetFacts { family: "ethereum".to_owned(), ..TargetFacts::default() },
         fingerprint: Fingerprint { cores: 4, target_local: true, ..Fingerprint::default() },

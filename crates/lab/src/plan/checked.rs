@@ -12,7 +12,6 @@ use super::field::{CAPACITY, CONNECTIONS, REFERENCE, RUN, TARGET, VALIDITY, WATC
 use super::file::{Entry, Written};
 use super::kind::{ShownDuration, Value};
 use super::requests::Methods;
-use super::url::Address;
 use super::{
     Capacity, Connections, HttpVersion, Plan, Reference, Target, Tls, TlsVersion, Validity, Watch,
     World,
@@ -103,30 +102,27 @@ fn slots(stages: usize, methods: &Methods, written: &Written, report: &mut Repor
 
 fn target(entry: &Entry) -> Option<Target> {
     let url = entry.value("url").text();
-    // A URL that could not be read is in the report already.
-    let address = Address::parse(&url).ok()?;
-    let mut headers = match entry.value("headers") {
+    let headers = match entry.value("headers") {
         Value::Pairs(pairs) => pairs,
         other => unreachable!("{other:?} is not headers"),
     };
-    let authorized = headers.iter().any(|(name, _)| name == "authorization");
-    if let Some(authorization) = address.authorization.filter(|_| !authorized) {
-        headers.push(("authorization".to_owned(), authorization));
-    }
     let family = entry.chosen("family").map(Value::choice);
-    Some(Target {
-        url,
-        shown: address.shown,
-        tls: address.tls,
-        host: address.host,
-        port: address.port,
-        path: address.path,
+    let mut target = Target {
+        url: String::new(),
+        shown: String::new(),
+        tls: false,
+        host: String::new(),
+        port: 0,
+        path: String::new(),
         family: family.map(|name| name.parse().expect("the choices are the families")),
         headers,
         timeout: entry.value("timeout").duration(),
         connect_timeout: entry.value("connect_timeout").duration(),
         answer_bytes_max: entry.value("answer_bytes_max").size(),
-    })
+    };
+    // A URL that could not be read is in the report already.
+    target.point_at(&url).ok()?;
+    Some(target)
 }
 
 fn connections(entry: &Entry, world: &World<'_>, report: &mut Report<'_>) -> Connections {

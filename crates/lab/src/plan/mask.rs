@@ -109,10 +109,12 @@ fn without_urls(text: &str) -> String {
     let word = |piece: &str| {
         let end = piece.trim_end_matches(|letter: char| letter.is_whitespace());
         let (word, space) = piece.split_at(end.len());
-        match word.contains("://") {
-            true => format!("{}{space}", url::masked(word)),
-            false => piece.to_owned(),
-        }
+        let Some(at) = word.find("://") else { return piece.to_owned() };
+        let is_scheme = |letter: char| letter.is_ascii_alphanumeric();
+        let start = word[..at].trim_end_matches(is_scheme).len();
+        let url = word[start..].trim_end_matches(|letter: char| ")]}>,.;:\"'`".contains(letter));
+        let rest = &word[start + url.len()..];
+        format!("{}{}{rest}{space}", &word[..start], url::masked(url))
     };
     text.split_inclusive(char::is_whitespace).map(word).collect()
 }

@@ -87,6 +87,7 @@ impl Writer<'_, '_, '_> {
 
     fn value(&mut self, node: &Node) {
         match &node.tree {
+            Tree::Text(text) if is_name(text) => self.unknown_name(node, text),
             Tree::Text(text) => self.push(&json_text(text)),
             Tree::Number(text) if text.is_empty() => self.refuse(node, "not a number in JSON"),
             Tree::Number(text) => self.push(text),
@@ -118,6 +119,9 @@ impl Writer<'_, '_, '_> {
             [Member { key, node, .. }] if key == JSON => return self.json(node),
             _ => {}
         }
+        if let Some(member) = members.iter().find(|member| is_name(&member.key)) {
+            return self.unknown_name(node, &member.key);
+        }
         self.push("{");
         for (at, member) in members.iter().enumerate() {
             let comma = if at > 0 { "," } else { "" };
@@ -125,6 +129,22 @@ impl Writer<'_, '_, '_> {
             self.value(&member.node);
         }
         self.push("}");
+    }
+
+    /// `"$address"` is how other tools write a generator, and no node knows such a value.
+    fn unknown_name(&mut self, node: &Node, text: &str) {
+        let name = &text[1..];
+        let known = DRAWS.iter().any(|section| section.name == name);
+        let instead = if known {
+            format!("a generator is written as {{ \"draw\": \"{name}\" }}")
+        } else {
+            let names: Vec<_> = DRAWS.iter().map(|section| section.name).collect();
+            format!("it is no generator; known are {}", names.join(", "))
+        };
+        let message = format!("{text:?} would be sent as it stands: {instead}");
+        let allowed = "a JSON value, a generator such as { draw = \"block\", behind = 10 }, or \
+                       { json = '\"$text\"' } for a text that begins with $";
+        self.report.fault(Some(&node.span), self.key, None, message, Some(allowed.to_owned()));
     }
 
     /// `latest`, or `latest-100`.
@@ -236,6 +256,13 @@ impl Writer<'_, '_, '_> {
         }
         self.draw(Draw::OneOf(texts));
     }
+}
+
+/// True if a text is `$` and a name.
+fn is_name(text: &str) -> bool {
+    let name = text.strip_prefix('$').unwrap_or_default();
+    name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
 }
 
 fn behind(entry: &Entry) -> (u64, u64) {

@@ -428,6 +428,7 @@ fn plan_facts(methods: &[Box<str>], warmup: f64) -> PlanFacts {
         threads: 1,
         http: "1.1".into(),
         connections: "reuse".into(),
+        insecure: false,
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn page(result: &RunResult, totals: &Totals, methods: &[Box<str>]) ->
         (health::connections(result))
         (health::compared(result))
         (origin::origin(&result.plan, &result.target, &result.fingerprint))
-        (origin::repeat(&result.plan, "load", &result.weir, &result.schema))
+        (origin::repeat(&result.plan, &result.target, "load", &result.weir, &result.schema))
         (glossary())
     };
     document(&result.plan.name, &body)

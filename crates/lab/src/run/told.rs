@@ -154,5 +154,6 @@ fn plan_facts(plan: &Plan) -> PlanFacts {
             Reuse::Never => "close".to_owned(),
             Reuse::Requests(count) => count.to_string(),
         },
+        insecure: plan.connections.tls.insecure,
     }
 }

@@ -65,6 +65,7 @@ impl Call<'_> {
             "getLatestChainHeaders" => self.chain_headers(&print),
             "getValidators" => self.validators(form),
             "getValidatorKeys" => self.validator_keys(),
+            "getValidatorInformation" => self.validator(form),
             "getNodeMetadata" => self.metadata(),
             "getCode" => self.code(),
             "getStorageAt" => self.storage(),
@@ -208,6 +209,44 @@ impl Call<'_> {
             out.push(b'}');
         }
         out.extend_from_slice(b"]}");
+        Ok(out.into())
+    }
+
+    /// One validator as its block says. Every address is one, so that recorded requests that name a
+    /// validator of the main network get a result.
+    fn validator(&self, form: Form) -> Answer {
+        let account = self.arguments.address(0)?;
+        let place = self.state_at(self.arguments.block(1)?)?;
+        let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
+        let push = |out: &mut Vec<u8>, before: &str, value: u128| {
+            out.extend_from_slice(before.as_bytes());
+            form.push(out, U256::from(value));
+        };
+        let mut out = Vec::with_capacity(1_024);
+        address(&mut out, "{\"validator\":{\"address\":", account);
+        let keys = format!(",\"bls-public-keys\":[\"{key}\"],\"creation-height\":1");
+        out.extend_from_slice(keys.as_bytes());
+        address(&mut out, ",\"delegations\":[{\"delegator-address\":", account);
+        let stake = self.world.balance(place, account).unwrap_or_default();
+        push(&mut out, ",\"amount\":", stake);
+        out.extend_from_slice(
+            b",\"reward\":0,\"undelegations\":[]}],\"details\":\"\",\"identity\":\"\",\
+              \"last-epoch-in-committee\":0,\"max-change-rate\":\"0.010000000000000000\",\
+              \"max-rate\":\"1.000000000000000000\"",
+        );
+        push(&mut out, ",\"max-total-delegation\":", u128::from(u64::MAX));
+        push(&mut out, ",\"min-self-delegation\":", 10_000_000_000_000_000_000_000);
+        out.extend_from_slice(
+            b",\"name\":\"simulated\",\"rate\":\"0.050000000000000000\",\"security-contact\":\"\",\
+              \"update-height\":1,\"website\":\"\"},\"current-epoch-performance\":null,\
+              \"metrics\":null",
+        );
+        push(&mut out, ",\"total-delegation\":", stake);
+        out.extend_from_slice(
+            b",\"currently-in-committee\":true,\"epos-status\":\"currently elected\",\
+              \"epos-winning-stake\":null,\"booted-status\":null,\"active-status\":\"active\",\
+              \"lifetime\":null}",
+        );
         Ok(out.into())
     }
 

@@ -40,6 +40,8 @@ pub enum Client {
     Nethermind,
     /// Hyperledger Besu.
     Besu,
+    /// Harmony, whose Ethereum methods are go-ethereum's code.
+    Harmony,
 }
 
 impl Client {
@@ -51,13 +53,15 @@ impl Client {
             Self::Erigon => "erigon/3.0.0/linux-amd64/go1.24 (weir simulated node)",
             Self::Nethermind => "Nethermind/v1.32.0/linux-x64/dotnet9 (weir simulated node)",
             Self::Besu => "besu/v25.4.0/linux-x86_64/openjdk-java-21 (weir simulated node)",
+            // Harmony `cmd/harmony/main.go`, `getHarmonyVersion`.
+            Self::Harmony => "Harmony (C) 2025. harmony, version v2025.1.0 (weir simulated node)",
         }
     }
 
     /// A method that the client does not have.
     pub(crate) fn unsupported(self, method: &str) -> RpcError {
         let message = match self {
-            Self::Geth | Self::Erigon => {
+            Self::Geth | Self::Erigon | Self::Harmony => {
                 format!("the method {method} does not exist/is not available")
             }
             Self::Nethermind => format!("The method '{method}' is not supported."),
@@ -69,7 +73,7 @@ impl Client {
     /// State asked of a block that the node does not have.
     pub(crate) fn header_not_found(self) -> RpcError {
         match self {
-            Self::Geth => RpcError::new(SERVER, "header not found"),
+            Self::Geth | Self::Harmony => RpcError::new(SERVER, "header not found"),
             Self::Erigon => RpcError::new(SERVER, "block not found"),
             Self::Nethermind => RpcError::new(NOT_FOUND, "block could not be found"),
             Self::Besu => RpcError::new(BESU_UNKNOWN_BLOCK, "Unknown block"),
@@ -79,7 +83,7 @@ impl Client {
     /// State that was pruned.
     pub(crate) fn state_missing(self, number: u64, root: B256) -> RpcError {
         match self {
-            Self::Geth => RpcError::new(
+            Self::Geth | Self::Harmony => RpcError::new(
                 SERVER,
                 format!(
                     "missing trie node {root:x} (path ) state {root:#x} is not available, not found"
@@ -97,7 +101,7 @@ impl Client {
     pub(crate) fn history_missing(self) -> RpcError {
         match self {
             // geth `ethdb`/`eth` `history.PrunedHistoryError`, code 4444.
-            Self::Geth => RpcError::new(4444, "pruned history unavailable"),
+            Self::Geth | Self::Harmony => RpcError::new(4444, "pruned history unavailable"),
             Self::Erigon => RpcError::new(SERVER, "old data not available due to pruning"),
             Self::Nethermind => RpcError::new(UNAVAILABLE, "Pruned history unavailable"),
             Self::Besu => RpcError::new(SERVER, "Block not found"),
@@ -107,7 +111,9 @@ impl Client {
     /// A call that ran too long.
     pub(crate) fn execution_timeout(self) -> RpcError {
         match self {
-            Self::Geth | Self::Erigon => RpcError::new(SERVER, "execution aborted (timeout = 5s)"),
+            Self::Geth | Self::Erigon | Self::Harmony => {
+                RpcError::new(SERVER, "execution aborted (timeout = 5s)")
+            }
             Self::Nethermind => {
                 RpcError::new(-32016, "eth_call request was canceled due to enabled timeout.")
             }

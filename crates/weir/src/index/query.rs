@@ -22,8 +22,10 @@ Examples:
   weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7
   weir index query logs --db chain.db --from 100 --to 200 --csv > logs.csv
   weir index query block --db chain.db 1234
-  weir index query transaction --db chain.db 0x5c50…
-  weir index query receipt --db chain.db 0x5c50…
+  weir index query transaction --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060
+  weir index query receipt --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060
 
 Exit codes: 0 printed; 1 it is not held, or it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Query {
@@ -64,7 +66,8 @@ struct Block {
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir index query transaction --db chain.db 0x5c50… | jq .value
+  weir index query transaction --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .value
 
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Transaction {
@@ -80,7 +83,8 @@ struct Transaction {
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir index query receipt --db chain.db 0x5c50… | jq .status
+  weir index query receipt --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .status
 
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Receipt {

@@ -39,7 +39,8 @@ Examples:
   weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
   weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
   weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2
-  PGPASSWORD=… weir index sync --from http://127.0.0.1:8545 --db postgres://weir@db.example/chains
+  PGPASSWORD=secret weir index sync --from http://127.0.0.1:8545 \\
+    --db postgres://weir@db.example/chains
 
 Verification: `full` recomputes the hash of each header, the hashes and the root of the transactions,
 the root of the receipts, blooms and withdrawals, and what else follows from them. `senders` recovers

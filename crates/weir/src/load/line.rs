@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use lab::plan::Plan;
 use lab::plan::fault::Faults;
 use lab::plan::line::Line;
+use lab::plan::{self, Plan};
 use lab::target::{self, Why};
 use wire::method::FamilyName;
 
@@ -73,7 +73,7 @@ pub(crate) struct LineOptions {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     ciphers: Vec<String>,
 
-    /// Do not check the target's certificate
+    /// Do not check the target's certificate; also for a plan
     #[arg(long)]
     insecure: bool,
 
@@ -89,11 +89,12 @@ pub(crate) struct LineOptions {
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     header: Vec<String>,
 
-    /// Seed of everything random: the same seed on the same chain sends the same calls
-    #[arg(long, value_name = "N")]
+    /// Seed of everything random: the same seed on the same chain sends the same calls; also for a
+    /// plan
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1 << 53))]
     seed: Option<u64>,
 
-    /// Threads that make the load [default: one per core]
+    /// Threads that make the load [default: 1]
     #[arg(long, value_name = "N")]
     threads: Option<u64>,
 
@@ -189,6 +190,23 @@ impl LineOptions {
         }
     }
 
+    /// Reads a plan and puts what was given for every run in the place of what it says.
+    pub(crate) fn read(
+        &self,
+        text: &str,
+        name: &str,
+        variables: &[(String, f64)],
+        target: Option<&str>,
+    ) -> Result<Plan, String> {
+        let mut plan = plan::read(text, name, variables).map_err(|faults| faults.to_string())?;
+        if let Some(url) = target {
+            plan.target.point_at(url).map_err(|fault| format!("--target: {fault}"))?;
+        }
+        plan.seed = self.seed.unwrap_or(plan.seed);
+        plan.connections.tls.insecure |= self.insecure;
+        Ok(plan)
+    }
+
     /// The first of these options that was given; a plan takes none of them.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
@@ -207,11 +225,9 @@ impl LineOptions {
             ("--tls-resume", self.tls_resume.is_some()),
             ("--tls-version", self.tls_version.is_some()),
             ("--ciphers", !self.ciphers.is_empty()),
-            ("--insecure", self.insecure),
             ("--http", self.http.is_some()),
             ("--timeout", self.timeout.is_some()),
             ("-H", !self.header.is_empty()),
-            ("--seed", self.seed.is_some()),
             ("--threads", self.threads.is_some()),
             ("--threshold", !self.threshold.is_empty()),
             ("--pid", !self.pid.is_empty()),

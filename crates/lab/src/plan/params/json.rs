@@ -21,16 +21,18 @@ pub(super) fn node(text: &str, span: &Range<usize>) -> Option<Node> {
     of_raw(raw, span, 0)
 }
 
-/// Whether anything in a tree is a generator.
+/// True if anything in a tree is a generator, or looks like one of another tool.
 pub(super) fn draws(node: &Node) -> bool {
     match &node.tree {
         Tree::List(list) => list.iter().any(draws),
         Tree::Table(members) => {
             let only = |key: &str| matches!(members.as_slice(), [one] if one.key == key);
-            members.iter().any(|member| member.key == DRAW || draws(&member.node))
+            let own = |member: &Member| member.key == DRAW || super::is_name(&member.key);
+            members.iter().any(|member| own(member) || draws(&member.node))
                 || only(super::BLOCK)
                 || only(super::JSON)
         }
+        Tree::Text(text) => super::is_name(text),
         _ => false,
     }
 }

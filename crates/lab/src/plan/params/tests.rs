@@ -71,3 +71,26 @@ fn deep_json_is_refused_and_not_followed() {
     assert!(super::json::node(&nested(100), &span).is_some());
     assert!(super::json::node(&nested(200_000), &span).is_none());
 }
+
+/// What a plan with these parameters is refused for.
+fn refused(params: &str) -> String {
+    let text = format!(
+        "[[scenario]]\nmix = \"m\"\nworkers_max = 1\nstages = [{{ duration = \"9s\", rate = 1 }}]\n\
+         [mix.m]\ncalls = [{{ method = \"x\", params = {params} }}]"
+    );
+    read(&text, "t", &[]).unwrap_err().to_string()
+}
+
+#[test]
+fn names_after_a_dollar_sign_are_refused_with_what_is_meant() {
+    for params in ["[\"$address\"]", "'[\"$address\",\"latest\"]'", "'[{\"a\":[\"$address\"]}]'"] {
+        let fault = refused(params);
+        assert!(fault.contains("{ \"draw\": \"address\" }"), "{fault}");
+    }
+    let fault = refused("'[{\"$logs\":10}]'");
+    assert!(fault.contains("{ \"draw\": \"logs\" }"), "{fault}");
+    let fault = refused("[\"$adress\"]");
+    assert!(fault.contains("it is no generator; known are block, logs"), "{fault}");
+    check("[{ json = '\"$address\"' }]", "[\"$address\"]");
+    check("[\"$\", \"$ 1\", \"1$\", \"$1\"]", "[\"$\",\"$ 1\",\"1$\",\"$1\"]");
+}

@@ -26,7 +26,7 @@ pub(in crate::report) fn page(result: &CapacityResult) -> String {
         (scaling(result))
         (settings(result))
         (origin::origin(&result.plan, &result.target, &result.fingerprint))
-        (origin::repeat(&result.plan, "capacity", &result.weir, &result.schema))
+        (origin::repeat(&result.plan, &result.target, "capacity", &result.weir, &result.schema))
         (glossary())
     };
     document(&format!("capacity: {}", result.plan.name), &body)

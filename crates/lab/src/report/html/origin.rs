@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::term;
+use crate::plan::url::MASK;
 use crate::report::number::{bytes, count, plural, short, span};
 use crate::result::{Fingerprint, PlanFacts, TargetFacts};
 
@@ -52,12 +53,31 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
     }
 }
 
+/// The command that gets the numbers again from the saved plan. A URL with a masked part is read
+/// from the environment.
+fn command_again(plan: &PlanFacts, target: &TargetFacts, command: &str) -> (String, bool) {
+    let masked = target.url.contains(MASK);
+    let url = if masked { "\"$TARGET\"" } else { &target.url };
+    let insecure = if plan.insecure { " --insecure" } else { "" };
+    (format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed), masked)
+}
+
 /// How to get the numbers again.
-pub(super) fn repeat(plan: &PlanFacts, command: &str, version: &str, schema: &str) -> Markup {
+pub(super) fn repeat(
+    plan: &PlanFacts,
+    target: &TargetFacts,
+    command: &str,
+    version: &str,
+    schema: &str,
+) -> Markup {
+    let (command, masked) = command_again(plan, target, command);
     html! {
         h3 { "To repeat it" }
         p { "Save the plan below as " code { "plan.toml" } ", then:" }
-        pre { "weir " (command) " plan.toml --seed " (plan.seed) }
+        pre { (command) }
+        @if masked {
+            p.note { "The URL holds a secret: set " code { "TARGET" } " to it first." }
+        }
         p.note { "Written by weir " (version) ", schema " (schema) "." }
         details open[plan.text.len() < 2000] {
             summary { "The plan as it was written" }

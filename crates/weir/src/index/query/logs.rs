@@ -30,7 +30,9 @@ const BYTES_AT_ONCE: u64 = 16 << 20;
 Examples:
   weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7 --limit 9
   weir index query logs --db chain.db --from 100 --to 200 --csv > logs.csv
-  weir index query logs --db chain.db --topic0 0xddf2…b3ef --topic2 0x0000…1234
+  weir index query logs --db chain.db \\
+    --topic0 0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef \\
+    --topic2 0x0000000000000000000000005a52e96bacdabb82fd05763e25335261b270efcb
 
 CSV has the columns block_number, block_hash, transaction_index, transaction_hash, log_index, address,
 topic0 to topic3, data; numbers are decimal, and a topic that is not there is empty.
