@@ -1,9 +1,8 @@
 //! Asks nodes until one answers: choose, send, and what follows from what came back.
 //!
-//! One attempt is `send.rs`; the decisions are `rules/choose.rs`, `rules/hedge.rs`,
+//! One attempt is `send.rs`, several at a time are `race.rs`; the decisions are `rules/choose.rs`,
 //! `rules/retry.rs`. What a node did to a call is told to its health here and nowhere else.
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use wire::method::Repeat;
 
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
+use crate::nodes::race::race;
 use crate::nodes::send::{Attempt, attempt};
 use crate::nodes::{broadcast, overload};
 use crate::path::{Ask, Fetched, facts};
@@ -26,9 +26,6 @@ use crate::worker::Worker;
 const NODE_WAIT_STEP: Duration = Duration::from_millis(20);
 /// How long it looks: a few polls, after which a lost head is noticed.
 const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
-
-/// When a call is late for which too few answers were seen to know: long for a read of any kind.
-const HEDGE_DELAY_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Asks nodes until one answers or nothing is left to try.
 pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
@@ -51,7 +48,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         };
         let deadline = ask.deadline.min(worker.recent() + group.attempt_deadline);
         let fresh = course.fresh_tried;
-        let mut attempt = attempt_or_hedge(worker, ask, node, deadline, fresh, &mut course).await;
+        let mut attempt = attempt_or_race(worker, ask, node, deadline, fresh, &mut course).await;
         if is_elsewhere(worker, ask, &attempt) {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         }
@@ -61,7 +58,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         }
         match course.decide(worker, ask, &attempt) {
             Decision::Return => {
-                let repeated = course.attempts > 1 || course.fresh_tried;
+                let repeated = course.tried.len() > 1 || course.fresh_tried;
                 return returned(worker, ask, better(best, attempt), repeated).await;
             }
             Decision::GiveUp => return given_up(better(best, attempt)),
@@ -104,19 +101,19 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
 
 /// What one call has been through.
 #[derive(Default)]
-struct Course {
-    tried: SmallVec<[usize; 2]>,
+pub(super) struct Course {
+    pub(super) tried: SmallVec<[usize; 2]>,
     /// Faults that speak against a node only if another one does better.
     held: Vec<(usize, Fault)>,
     attempts: u32,
     fresh_tried: bool,
-    /// The one of two attempts at a time that failed first.
-    beside: Option<Attempt>,
+    /// Of several attempts at a time, the best of those that failed before the last one ended.
+    pub(super) beside: Option<Attempt>,
 }
 
 impl Course {
     /// Tells the nodes' health what came of an attempt.
-    fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
+    pub(super) fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
         let shared = &worker.shared;
         let random = worker.random();
         let failed = |node: usize, fault: Fault| {
@@ -164,7 +161,7 @@ impl Course {
         }
         // A node that is late for want of room would only get more to do.
         if attempt.verdict == Verdict::NodeFault(Fault::Timeout)
-            && overload::is_crowded(worker, ask)
+            && overload::is_saturated(worker, ask)
         {
             return Decision::GiveUp;
         }
@@ -192,11 +189,11 @@ impl Course {
     }
 }
 
-fn repeat(ask: &Ask<'_>) -> Repeat {
+pub(super) fn repeat(ask: &Ask<'_>) -> Repeat {
     ask.method.map_or(Repeat::Never, |method| method.repeat)
 }
 
-fn weight(ask: &Ask<'_>) -> u32 {
+pub(super) fn weight(ask: &Ask<'_>) -> u32 {
     ask.method.map_or(1, |method| method.weight)
 }
 
@@ -221,7 +218,7 @@ fn patience(best: &Option<Attempt>) -> Patience {
 }
 
 /// The attempt whose reply tells the client more, and of equals the first.
-fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
+pub(super) fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     match best {
         Some(best) if worth(&best) >= worth(&attempt) => best,
         _ => attempt,
@@ -268,8 +265,8 @@ async fn returned(worker: &Rc<Worker>, ask: &Ask<'_>, attempt: Attempt, repeated
     }
 }
 
-/// One attempt, and a second one beside it when the first is slow and that is allowed.
-async fn attempt_or_hedge(
+/// One attempt, with others beside it where it is slow and the call may be repeated (`race.rs`).
+async fn attempt_or_race(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     node: usize,
@@ -279,77 +276,25 @@ async fn attempt_or_hedge(
 ) -> Attempt {
     let began = worker.now();
     let group = &worker.shared.config.groups[ask.group];
-    let other_node = group.nodes.len() > course.tried.len() && !overload::is_crowded(worker, ask);
-    let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
-        let known = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
-        let may = other_node && repeat(ask) == Repeat::Safe;
-        known.or_else(|| may.then_some(HEDGE_DELAY_UNKNOWN))
-    });
-    let attempt = match delay {
-        None => attempt(worker, node, ask, deadline, fresh).await,
-        // Apart, so that a call that is not hedged does not carry room for two attempts.
-        Some(delay) => Box::pin(hedged(worker, ask, node, deadline, fresh, delay, course)).await,
+    let hedge = &worker.hedges[ask.group];
+    let other_node = group.nodes.len() > course.tried.len();
+    let delay = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
+    let attempt = if other_node {
+        let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight(ask)));
+        // Apart, so that a call that is not raced does not carry room for two attempts.
+        Box::pin(race(worker, ask, node, deadline, fresh, delay, course)).await
+    } else {
+        attempt(worker, node, ask, deadline, fresh).await
     };
-    if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
+    if attempt.verdict == Verdict::Answer {
         let now = worker.now();
         hedge.borrow_mut().observe(now, weight(ask), now.saturating_sub(began));
     }
     attempt
 }
 
-async fn hedged(
-    worker: &Rc<Worker>,
-    ask: &Ask<'_>,
-    node: usize,
-    deadline: Instant,
-    fresh: bool,
-    delay: Duration,
-    course: &mut Course,
-) -> Attempt {
-    let mut first = pin!(attempt(worker, node, ask, deadline, fresh));
-    tokio::select! {
-        biased;
-        done = &mut first => return done,
-        () = tokio::time::sleep(delay) => {}
-    }
-    worker.tick();
-    let other = choose(worker, ask, &course.tried);
-    let allowed = !overload::is_crowded(worker, ask)
-        && worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take());
-    let (Ok(other), true) = (other, allowed) else {
-        return first.await;
-    };
-    worker.counters.hedges.add(1);
-    let _place = overload::beside(worker, ask);
-    course.tried.push(other);
-    let mut second = pin!(attempt(worker, other, ask, deadline, false));
-    tokio::select! {
-        biased;
-        done = &mut first => match done.verdict {
-            // It failed by itself; the other is still on its way.
-            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
-                course.note(worker, ask, &done);
-                course.beside = Some(done);
-                second.await
-            }
-            _ => done,
-        },
-        done = &mut second => match done.verdict {
-            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
-                course.note(worker, ask, &done);
-                course.beside = Some(done);
-                first.await
-            }
-            _ => {
-                worker.counters.hedges_won.add(1);
-                done
-            }
-        },
-    }
-}
-
 /// Why no node was chosen.
-enum NotNow {
+pub(super) enum NotNow {
     /// Nodes could be called, but none has reached the block asked for.
     Behind,
     /// All have asked for a rest until then.
@@ -431,7 +376,7 @@ fn knows(worker: &Worker, ask: &Ask<'_>, node: usize) -> bool {
 
 /// A node of the group's candidates that fits the call; failing that any that can be called and
 /// fits; failing that any that was not tried and has the block.
-fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
+pub(super) fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
     let shared = &worker.shared;
     let group = &shared.config.groups[ask.group];
     let view = shared.chains[ask.chain].view.load();

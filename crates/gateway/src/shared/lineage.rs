@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -20,6 +21,8 @@ pub(crate) struct Lineage {
     chains: AtomicU64,
     nodes: AtomicU64,
     reloads: Mutex<Reloads>,
+    /// Told when any node is suspected or taken out; calls that have waited long listen.
+    pub(crate) lost_node: Notify,
     /// Who reads the index, where there is one.
     index: OnceLock<Arc<dyn Index>>,
 }
@@ -70,6 +73,7 @@ impl Lineage {
             chains: AtomicU64::new(0),
             nodes: AtomicU64::new(0),
             reloads: Mutex::new(reloads),
+            lost_node: Notify::new(),
             index: OnceLock::new(),
         })
     }
