@@ -19,6 +19,7 @@ pub(crate) mod multiplex;
 pub(crate) mod overload;
 pub(crate) mod pool;
 pub(crate) mod post;
+pub(crate) mod race;
 pub(crate) mod send;
 pub(crate) mod stream;
 pub(crate) mod trunk;

@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
 //! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
-//! `classify` (what its reply means), `retry` and `hedge` (what to do then), `logs` (split ranges),
+//! `classify` (what its reply means), `retry`, `hedge` and `stall` (what to do then), `logs` (split ranges),
 //! `complete` (whether logs may be missing, by the headers in `contents`), `batch` (calls gathered for one node);
 //! `client` and `proxy` (whose address it is); `memory` (who may hold how many bytes);
 //! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
@@ -35,4 +35,5 @@ pub mod proxy;
 pub mod quota;
 pub mod retry;
 pub mod route;
+pub mod stall;
 pub mod trail;

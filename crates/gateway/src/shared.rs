@@ -127,7 +127,7 @@ pub(crate) struct NodeShared {
     /// Everything of a request's head but the length.
     pub(crate) request_head: Vec<u8>,
     pub(crate) health: Arc<Mutex<NodeHealth>>,
-    /// Told when a call failed, so that the node is polled at once.
+    /// Told when a call failed or the node is suspected, so that it is polled at once.
     pub(crate) suspected: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<Unsupported>>,
     /// How old the logs are that it has shown.
@@ -273,6 +273,11 @@ impl Shared {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(node = name, ?backoff, ?why, "node is taken out");
             }
+            HealthEvent::Suspected => {
+                tracing::info!(node = name, "node answers no call; calls go elsewhere");
+                state.suspected.notify_one();
+            }
+            HealthEvent::Cleared => tracing::info!(node = name, "node answers again"),
             HealthEvent::Readmitted => {
                 state.readmissions.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(node = name, "node is taken back");
@@ -283,6 +288,16 @@ impl Shared {
             }
         }
         self.renew_candidates(state.config.chain);
+        if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
+            // Calls that wait there start again elsewhere.
+            self.lineage.lost_node.notify_waiters();
+        }
+    }
+
+    /// Returns true if a node is out of service or suspected.
+    pub(crate) fn is_lost(&self, node: usize) -> bool {
+        let state = self.nodes[node].health.lock().state(self.now());
+        matches!(state, NodeState::Ejected { .. } | NodeState::Probing)
     }
 
     /// Whether a node may be called, its lag included.
@@ -495,8 +510,7 @@ fn room(
             && before.config.overload == config.overload;
         same.then(|| before.groups[at].room.clone()).flatten()
     });
-    let methods = chains[group.chain].family.count();
-    kept.or_else(|| Room::new(config, group, methods, Room::threads(counters, index)))
+    kept.or_else(|| Room::new(config, group, Room::threads(counters, index)))
 }
 
 /// The number of the node with this index, while numbers last.

@@ -28,6 +28,7 @@ use crate::redis::zones::Judge;
 use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
+use crate::rules::stall::Silence;
 use crate::see::counters::Counters;
 use crate::shared::{GroupShared, NodeShared, Shared};
 
@@ -65,8 +66,8 @@ pub(crate) struct Worker {
     pub(crate) nodes: Vec<Rc<LocalNode>>,
     /// By group, as in the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
-    /// By group; none where hedging is off.
-    pub(crate) hedges: Vec<Option<Rc<RefCell<Hedge>>>>,
+    /// By group.
+    pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
     pub(crate) budget: Rc<RefCell<RetryBudget>>,
     /// Bounds the further attempts after a response that may lack something.
     pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
@@ -96,6 +97,7 @@ pub(crate) struct LocalNode {
     /// Readmissions of the node that `latency` knows of.
     readmissions: Cell<u64>,
     pub(crate) in_flight: Cell<u32>,
+    pub(crate) silence: Cell<Silence>,
 }
 
 impl LocalNode {
@@ -120,6 +122,7 @@ impl LocalNode {
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
+            silence: Cell::default(),
         }
     }
 
@@ -140,7 +143,20 @@ impl LocalNode {
         if self.readmissions.replace(readmissions) != readmissions {
             self.latency.set(PeakEwma::new(now, EWMA_READMITTED, EWMA_DECAY));
         }
-        self.latency.get().cost(now, self.in_flight.get()) / f64::from(node.config.weight)
+        let in_flight = self.in_flight.get();
+        self.latency.get().cost(now, in_flight, self.silence(now)) / f64::from(node.config.weight)
+    }
+
+    /// For how long calls have waited there without any answer.
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        if self.in_flight.get() == 0 { Duration::ZERO } else { self.silence.get().age(now) }
+    }
+
+    /// Notes that the node has answered a call.
+    pub(crate) fn answered(&self, now: Duration) {
+        let mut silence = self.silence.get();
+        silence.ends(now);
+        self.silence.set(silence);
     }
 
     /// Notes how long an attempt felt.
@@ -166,7 +182,7 @@ impl Worker {
             .iter()
             .map(|node| Rc::new(LocalNode::new(&shared, index, node, now, EWMA_START)));
         let nodes = nodes.collect();
-        let hedges = config.groups.iter().map(|group| group.hedge.as_ref().map(new_hedge));
+        let hedges = config.groups.iter().map(|group| new_hedge(group.hedge.as_ref()));
         let hedges = hedges.collect();
         let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
         // Odd, so that the generator never starts at its fixed point, zero.
@@ -226,12 +242,11 @@ impl Worker {
             (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
         };
         let hedges = config.groups.iter().map(|group| {
-            let hedge = group.hedge.as_ref()?;
             let known = before.groups.iter().position(|own| {
                 name(before, own) == name(config, group) && own.hedge == group.hedge
             });
-            let known = known.and_then(|own| self.hedges[own].clone());
-            Some(known.unwrap_or_else(|| new_hedge(hedge)))
+            let known = known.map(|own| Rc::clone(&self.hedges[own]));
+            known.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
         });
         let hedges = hedges.collect();
         let same_budget = (before.retry.share_max, before.retry.rate_min)
@@ -276,7 +291,11 @@ impl Worker {
 
     /// Counts an attempt at a node that begins.
     pub(crate) fn entered(&self, node: usize) {
-        self.nodes[node].in_flight.update(|calls| calls + 1);
+        let local = &self.nodes[node];
+        let mut silence = local.silence.get();
+        silence.begins(self.now(), local.in_flight.get() == 0);
+        local.silence.set(silence);
+        local.in_flight.update(|calls| calls + 1);
         self.counters.nodes[node].in_flight.add(1);
     }
 
@@ -367,12 +386,13 @@ fn second_opinions(config: &Config) -> RetryBudget {
     RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
 }
 
-fn new_hedge(config: &crate::config::Hedge) -> Rc<RefCell<Hedge>> {
-    Rc::new(RefCell::new(Hedge::new(HedgeSettings {
+fn new_hedge(config: Option<&crate::config::Hedge>) -> Rc<RefCell<Hedge>> {
+    let settings = config.map(|config| HedgeSettings {
         quantile: config.quantile,
         delay_min: config.delay_min,
         share_max: config.share_max,
-    })))
+    });
+    Rc::new(RefCell::new(Hedge::new(settings)))
 }
 
 /// Buffers for requests and answers, used again and again.

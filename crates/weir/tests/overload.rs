@@ -2,7 +2,7 @@
 //! of the better class hardly notice, memory stays flat, and who is turned away is told so at once.
 //! Method: the whole of it once with real processes and open-loop load (`load`), coarse because tests
 //! share their machine (`cargo xtask bench overload` is the fine one); and what single clients see
-//! (`answers`). The judge of the first is shown a gateway without the limit, which it must condemn.
+//! (`answers`), and nodes that become slow while they have room (`slower`). The judge of the first is shown a gateway without the limit, which it must condemn.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,3 +20,5 @@ mod stalls;
 mod answers;
 #[path = "overload/load.rs"]
 mod load;
+#[path = "overload/slower.rs"]
+mod slower;

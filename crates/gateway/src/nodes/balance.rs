@@ -3,9 +3,14 @@
 //! The algorithms are `rules/choose.rs`; this binds them to a group's configuration and to what
 //! this thread knows of its nodes.
 
+use std::time::Duration;
+
 use crate::config::{Balance, Config, Group};
 use crate::rules::choose::{Ring, SmoothWeighted, pick_two};
 use crate::worker::Worker;
+
+/// A node that has answered nothing for so long is compared with all others, not with one.
+const SILENT: Duration = Duration::from_millis(30);
 
 /// The state that a group's way of balancing needs.
 #[derive(Debug)]
@@ -52,7 +57,17 @@ impl Balancer {
                     worker.nodes[node].cost(&worker.shared.nodes[node], now)
                 };
                 let skip = |place: u16| !fits(node_at(usize::from(place)));
-                pick_two(worker.random(), candidates, skip, cost).map(usize::from)
+                let picked = pick_two(worker.random(), candidates, skip, cost);
+                let is_silent =
+                    |place: u16| worker.nodes[node_at(usize::from(place))].silence(now) > SILENT;
+                let picked = if picked.is_some_and(is_silent) {
+                    // Both of the two may have stalled.
+                    let fitting = candidates.iter().copied().filter(|place| !skip(*place));
+                    fitting.min_by(|one, other| cost(*one).total_cmp(&cost(*other)))
+                } else {
+                    picked
+                };
+                picked.map(usize::from)
             }
             Balancer::Weighted(turns) => turns.pick(may),
             Balancer::Hash(ring) => {

@@ -1,9 +1,8 @@
 //! Asks nodes until one answers: choose, send, and what follows from what came back.
 //!
-//! One attempt is `send.rs`; the decisions are `rules/choose.rs`, `rules/hedge.rs`,
+//! One attempt is `send.rs`, several at a time are `race.rs`; the decisions are `rules/choose.rs`,
 //! `rules/retry.rs`. What a node did to a call is told to its health here and nowhere else.
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use wire::method::Repeat;
 
 use crate::error::{Failure, Kind};
 use crate::front::answer::Payload;
+use crate::nodes::race::race;
 use crate::nodes::send::{Attempt, attempt};
 use crate::nodes::{broadcast, doubt, overload};
 use crate::path::{Ask, Fetched, facts};
@@ -28,9 +28,6 @@ use crate::worker::Worker;
 const NODE_WAIT_STEP: Duration = Duration::from_millis(20);
 /// How long it looks: a few polls, after which a lost head is noticed.
 const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
-
-/// When a call is late for which too few answers were seen to know: long for a read of any kind.
-const HEDGE_DELAY_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// How long another node has to say whether a doubted response is whole: at least this, and so many
 /// times as long as the first node took. A stalled node must not hold up a response at hand.
@@ -66,7 +63,7 @@ pub(crate) async fn fetch(worker: &Rc<Worker>, ask: &Ask<'_>) -> Fetched {
         let patience = course.second_opinion.unwrap_or(group.attempt_deadline);
         let deadline = ask.deadline.min(worker.recent() + patience);
         let fresh = course.fresh_tried;
-        let mut attempt = attempt_or_hedge(worker, ask, node, deadline, fresh, &mut course).await;
+        let mut attempt = attempt_or_race(worker, ask, node, deadline, fresh, &mut course).await;
         if is_elsewhere(worker, ask, &attempt) {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         } else {
@@ -122,16 +119,16 @@ fn is_elsewhere(worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) -> bool {
 
 /// What one call has been through.
 #[derive(Default)]
-struct Course {
-    tried: SmallVec<[usize; 2]>,
+pub(super) struct Course {
+    pub(super) tried: SmallVec<[usize; 2]>,
     /// Faults that speak against a node only if another one does better.
     held: Vec<(usize, Fault)>,
     attempts: u32,
     fresh_tried: bool,
-    /// The one of two attempts at a time that failed first.
-    beside: Option<Attempt>,
-    /// The one of two nodes asked at a time whose response was not waited for.
-    cancelled: Option<usize>,
+    /// Of several attempts at a time, the best of those that failed before the last one ended.
+    pub(super) beside: Option<Attempt>,
+    /// Nodes asked at the same time whose responses were not waited for.
+    pub(super) cancelled: SmallVec<[usize; 2]>,
     /// The responses that may lack something.
     opinions: Opinions,
     /// How long the next node has to say whether it has more; none while no response is doubted.
@@ -149,9 +146,8 @@ impl Course {
         });
         let Some(opinion) = attempt.opinion else { return };
         self.opinions.add(opinion);
-        if let Some(cancelled) = self.cancelled.take() {
-            self.tried.retain(|node| *node != cancelled);
-        }
+        let cancelled = std::mem::take(&mut self.cancelled);
+        self.tried.retain(|node| !cancelled.contains(node));
         if self.second_opinion.is_none() {
             self.second_opinion = Some((took * SECOND_OPINION_TIMES).max(SECOND_OPINION_MIN));
         }
@@ -192,7 +188,7 @@ impl Course {
         let settled = attempt.verdict == Verdict::DeterministicError;
         // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
         // transaction twice gets the node's error, as it would from the node.
-        let repeated = self.attempts > 1 || self.fresh_tried;
+        let repeated = self.tried.len() > 1 || self.fresh_tried;
         let repeated = repeated && repeat(ask) == Repeat::Broadcast;
         let known = match attempt.verdict {
             Verdict::AlreadyKnown if repeated => broadcast::hash(ask),
@@ -207,7 +203,7 @@ impl Course {
     }
 
     /// Tells the nodes' health what came of an attempt.
-    fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
+    pub(super) fn note(&mut self, worker: &Worker, ask: &Ask<'_>, attempt: &Attempt) {
         let shared = &worker.shared;
         let random = worker.random();
         let failed = |node: usize, fault: Fault| {
@@ -257,7 +253,7 @@ impl Course {
         }
         // A node that is late for want of room would only get more to do.
         if attempt.verdict == Verdict::NodeFault(Fault::Timeout)
-            && overload::is_crowded(worker, ask)
+            && overload::is_saturated(worker, ask)
         {
             return Decision::GiveUp;
         }
@@ -292,11 +288,11 @@ impl Course {
     }
 }
 
-fn repeat(ask: &Ask<'_>) -> Repeat {
+pub(super) fn repeat(ask: &Ask<'_>) -> Repeat {
     ask.method.map_or(Repeat::Never, |method| method.repeat)
 }
 
-fn weight(ask: &Ask<'_>) -> u32 {
+pub(super) fn weight(ask: &Ask<'_>) -> u32 {
     ask.method.map_or(1, |method| method.weight)
 }
 
@@ -321,7 +317,7 @@ fn patience(best: &Option<Attempt>) -> Patience {
 }
 
 /// The attempt whose reply tells the client more, and of equals the first.
-fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
+pub(super) fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     match best {
         Some(best) if worth(&best) >= worth(&attempt) => best,
         _ => attempt,
@@ -347,8 +343,8 @@ fn worth(attempt: &Attempt) -> (u8, usize) {
     (worth, items)
 }
 
-/// One attempt, and a second one beside it when the first is slow and that is allowed.
-async fn attempt_or_hedge(
+/// One attempt, with others beside it where it is slow and the call may be repeated (`race.rs`).
+async fn attempt_or_race(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
     node: usize,
@@ -358,81 +354,25 @@ async fn attempt_or_hedge(
 ) -> Attempt {
     let began = worker.now();
     let group = &worker.shared.config.groups[ask.group];
-    let other_node = group.nodes.len() > course.tried.len() && !overload::is_crowded(worker, ask);
-    let delay = worker.hedges[ask.group].as_ref().and_then(|hedge| {
-        let known = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
-        let may = other_node && repeat(ask) == Repeat::Safe;
-        known.or_else(|| may.then_some(HEDGE_DELAY_UNKNOWN))
-    });
-    let attempt = match delay {
-        None => attempt(worker, node, ask, deadline, fresh).await,
-        // Apart, so that a call that is not hedged does not carry room for two attempts.
-        Some(delay) => Box::pin(hedged(worker, ask, node, deadline, fresh, delay, course)).await,
+    let hedge = &worker.hedges[ask.group];
+    let other_node = group.nodes.len() > course.tried.len();
+    let delay = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
+    let attempt = if other_node {
+        let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight(ask)));
+        // Apart, so that a call that is not raced does not carry room for two attempts.
+        Box::pin(race(worker, ask, node, deadline, fresh, delay, course)).await
+    } else {
+        attempt(worker, node, ask, deadline, fresh).await
     };
-    if let (Some(hedge), Verdict::Answer) = (&worker.hedges[ask.group], attempt.verdict) {
+    if attempt.verdict == Verdict::Answer {
         let now = worker.now();
         hedge.borrow_mut().observe(now, weight(ask), now.saturating_sub(began));
     }
     attempt
 }
 
-async fn hedged(
-    worker: &Rc<Worker>,
-    ask: &Ask<'_>,
-    node: usize,
-    deadline: Instant,
-    fresh: bool,
-    delay: Duration,
-    course: &mut Course,
-) -> Attempt {
-    let mut first = pin!(attempt(worker, node, ask, deadline, fresh));
-    tokio::select! {
-        biased;
-        done = &mut first => return done,
-        () = tokio::time::sleep(delay) => {}
-    }
-    worker.tick();
-    let other = choose(worker, ask, &course.tried);
-    let allowed = !overload::is_crowded(worker, ask)
-        && worker.hedges[ask.group].as_ref().is_some_and(|h| h.borrow_mut().take());
-    let (Ok(other), true) = (other, allowed) else {
-        return first.await;
-    };
-    worker.counters.hedges.add(1);
-    let _place = overload::beside(worker, ask);
-    course.tried.push(other);
-    let mut second = pin!(attempt(worker, other, ask, deadline, false));
-    tokio::select! {
-        biased;
-        done = &mut first => match done.verdict {
-            // It failed by itself; the other is still on its way.
-            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
-                course.note(worker, ask, &done);
-                course.beside = Some(done);
-                second.await
-            }
-            _ => {
-                course.cancelled = Some(other);
-                done
-            }
-        },
-        done = &mut second => match done.verdict {
-            Verdict::NodeFault(_) | Verdict::RateLimited { .. } | Verdict::Unsupported => {
-                course.note(worker, ask, &done);
-                course.beside = Some(done);
-                first.await
-            }
-            _ => {
-                worker.counters.hedges_won.add(1);
-                course.cancelled = Some(node);
-                done
-            }
-        },
-    }
-}
-
 /// Why no node was chosen.
-enum NotNow {
+pub(super) enum NotNow {
     /// Nodes could be called, but none has reached the block asked for.
     Behind,
     /// All have asked for a rest until then.
@@ -534,7 +474,7 @@ fn reached(worker: &Worker, ask: &Ask<'_>, view: &ChainView, node: usize) -> boo
 
 /// A node of the group's candidates that fits the call; failing that any that can be called and
 /// fits; failing that any that was not tried and has the block.
-fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
+pub(super) fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<usize, NotNow> {
     let shared = &worker.shared;
     let group = &shared.config.groups[ask.group];
     let view = shared.chains[ask.chain].view.load();

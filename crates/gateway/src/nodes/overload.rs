@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::config::{Config, Group};
 use crate::error::{Failure, Kind};
 use crate::path::Ask;
-use crate::rules::overload::limiter::{Heard, Limiter};
+use crate::rules::overload::limiter::Limiter;
 use crate::rules::overload::queue::{Key, Pushed, Queue, QueueSettings};
 use crate::rules::overload::{Class, Shed};
 use crate::see::counters::{Counters, GroupCounts};
@@ -32,9 +32,6 @@ use crate::worker::Worker;
 /// How often a thread works out its share of a limit.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
-/// How often a thread tells what an answer took while nobody waits.
-const HEAR_EVERY: Duration = Duration::from_millis(5);
-
 /// Clients are asked to come back after one second and up to so many more, so that they do not come
 /// at once.
 const RETRY_AFTER_SPREAD: u64 = 3;
@@ -42,36 +39,33 @@ const RETRY_AFTER_SPREAD: u64 = 3;
 /// The limit of one group.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Locked for each answer while calls wait, and now and then while none does; never across a wait.
+    /// Locked for each answer while calls wait; never across a wait.
     limiter: Mutex<Limiter>,
     /// What the limiter last said.
     limit: AtomicU32,
     epoch: AtomicU32,
     limited: AtomicBool,
+    saturated: AtomicBool,
     /// What each thread holds and wants.
     threads: Vec<Arc<GroupCounts>>,
-    /// Yardsticks of one node.
-    cells: usize,
 }
 
 impl Room {
-    /// The limit of a group whose chain has so many methods; none where calls are not limited.
+    /// The limit of a group; none where calls are not limited.
     pub(crate) fn new(
         config: &Config,
         group: &Group,
-        methods: usize,
         threads: Vec<Arc<GroupCounts>>,
     ) -> Option<Arc<Room>> {
         config.overload.as_ref()?;
-        let cells = methods + 1;
-        let limiter = Limiter::new(group.in_flight, cells * group.nodes.len());
+        let limiter = Limiter::new(group.in_flight);
         Some(Arc::new(Room {
             limit: AtomicU32::new(limiter.limit()),
             epoch: AtomicU32::new(limiter.epoch()),
             limited: AtomicBool::new(false),
+            saturated: AtomicBool::new(false),
             limiter: Mutex::new(limiter),
             threads,
-            cells,
         }))
     }
 
@@ -85,12 +79,13 @@ impl Room {
         self.limit.load(Ordering::Relaxed)
     }
 
-    fn heard(&self, now: Duration, heard: Heard) {
+    fn learn(&self, event: impl FnOnce(&mut Limiter)) {
         let mut limiter = self.limiter.lock();
-        limiter.heard(now, heard);
+        event(&mut limiter);
         self.limit.store(limiter.limit(), Ordering::Relaxed);
         self.epoch.store(limiter.epoch(), Ordering::Relaxed);
         self.limited.store(limiter.is_limited(), Ordering::Relaxed);
+        self.saturated.store(limiter.is_saturated(), Ordering::Relaxed);
     }
 
     /// What a thread that holds and wants so many may hold.
@@ -117,7 +112,6 @@ pub(crate) struct Lane {
     /// When the share is to be worked out again, and the limit of which it is.
     share_until: Cell<Duration>,
     share_epoch: Cell<u32>,
-    hear_at: Cell<Duration>,
     queue: RefCell<Queue<Rc<Waiter>>>,
     queue_timeout: Duration,
     status: u16,
@@ -168,7 +162,6 @@ impl Lane {
             share: Cell::new(0),
             share_until: Cell::new(Duration::ZERO),
             share_epoch: Cell::new(0),
-            hear_at: Cell::new(Duration::ZERO),
             queue: RefCell::new(Queue::new(settings)),
             queue_timeout: overload.queue_timeout,
             status: overload.status,
@@ -206,6 +199,10 @@ impl Lane {
         !self.queue.borrow().is_empty()
     }
 
+    fn is_crowded(&self) -> bool {
+        self.is_queueing() || self.room.limited.load(Ordering::Relaxed)
+    }
+
     /// Gives a place back, and on to who waits.
     fn leave(&self, now: Duration) {
         self.release();
@@ -216,12 +213,15 @@ impl Lane {
 
     fn serve(&self, now: Duration) {
         while self.has_room(now) {
-            let late = self.queue.borrow_mut().expired(now);
+            let saturated = self.room.saturated.load(Ordering::Relaxed);
+            let late = self.queue.borrow_mut().expired(now, saturated);
             if let Some((waiter, class)) = late {
                 self.shed(&waiter, class, Shed::Late);
                 continue;
             }
-            let Some((waiter, class, waited)) = self.queue.borrow_mut().take(now) else { return };
+            let Some((waiter, class, waited)) = self.queue.borrow_mut().take(now, saturated) else {
+                return;
+            };
             self.counts.queued.subtract_one();
             self.counts.waited[class.index()].observe(waited);
             self.hold();
@@ -286,6 +286,10 @@ pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<
         }
     };
     lane.counts.queued.add(1);
+    let now = worker.now();
+    lane.room.learn(|limiter| limiter.waits(now));
+    // The limit may be higher now.
+    lane.serve(now);
     let mut queued = Queued { worker, lane, waiter: &waiter, key };
     let deadline = ask.deadline.min(worker.recent() + lane.queue_timeout);
     let turned = poll_fn(|cx| match waiter.state.get() {
@@ -377,16 +381,20 @@ pub(crate) fn beside<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Place<'a> {
     Place { worker, lane }
 }
 
-/// Whether calls wait for places in this group, or have of late: nothing is to be asked twice then.
-pub(crate) fn is_crowded(worker: &Worker, ask: &Ask<'_>) -> bool {
+/// Returns true if the nodes of this group are overloaded: no call is to be sent twice then.
+pub(crate) fn is_saturated(worker: &Worker, ask: &Ask<'_>) -> bool {
     let lane = worker.lanes[ask.group].as_deref();
-    lane.is_some_and(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
+    lane.is_some_and(|lane| lane.room.saturated.load(Ordering::Relaxed))
+}
+
+/// Returns true if calls wait for places in this group, or have recently.
+pub(crate) fn is_crowded(worker: &Worker, ask: &Ask<'_>) -> bool {
+    worker.lanes[ask.group].as_deref().is_some_and(Lane::is_crowded)
 }
 
 /// The same of any group.
 pub(crate) fn is_any_crowded(worker: &Worker) -> bool {
-    let mut lanes = worker.lanes.iter().flatten();
-    lanes.any(|lane| lane.is_queueing() || lane.room.limited.load(Ordering::Relaxed))
+    worker.lanes.iter().flatten().any(|lane| lane.is_crowded())
 }
 
 /// What is known of an attempt when it begins: which limit it belongs to.
@@ -395,17 +403,11 @@ pub(crate) fn epoch(worker: &Worker, ask: &Ask<'_>) -> u32 {
     lane.map_or(0, |lane| lane.room.epoch.load(Ordering::Relaxed))
 }
 
-/// A node has answered, or has not in time.
-pub(crate) fn heard(worker: &Worker, ask: &Ask<'_>, node: usize, took: Duration, epoch: u32) {
-    let Some(lane) = worker.lanes[ask.group].as_deref() else { return };
-    let now = worker.now();
-    let queued = lane.is_queueing();
-    if !queued && now < lane.hear_at.get() && !lane.room.limited.load(Ordering::Relaxed) {
+/// A node has answered a call that was sent in this epoch.
+pub(crate) fn answered(worker: &Worker, ask: &Ask<'_>, epoch: u32) {
+    let Some(lane) = worker.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
         return;
-    }
-    lane.hear_at.set(now + HEAR_EVERY);
-    let members = &worker.shared.config.groups[ask.group].nodes;
-    let Some(member) = members.iter().position(|own| *own == node) else { return };
-    let cell = member * lane.room.cells + ask.place.unwrap_or(lane.room.cells - 1);
-    lane.room.heard(now, Heard { cell, took, epoch, queued });
+    };
+    let (now, queued) = (worker.now(), lane.is_queueing());
+    lane.room.learn(|limiter| limiter.answered(now, epoch, queued));
 }

@@ -61,14 +61,17 @@ pub(crate) async fn attempt(
     let exchanged = exchange(worker, node, ask, deadline, fresh).await;
     worker.tick();
     let attempt = match exchanged {
-        Ok((id, answer)) => read(node, ask, &id, answer),
+        Ok((id, answer)) => {
+            worker.nodes[node].answered(worker.now());
+            read(node, ask, &id, answer)
+        }
         Err(broken) => failed(node, broken),
     };
     let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
     let took = worker.now().saturating_sub(began);
     worker.counters.attempt(node, took, failed);
-    if matches!(attempt.verdict, Verdict::Answer | Verdict::NodeFault(Fault::Timeout)) {
-        overload::heard(worker, ask, node, took, epoch);
+    if attempt.verdict.is_answer() {
+        overload::answered(worker, ask, epoch);
     }
     leaving.felt = Some(match attempt.verdict {
         // A node that fails fast must not look quick, nor be shut out for longer than its health

@@ -34,6 +34,9 @@ use news::News;
 /// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
 /// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
 const DOUBTED_POLLS: u32 = 4;
+/// And a node at which a call has just failed, or which answers none, is polled at once, but not more
+/// often than this.
+const DOUBTED_POLL_MIN: Duration = Duration::from_millis(50);
 /// A node that tells of a new head is polled at once, but not more often than this: how often it tells
 /// is its own will.
 const TOLD_POLL_MIN: Duration = Duration::from_millis(5);
@@ -142,8 +145,10 @@ async fn follow(watched: Rc<Watched>, place: usize) {
             // In order, so that simulations repeat.
             biased;
             () = tokio::time::sleep_until(began + interval) => {}
-            // A call has just failed there: it is looked at early, if not at once.
-            () = suspected.notified() => tokio::time::sleep_until(quick).await,
+            // A call has just failed there, or none is answered.
+            () = suspected.notified() => {
+                tokio::time::sleep_until(began + DOUBTED_POLL_MIN).await;
+            }
             () = news.head() => tokio::time::sleep_until(began + TOLD_POLL_MIN).await,
         }
     }
@@ -293,7 +298,9 @@ impl Watched {
         let now = shared.now();
         let needed = !shared.any_healthy(self.chain.get());
         shared.health(node, |health, now| {
-            health.poll_ok();
+            if let Some(cleared) = health.poll_ok() {
+                return Some(cleared);
+            }
             // A poll does as the probe of a node that was out.
             let probed = health.probe_due(now) || (needed && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }

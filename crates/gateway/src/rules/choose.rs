@@ -217,9 +217,11 @@ impl PeakEwma {
     }
 
     /// What one more call costs there: the estimate, decayed towards nothing while no answer came,
-    /// times the calls in flight and this one.
-    pub fn cost(&self, now: Duration, in_flight: u32) -> f64 {
-        self.rtt * self.kept(now) * (f64::from(in_flight) + 1.0)
+    /// or the time that calls have waited there for any answer if that is longer, times the calls in
+    /// flight and this one.
+    pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
+        let rtt = (self.rtt * self.kept(now)).max(silence.as_secs_f64());
+        rtt * (f64::from(in_flight) + 1.0)
     }
 
     fn kept(&self, now: Duration) -> f64 {

@@ -48,7 +48,7 @@ pub enum NodeState {
     Healthy,
     /// It is behind the others: only if nobody is at the head.
     Lagging,
-    /// It was out, its time is over, and one probe decides.
+    /// One probe decides: it was out and its time is over, or it has stopped answering calls.
     Probing,
     /// Out until then.
     Ejected {
@@ -72,6 +72,10 @@ pub enum HealthEvent {
         /// What tipped it.
         why: Why,
     },
+    /// It answers no call: a poll decides whether it stays in service.
+    Suspected,
+    /// It has answered a poll, so that the suspicion was wrong or is over.
+    Cleared,
     /// Back in service.
     Readmitted,
     /// At rest until then.
@@ -113,7 +117,11 @@ pub struct NodeHealth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Healthy,
-    Ejected { until: Duration },
+    /// It answers no call, and the next poll decides.
+    Suspected,
+    Ejected {
+        until: Duration,
+    },
     Probing,
 }
 
@@ -145,7 +153,7 @@ impl NodeHealth {
     pub fn state(&self, now: Duration) -> NodeState {
         match self.phase {
             Phase::Ejected { until } => NodeState::Ejected { until },
-            Phase::Probing => NodeState::Probing,
+            Phase::Probing | Phase::Suspected => NodeState::Probing,
             Phase::Healthy if now < self.paused_until => {
                 NodeState::Paused { until: self.paused_until }
             }
@@ -196,7 +204,7 @@ impl NodeHealth {
         }
         self.calls_failed = self.calls_failed.saturating_add(1);
         self.window.note(now, self.settings.window, true);
-        if self.phase != Phase::Healthy {
+        if !matches!(self.phase, Phase::Healthy | Phase::Suspected) {
             return None;
         }
         if self.calls_failed >= self.settings.failures_max {
@@ -206,6 +214,19 @@ impl NodeHealth {
         let too_many = f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
         (calls >= self.settings.window_calls_min && too_many)
             .then(|| self.eject(now, Why::Share(fault), random))
+    }
+
+    /// The node has answered no call for too long ([`super::stall`]). It counts as a failed call;
+    /// calls go elsewhere until a poll is answered.
+    pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
+        if self.phase != Phase::Healthy {
+            return None;
+        }
+        let ejected = self.call_failed(now, Fault::Timeout, random);
+        ejected.or_else(|| {
+            self.phase = Phase::Suspected;
+            Some(HealthEvent::Suspected)
+        })
     }
 
     /// The node said that it is called too often.
@@ -227,14 +248,20 @@ impl NodeHealth {
     // Polls and probes.
 
     /// A head poll was answered.
-    pub fn poll_ok(&mut self) {
+    pub fn poll_ok(&mut self) -> Option<HealthEvent> {
         self.polls_failed = 0;
+        if self.phase != Phase::Suspected {
+            return None;
+        }
+        self.phase = Phase::Healthy;
+        Some(HealthEvent::Cleared)
     }
 
     /// A head poll failed (not: was refused for its rate, which is [`NodeHealth::rate_limited`]).
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
-        let out = self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
+        let out = self.phase == Phase::Suspected
+            || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
         out.then(|| self.eject(now, Why::Polls, random))
     }
 
@@ -271,7 +298,7 @@ impl NodeHealth {
     /// together.
     fn eject(&mut self, now: Duration, why: Why, random: u64) -> HealthEvent {
         let settings = self.settings;
-        let recovered = self.phase == Phase::Healthy
+        let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
             && now.saturating_sub(self.healthy_since) >= settings.backoff_max;
         self.backoff = if recovered || self.backoff.is_zero() {
             settings.backoff_min

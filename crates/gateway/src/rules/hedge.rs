@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use wire::method::Repeat;
 
+use super::stall;
+
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,9 @@ const BUCKETS: usize = PARTS * OCTAVES;
 /// The quantile is computed anew after so many answers.
 const FRESH_SAMPLES: u32 = 64;
 
+/// The quantile by which a stalled node is told from a slow one.
+const STALL_QUANTILE: f64 = 0.99;
+
 /// When to hedge; see `config::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
@@ -54,27 +59,34 @@ pub struct HedgeSettings {
 /// Latencies by class, and the budget of one group on one core.
 #[derive(Debug)]
 pub struct Hedge {
-    settings: HedgeSettings,
+    /// None where calls are not hedged.
+    settings: Option<HedgeSettings>,
     classes: Vec<Latency>,
     saved: f64,
 }
 
 impl Hedge {
     /// Starts without any latency, so without hedges.
-    pub fn new(settings: HedgeSettings) -> Self {
+    pub fn new(settings: Option<HedgeSettings>) -> Self {
         Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
     }
 
     /// A call begins. Gives the time after which to ask a second node if none has answered, or none
     /// if this call is not to be hedged. Then ask [`Hedge::take`].
     pub fn delay(&mut self, repeat: Repeat, weight: u32, other_node: bool) -> Option<Duration> {
-        self.saved = (self.saved + self.settings.share_max).min(SAVED_MAX);
-        if repeat != Repeat::Safe || !other_node {
+        let settings = self.settings?;
+        self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
+        if repeat == Repeat::Never || !other_node {
             return None;
         }
-        let quantile = self.settings.quantile;
-        let after = self.classes[class(weight)].quantile(quantile)?;
-        Some(after.max(self.settings.delay_min))
+        let after = self.classes[class(weight)].quantiles(settings.quantile)?.0;
+        Some(after.max(settings.delay_min))
+    }
+
+    /// How long a call of this weight waits at a node that answers nothing.
+    pub fn patience(&mut self, weight: u32) -> Duration {
+        let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
+        stall::patience(self.classes[class(weight)].quantiles(quantile).map(|both| both.1))
     }
 
     /// The time is over: whether the budget allows the second attempt; if so it is paid.
@@ -102,7 +114,7 @@ struct Latency {
     counts: [u32; BUCKETS],
     total: u32,
     halved: Duration,
-    cached: Option<Duration>,
+    cached: Option<(Duration, Duration)>,
     since_cached: u32,
 }
 
@@ -144,22 +156,27 @@ impl Latency {
         self.cached = None;
     }
 
-    /// The upper end of the bucket in which the quantile lies; none while too few were seen.
-    fn quantile(&mut self, quantile: f64) -> Option<Duration> {
+    /// The upper ends of the buckets in which this quantile lies, and that by which stalls are told;
+    /// none while too few were seen.
+    fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
         if self.total < SAMPLES_MIN {
             return None;
         }
         if self.cached.is_none() || self.since_cached >= FRESH_SAMPLES {
-            let rank = (f64::from(self.total) * quantile).ceil() as u32;
-            let mut seen = 0;
-            let at = self.counts.iter().position(|&count| {
-                seen += count;
-                seen >= rank
-            });
-            self.cached = Some(upper(at.unwrap_or(BUCKETS - 1)));
+            self.cached = Some((self.upper_of(quantile), self.upper_of(STALL_QUANTILE)));
             self.since_cached = 0;
         }
         self.cached
+    }
+
+    fn upper_of(&self, quantile: f64) -> Duration {
+        let rank = (f64::from(self.total) * quantile).ceil() as u32;
+        let mut seen = 0;
+        let at = self.counts.iter().position(|&count| {
+            seen += count;
+            seen >= rank
+        });
+        upper(at.unwrap_or(BUCKETS - 1))
     }
 }
 

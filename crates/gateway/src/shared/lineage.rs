@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -21,6 +22,8 @@ pub(crate) struct Lineage {
     chains: AtomicU64,
     nodes: AtomicU64,
     reloads: Mutex<Reloads>,
+    /// Told when any node is suspected or taken out; calls that have waited long listen.
+    pub(crate) lost_node: Notify,
     /// Who reads the index, where there is one.
     index: OnceLock<Arc<dyn Index>>,
     /// Bytes of all bodies, responses and queues.
@@ -73,6 +76,7 @@ impl Lineage {
             chains: AtomicU64::new(0),
             nodes: AtomicU64::new(0),
             reloads: Mutex::new(reloads),
+            lost_node: Notify::new(),
             index: OnceLock::new(),
             memory: Arc::default(),
         })

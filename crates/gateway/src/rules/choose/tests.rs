@@ -97,15 +97,15 @@ fn latency_rises_at_once_and_falls_slowly() {
     let second = Duration::from_secs;
     let mut node = PeakEwma::new(second(0), EWMA_START, EWMA_DECAY);
     node.observe(second(1), Duration::from_millis(500));
-    assert!((node.cost(second(1), 0) - 0.5).abs() < 1e-9);
-    assert!((node.cost(second(1), 3) - 2.0).abs() < 1e-9);
+    assert!((node.cost(second(1), 0, Duration::ZERO) - 0.5).abs() < 1e-9);
+    assert!((node.cost(second(1), 3, Duration::ZERO) - 2.0).abs() < 1e-9);
     node.observe(second(2), Duration::from_millis(10));
-    let after_one = node.cost(second(2), 0);
+    let after_one = node.cost(second(2), 0, Duration::ZERO);
     assert!((0.44..0.5).contains(&after_one), "{after_one}");
     node.observe(second(40), Duration::from_millis(10));
-    let settled = node.cost(second(40), 0);
+    let settled = node.cost(second(40), 0, Duration::ZERO);
     assert!((0.01..0.025).contains(&settled), "{settled}");
-    assert!(node.cost(second(140), 0) < 1e-5, "idle nodes are tried again");
+    assert!(node.cost(second(140), 0, Duration::ZERO) < 1e-5, "idle nodes are tried again");
 }
 
 #[test]

@@ -8,7 +8,7 @@ const SETTINGS: HedgeSettings =
     HedgeSettings { quantile: 0.95, delay_min: Duration::from_millis(10), share_max: 0.05 };
 
 fn fed(latencies: impl IntoIterator<Item = u64>) -> Hedge {
-    let mut hedge = Hedge::new(SETTINGS);
+    let mut hedge = Hedge::new(Some(SETTINGS));
     for (turn, millis) in (0_u32..).zip(latencies) {
         let now = Duration::from_millis(1) * turn;
         hedge.observe(now, 1, Duration::from_millis(millis));
@@ -31,9 +31,9 @@ fn it_is_never_shorter_than_the_least_delay() {
 }
 
 #[test]
-fn only_reads_with_another_node_and_enough_samples() {
+fn only_what_may_be_repeated_with_another_node_and_enough_samples() {
     let mut hedge = fed((0..1000).map(|_| 50));
-    assert_eq!(hedge.delay(Repeat::Broadcast, 1, true), None);
+    assert!(hedge.delay(Repeat::Broadcast, 1, true).is_some());
     assert_eq!(hedge.delay(Repeat::Never, 1, true), None);
     assert_eq!(hedge.delay(Repeat::Safe, 1, false), None);
     assert!(hedge.delay(Repeat::Safe, 1, true).is_some());
@@ -55,6 +55,18 @@ fn hedges_are_a_share_of_calls() {
     }
     let burst = (0..100).filter(|_| hedge.take()).count();
     assert_eq!(burst as f64, SAVED_MAX);
+}
+
+#[test]
+fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
+    let mut hedge = fed((0..1000).map(|turn| if turn % 50 == 0 { 80 } else { 5 }));
+    let patience = hedge.patience(1).as_millis();
+    assert!((800..=900).contains(&patience), "{patience}");
+    assert_eq!(hedge.patience(64), Duration::from_millis(500), "no latencies of heavy methods");
+    let mut off = Hedge::new(None);
+    (0..100).for_each(|_| off.observe(Duration::ZERO, 1, Duration::from_millis(3)));
+    assert_eq!(off.delay(Repeat::Safe, 1, true), None);
+    assert_eq!(off.patience(1), Duration::from_millis(300));
 }
 
 #[test]

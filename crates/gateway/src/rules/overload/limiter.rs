@@ -1,111 +1,65 @@
-//! How many calls may be under way at the nodes of a group: found out, not configured.
+//! How many calls may be in flight at the nodes of a group: found by experiment, not configured.
 //!
-//! The aim is the fewest calls that keep every node busy; each further one only waits inside a node,
-//! where neither its class nor its deadline counts. It acts only while calls wait for a place: below
-//! the limit it learns and changes nothing.
+//! The limit acts only while calls wait for a place. Then another limit is tried, and the
+//! throughput (responses per second) at both is compared. Where nodes have room, throughput rises
+//! with the number of calls in flight, however long each call takes; where they have none, it stays
+//! the same and only the time of each call grows. So a higher latency alone never lowers the limit,
+//! and neither does a mix of fast and slow methods.
 //!
-//! **By latency, every few dozen answers.** Each method at each node has a yardstick, what a quick
-//! quarter of its calls took while nothing was queued; so a mix of fast and slow methods, or a slow
-//! node beside fast ones, looks like nothing but itself. If some answers of a window still come about
-//! as quickly as their yardsticks, some node has room: the limit grows. If none does, every call
-//! waits: it shrinks by about as much as calls are stretched. That a *standing* queue shows in the
-//! quickest calls and not in the mean is CoDel's insight; that the share of waiting gives the excess
-//! is TCP Vegas' and Netflix' (`concurrency-limits`: `VegasLimit`, `Gradient2Limit`).
+//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight must
+//! earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb for
+//! Probabilistic Problems in Computer Communications", 1979) with more weight on throughput. The
+//! search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
+//! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009).
 //!
-//! **By throughput, every [`PROBE_EVERY`].** A yardstick may be wrong: calls may have become costlier,
-//! a node slower, the first calls may have met a queue. Lowering the limit by half tells: if the
-//! nodes answer as many calls as before, the others had only waited, and half is the limit from which
-//! to go on; if they answer fewer, calls did not wait now, and their times are the new yardsticks.
-//! The same follows whenever latency alone has brought the limit down by half, so that a false alarm
-//! is taken back in a moment. Envoy's adaptive concurrency filter measures its ideal latency in such
-//! a pause too, at a low fixed limit; BBR drains its pipe (Cardwell and others, ACM Queue 2016); that
-//! yardsticks measured under load drift upwards, and that throughput unmasks it, is the experience of
-//! Uber's Cinnamon ("Adaptive Concurrency in the Wild", 2023). AIMD on timeouts alone (Netflix'
-//! `AIMDLimit`) was not taken: by the first timeout every client has waited for seconds.
+//! While calls wait and no response comes at all, there is nothing to compare: nodes have stalled or
+//! have become slow. The limit then doubles until responses come or nobody waits.
 //!
-//! One limiter serves a group on all threads: halving a limit shows in throughput only if all of it
-//! is halved.
+//! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
+//! `Gradient2Limit`, TCP Vegas) were not taken: nodes that become slower while they have room look
+//! overloaded to them until the baseline has risen.
+//!
+//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all of
+//! it is changed.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// The limit before anything is known, where the configuration allows it. High enough that hardly a
-/// gateway meets it before it has reason to, low enough to be corrected within a few answers.
+/// The limit before anything is known, where the configuration allows it.
 pub const LIMIT_START: u32 = 64;
 
-/// How often throughput is asked while calls wait.
-pub const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// A limit that is higher by a share must bring this part of the share as throughput.
+const ELASTICITY: f64 = 0.15;
 
-/// And how often where the limit is as low as it may be and still seems too high.
-const PROBE_AT_MIN_EVERY: Duration = Duration::from_secs(1);
+/// Factors between the limits that are compared: the first and largest, and the last and smallest.
+const STEP_MAX: f64 = 2.0;
+const STEP_MIN: f64 = 1.4;
 
-/// Calls have to have waited for so long before throughput is asked: a burst passes by itself.
-const PROBE_AFTER: Duration = Duration::from_secs(1);
+/// Pause between pairs of trials with the smallest step.
+const TRIAL_EVERY: Duration = Duration::from_secs(3);
 
-/// Answers of one window at the least; with a quick quarter among them, hardly ever fewer than two
-/// are quick unless all have waited (0.75^32 + 32 * 0.25 * 0.75^31 = 0.1 %).
-const WINDOW_MIN: u32 = 32;
+/// Calls that wait for so long without any response raise the limit.
+const SILENCE_MIN: Duration = Duration::from_millis(50);
 
-/// And at the most, however high the limit.
-const WINDOW_MAX: u32 = 256;
+/// Responses by which a throughput is measured: the smaller the step, the more.
+const SAMPLES_MIN: u32 = 256;
+const SAMPLES_MAX: u32 = 512;
 
-/// Answers by which throughputs are compared: their spread is then a tenth.
-const COMPARED_MIN: u32 = 96;
+/// A measurement ends after so long even with fewer responses, for nodes that take seconds.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
 
-/// A window ends after so long even if it is not full, for nodes that take seconds.
-const WINDOW_TIME_MAX: Duration = Duration::from_secs(3);
+/// Responses without which it does not end.
+const SAMPLES_FEW: u32 = 16;
 
-/// No window is shorter, so that what passes by itself, such as slow calls that happen to meet, is not
-/// taken for a standing queue: CoDel's interval. Only a limit that is [`FAR_TOO_HIGH`] is corrected
-/// sooner.
-const WINDOW_TIME_MIN: Duration = Duration::from_millis(100);
+/// What was measured is forgotten when nobody has waited for so long.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// But not with fewer answers than these.
-const WINDOW_FEW: u32 = 8;
+/// Share of the throughput below which a trial of a lower limit ends early.
+const HOPELESS: f64 = 0.75;
 
-/// One answer of so many that is as quick as its yardstick means that there is room.
-const QUICK_ONE_OF: u32 = 16;
-
-/// An answer is as quick as its yardstick up to so many times of it,
-const QUICK_TIMES: f64 = 1.25;
-
-/// and these seconds: how late timers and event loops are.
-const QUICK_SECONDS: f64 = 0.000_5;
-
-/// What the limit is to hold of what keeps the nodes busy.
-const ROOM: f64 = 1.25;
-
-/// Where calls take so many times what they need, the limit does not grow, though some be quick: of
-/// several nodes one has room by chance, and the others have queues.
-const STRETCHED: f64 = 1.4;
-
-/// To which share one window lowers the limit at least,
-const SHRINK_LEAST: f64 = 0.9;
-
-/// and at most, because the mean of a window is a rough guess where times vary much.
-const SHRINK_MOST: f64 = 0.7;
-
-/// But a limit that is this many times too high is lowered by as much, and at once.
-const FAR_TOO_HIGH: f64 = 4.0;
-
-/// Throughput that falls to this share or below of what it was, at half the limit, has followed the
-/// limit. Half of it is expected if no call waited, all of it if half of them did.
-const FOLLOWS: f64 = 0.75;
-
-/// Answers from which a yardstick is learnt quickly.
-const LEARN_FAST: u32 = 16;
-
-/// Afterwards one answer in so much time moves it: a queue that builds up moves it little.
-const LEARN_EVERY: Duration = Duration::from_millis(250);
-
-/// By which share a slower answer raises the quarter. A quicker one lowers it by three times as much,
-/// so that it settles where a quarter of the answers is quicker. The mean moves by this share of the
-/// difference.
-const LEARN_STEP: f64 = 0.02;
-
-/// Answers in a row after which nobody waited mean that the queue is over.
+/// Responses in a row after which nobody waited mean that the queue is over.
 const IDLE_AFTER: u32 = 16;
 
 /// Bounds of the limit.
@@ -117,420 +71,279 @@ pub struct LimiterSettings {
     pub limit_max: u32,
 }
 
-/// One answer of a node.
-#[derive(Debug, Clone, Copy)]
-pub struct Heard {
-    /// Which yardstick is its: one for each method at each node.
-    pub cell: usize,
-    /// How long the node took.
-    pub took: Duration,
-    /// [`Limiter::epoch`] when it was asked.
-    pub epoch: u32,
-    /// Whether calls wait for a place now.
-    pub queued: bool,
-}
-
-/// The limit of one group. [`Limiter::heard`] is told of answers: of all while [`Limiter::is_limited`]
-/// or while calls wait, and of some at other times.
+/// The limit of one group. Order of calls: [`Limiter::waits`] for each call that has to wait, and
+/// [`Limiter::answered`] for each response while [`Limiter::is_limited`] or while calls wait.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
-    limit: f64,
-    /// Counts changes of the limit: an answer to a call begun before one says nothing about it.
+    limit: u32,
     epoch: u32,
-    cells: Vec<Cell>,
-    /// Since when calls wait.
-    limited_since: Option<Duration>,
+    limited: bool,
+    saturated: bool,
     unqueued_in_row: u32,
+    /// When the limit was changed, or a call was last answered.
+    progress: Duration,
+    /// The accepted limit, and what it brings.
+    held: Option<Level>,
+    /// True if the limit now in force is a trial against `held`.
+    trying: bool,
+    direction: Direction,
+    step: f64,
+    next_trial: Duration,
     window: Window,
-    phase: Phase,
-    /// The limit before it was lowered, and what the nodes did then.
-    before: Option<Level>,
-    /// The limit at which last no answer was quick.
-    trouble_at: f64,
-    /// Whether none was ever too high.
-    starting: bool,
-    probed: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Steady,
-    /// Throughput is measured at the present limit.
-    Gauging,
-    /// And now at half of it.
-    Halved,
-    /// Or at twice of it, where it cannot be lower.
-    Doubled,
+enum Direction {
+    Up,
+    Down,
 }
 
 /// What the nodes did at one limit.
 #[derive(Debug, Clone, Copy)]
 struct Level {
-    limit: f64,
-    /// Answers per second.
+    limit: u32,
+    /// Responses per second.
     rate: f64,
-    /// How many times what they take without a queue answers took; none without yardsticks.
-    stretch: Option<f64>,
-}
-
-/// What calls of one method take at one node while nothing is queued.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    known: Times,
-    moved: Duration,
-    /// What it would be by the answers at the lowered limit.
-    trial: Times,
-}
-
-/// What answers take, in seconds.
-#[derive(Debug, Clone, Copy, Default)]
-struct Times {
-    /// A quarter of them is quicker.
-    quarter: f64,
-    mean: f64,
-    /// Answers that it is made of; none while it is unknown.
-    answers: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
+    set: Duration,
+    /// Responses to pass over first: one for each call that the limit allows.
+    skip: u32,
+    start: Option<Duration>,
+    last: Duration,
     answers: u32,
     queued: u32,
-    first: Duration,
-    last: Duration,
-    /// Answers that have a yardstick.
-    judged: u32,
-    quick: u32,
-    /// Seconds that these took, and that they would have taken without a queue.
-    took: f64,
-    needed: f64,
 }
 
 impl Limiter {
-    /// One that knows nothing, for so many yardsticks.
-    pub fn new(settings: LimiterSettings, cells: usize) -> Limiter {
-        let limit = f64::from(LIMIT_START.clamp(settings.limit_min, settings.limit_max));
+    /// Creates a limiter that knows nothing.
+    pub fn new(settings: LimiterSettings) -> Limiter {
         Limiter {
             settings,
-            limit,
+            limit: LIMIT_START.clamp(settings.limit_min, settings.limit_max),
             epoch: 0,
-            cells: vec![Cell::default(); cells],
-            limited_since: None,
+            limited: false,
+            saturated: false,
             unqueued_in_row: 0,
+            progress: Duration::ZERO,
+            held: None,
+            trying: false,
+            direction: Direction::Up,
+            step: STEP_MAX,
+            next_trial: Duration::ZERO,
             window: Window::default(),
-            phase: Phase::Steady,
-            before: None,
-            trouble_at: limit,
-            starting: true,
-            probed: None,
         }
     }
 
-    /// Calls that may be under way.
+    /// Calls that may be in flight.
     pub fn limit(&self) -> u32 {
-        self.limit as u32
+        self.limit
     }
 
-    /// Counts changes of the limit.
+    /// Counts changes of the limit: a call belongs to the limit under which it was sent.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Whether calls have waited of late, so that every answer is wanted.
+    /// Returns true if calls have waited recently, so that every response is wanted.
     pub fn is_limited(&self) -> bool {
-        self.limited_since.is_some()
+        self.limited
     }
 
-    /// A node answered.
-    pub fn heard(&mut self, now: Duration, heard: Heard) {
-        let took = heard.took.as_secs_f64().max(1e-6);
-        if heard.queued {
+    /// Returns true if a higher limit is known to bring no more responses: the nodes are overloaded.
+    pub fn is_saturated(&self) -> bool {
+        self.saturated
+    }
+
+    /// A call has to wait for a place.
+    pub fn waits(&mut self, now: Duration) {
+        if !self.limited {
+            self.limited = true;
             self.unqueued_in_row = 0;
-            if self.limited_since.is_none() {
-                self.limited_since = Some(now);
+            self.saturated = self.settings.limit_min == self.settings.limit_max;
+            self.window = Window { set: now, ..self.window };
+            if now.saturating_sub(self.progress) >= FORGET_AFTER {
+                self.held = None;
+                self.search_up();
                 self.window = Window::default();
+            }
+            self.progress = now;
+        }
+        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
+        let patience = SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round));
+        if now.saturating_sub(self.progress) >= patience && self.limit < self.settings.limit_max {
+            self.held = None;
+            self.saturated = false;
+            self.search_up();
+            self.set(now, self.moved(Direction::Up));
+        }
+    }
+
+    /// A node has answered a call that was sent in this epoch; `queued` is true if calls wait now.
+    pub fn answered(&mut self, now: Duration, epoch: u32, queued: bool) {
+        if queued {
+            self.unqueued_in_row = 0;
+            if !self.limited {
+                self.waits(now);
             }
         } else {
             self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
             if self.unqueued_in_row >= IDLE_AFTER {
-                self.rest();
+                self.rest(now);
             }
         }
-        if self.limited_since.is_none() {
-            if let Some(cell) = self.cells.get_mut(heard.cell) {
-                cell.learn(now, took);
-            }
+        self.progress = now;
+        if !self.limited || epoch != self.epoch {
             return;
         }
-        if heard.epoch != self.epoch {
-            return;
-        }
-        self.take_in(now, heard, took);
-        if self.is_window_full(now) {
+        self.window.take_in(now, queued);
+        if self.window.is_full(now, self.samples()) || self.is_hopeless() {
             self.judge(now);
         }
     }
 
-    /// Nobody waits any more: what was being tried is given up.
-    fn rest(&mut self) {
-        if self.limited_since.take().is_none() {
-            return;
+    /// Nobody waits any more. A trial of a lower limit is given up; that of a higher one may be the
+    /// reason and goes on when calls wait again.
+    fn rest(&mut self, now: Duration) {
+        if self.trying
+            && self.direction == Direction::Down
+            && let Some(held) = self.held
+        {
+            self.trying = false;
+            self.set(now, held.limit);
         }
-        if let (Phase::Halved | Phase::Doubled, Some(before)) = (self.phase, self.before) {
-            self.set(before.limit);
-        }
-        self.phase = Phase::Steady;
-        self.before = None;
-        self.window = Window::default();
+        self.window = Window { set: now, skip: self.window.skip, ..Window::default() };
+        self.limited = false;
+        self.saturated = false;
     }
 
-    fn take_in(&mut self, now: Duration, heard: Heard, took: f64) {
-        let is_tried = self.is_lowered();
-        let window = &mut self.window;
-        if window.answers == 0 {
-            window.first = now;
-        }
-        window.last = now;
-        window.answers += 1;
-        window.queued += u32::from(heard.queued);
-        let Some(cell) = self.cells.get_mut(heard.cell) else { return };
-        if is_tried {
-            cell.trial.take_in(took);
-        }
-        if cell.known.answers == 0 {
-            return;
-        }
-        window.judged += 1;
-        if took <= cell.known.quarter * QUICK_TIMES + QUICK_SECONDS {
-            window.quick += 1;
-        }
-        window.took += took;
-        window.needed += cell.known.mean;
+    fn search_up(&mut self) {
+        self.trying = false;
+        (self.direction, self.step) = (Direction::Up, STEP_MAX);
+        self.next_trial = Duration::ZERO;
     }
 
-    fn is_window_full(&self, now: Duration) -> bool {
-        let window = &self.window;
-        let lasted = now.saturating_sub(window.first);
-        if window.answers < WINDOW_MIN {
-            return window.answers >= WINDOW_FEW && lasted >= WINDOW_TIME_MAX;
-        }
-        let compares = self.phase != Phase::Steady || self.is_lowered();
-        if !compares && window.quick == 0 && window.is_far_too_high() {
-            return true;
-        }
-        let wanted = (self.limit as u32).clamp(WINDOW_MIN, WINDOW_MAX);
-        let wanted = if compares { wanted.max(COMPARED_MIN) } else { wanted };
-        (window.answers >= wanted && lasted >= WINDOW_TIME_MIN) || lasted >= WINDOW_TIME_MAX
+    fn samples(&self) -> u32 {
+        let samples = (f64::from(SAMPLES_MIN) * (STEP_MAX.ln() / self.step.ln())) as u32;
+        samples.clamp(SAMPLES_MIN, SAMPLES_MAX).max(self.limit)
     }
 
-    /// Whether the limit is down to about half of what it was, so that throughputs tell.
-    fn is_lowered(&self) -> bool {
-        let down = |before: Level| self.limit <= before.limit * 0.55;
-        matches!(self.phase, Phase::Halved | Phase::Doubled) || self.before.is_some_and(down)
+    /// Returns true if a lower limit on trial plainly costs throughput.
+    fn is_hopeless(&self) -> bool {
+        let down = self.trying && self.direction == Direction::Down;
+        let held = self.held.filter(|_| down && self.window.answers >= SAMPLES_FEW * 2);
+        held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
     }
 
     fn judge(&mut self, now: Duration) {
         let window = std::mem::take(&mut self.window);
         if window.queued * 2 < window.answers {
+            // The nodes were not asked for all that they can give.
             return;
         }
-        let level = self.level(&window);
-        match (self.phase, self.before) {
-            (Phase::Gauging, _) if self.is_at_min() => {
-                self.phase = Phase::Doubled;
-                return self.change(level, 2.0);
+        let level = Level { limit: self.limit, rate: window.rate() };
+        let Some(held) = self.held.filter(|_| self.trying) else {
+            // Both measurements of one limit count.
+            let before = self.held.filter(|held| held.limit == level.limit);
+            let rate = before.map_or(level.rate, |held| (held.rate + level.rate) / 2.0);
+            self.held = Some(Level { rate, ..level });
+            if now >= self.next_trial {
+                self.try_next(now);
             }
-            (Phase::Gauging, _) => {
-                self.phase = Phase::Halved;
-                return self.change(level, 0.5);
-            }
-            (Phase::Doubled, Some(before)) => return self.compare_doubled(now, level, before),
-            (_, Some(before)) if self.is_lowered() => {
-                return self.compare(now, level, before, &window);
-            }
-            _ => {}
-        }
-        if window.judged * 4 < window.answers {
-            // Too little is known to go by latency.
-            self.phase = Phase::Gauging;
-        } else if window.has_quick() {
-            self.keep_or_grow(now, &window);
-        } else {
-            self.shrink(now, level, &window);
-        }
-    }
-
-    fn is_at_min(&self) -> bool {
-        self.limit <= f64::from(self.settings.limit_min)
-    }
-
-    fn level(&self, window: &Window) -> Level {
-        let spent = window.last.saturating_sub(window.first).as_secs_f64().max(1e-6);
-        let stretch = (window.judged > 0).then(|| window.took / window.needed);
-        Level { limit: self.limit, rate: f64::from(window.answers - 1) / spent, stretch }
-    }
-
-    /// The limit is about half of what it was: whether fewer calls are answered now.
-    fn compare(&mut self, now: Duration, level: Level, before: Level, window: &Window) {
-        let is_shorter = match (level.stretch, before.stretch) {
-            (Some(now), Some(before)) => now < before * FOLLOWS,
-            _ => false,
+            return;
         };
-        if level.rate <= before.rate * FOLLOWS && !is_shorter {
-            // There was room, so that calls took what they take, and the limit was no trouble.
-            self.cells.iter_mut().for_each(Cell::adopt);
-            self.trouble_at = f64::MAX;
-            return self.settle(now, before.limit);
-        }
-        // Half of them had only waited.
-        self.starting = false;
-        self.trouble_at = before.limit;
-        if self.phase == Phase::Halved {
-            if !self.is_at_min() {
-                return self.change(level, 0.5);
+        self.trying = false;
+        // Of two limits between which the noise decides, the lower one.
+        let noise = 0.5 / f64::from(window.answers).sqrt();
+        let margin = if self.direction == Direction::Up { noise } else { 0.0 };
+        if level.score() > held.score() + margin {
+            if self.direction == Direction::Up {
+                self.saturated = false;
             }
-            self.cells.iter_mut().filter(|cell| cell.known.answers == 0).for_each(Cell::adopt);
-            return self.settle(now, self.limit);
-        }
-        self.before = None;
-        if window.has_quick() {
-            self.keep_or_grow(now, window);
+            // Measured once more before the next trial: a lucky measurement is one that is accepted.
+            self.held = Some(level);
+            self.step = (self.step * self.step).min(STEP_MAX);
         } else {
-            self.shrink(now, level, window);
+            self.set(now, held.limit);
+            self.turn(now);
         }
     }
 
-    /// The limit is twice the lowest: whether that is of use.
-    fn compare_doubled(&mut self, now: Duration, level: Level, before: Level) {
-        if level.rate * FOLLOWS > before.rate {
-            self.cells.iter_mut().for_each(Cell::adopt);
-            self.trouble_at = f64::MAX;
-            self.settle(now, self.limit);
-        } else {
-            self.settle(now, before.limit);
-        }
-    }
-
-    /// What throughput had to say is said.
-    fn settle(&mut self, now: Duration, limit: f64) {
-        self.cells.iter_mut().for_each(Cell::forget_trial);
-        (self.phase, self.before, self.probed) = (Phase::Steady, None, Some(now));
-        self.set(limit);
-    }
-
-    /// Some node has room.
-    fn keep_or_grow(&mut self, now: Duration, window: &Window) {
-        self.before = None;
-        let limited = self.limited_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let due = self.probed.is_none_or(|probed| now.saturating_sub(probed) >= PROBE_EVERY);
-        if limited >= PROBE_AFTER && due {
-            self.phase = Phase::Gauging;
+    /// A trial in this direction has failed.
+    fn turn(&mut self, now: Duration) {
+        if self.direction == Direction::Up {
+            self.saturated = true;
+            self.direction = Direction::Down;
             return;
         }
-        if window.took > window.needed * STRETCHED {
+        self.direction = Direction::Up;
+        if self.step > STEP_MIN {
+            self.step = self.step.sqrt().max(STEP_MIN);
+        } else {
+            self.next_trial = now + TRIAL_EVERY;
+        }
+    }
+
+    fn try_next(&mut self, now: Duration) {
+        let next = self.moved(self.direction);
+        if next == self.limit {
+            // The limit is as high or as low as it may be.
+            self.turn(now);
             return;
         }
-        let more = if self.starting {
-            self.limit
-        } else if self.limit < self.trouble_at / 2.0 {
-            // Far from where it was too much: whatever that was, it has passed.
-            self.limit / 2.0
-        } else {
-            self.limit / 10.0
+        self.trying = true;
+        self.set(now, next);
+    }
+
+    /// The limit one step away.
+    fn moved(&self, direction: Direction) -> u32 {
+        let limit = f64::from(self.limit);
+        let moved = match direction {
+            Direction::Up => (limit * self.step).ceil(),
+            Direction::Down => (limit / self.step).floor(),
         };
-        self.set(self.limit + more.max(0.5));
+        (moved as u32).clamp(self.settings.limit_min, self.settings.limit_max)
     }
 
-    /// No node has room.
-    fn shrink(&mut self, now: Duration, level: Level, window: &Window) {
-        self.starting = false;
-        let since_probe = self.probed.map_or(PROBE_EVERY, |probed| now.saturating_sub(probed));
-        if self.is_at_min() {
-            if since_probe >= PROBE_AT_MIN_EVERY {
-                self.phase = Phase::Gauging;
-            }
-            return;
-        }
-        self.trouble_at = self.limit;
-        let level = self.before.unwrap_or(level);
-        self.change(level, window.shrink());
-    }
-
-    fn change(&mut self, before: Level, times: f64) {
-        self.before = Some(before);
-        self.cells.iter_mut().for_each(Cell::forget_trial);
-        self.set(self.limit * times);
-    }
-
-    fn set(&mut self, limit: f64) {
-        let (least, most) = (self.settings.limit_min, self.settings.limit_max);
-        self.limit = limit.clamp(f64::from(least), f64::from(most));
+    fn set(&mut self, now: Duration, limit: u32) {
+        self.limit = limit;
         self.epoch = self.epoch.wrapping_add(1);
-        self.window = Window::default();
+        self.progress = now;
+        self.window = Window { set: now, skip: limit, ..Window::default() };
+    }
+}
+
+impl Level {
+    fn score(&self) -> f64 {
+        self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
     }
 }
 
 impl Window {
-    /// The place of the answer that decides, counted from the quickest.
-    fn rank(&self) -> u32 {
-        (self.judged / QUICK_ONE_OF).max(1)
-    }
-
-    fn has_quick(&self) -> bool {
-        self.quick >= self.rank()
-    }
-
-    fn is_far_too_high(&self) -> bool {
-        self.took > self.needed * FAR_TOO_HIGH * ROOM
-    }
-
-    /// What to multiply the limit by: calls that take twice as long as they need are twice as many
-    /// as the nodes work on (Little's law).
-    fn shrink(&self) -> f64 {
-        if self.is_far_too_high() {
-            return 1.0 / FAR_TOO_HIGH;
-        }
-        (ROOM * self.needed / self.took.max(1e-9)).clamp(SHRINK_MOST, SHRINK_LEAST)
-    }
-}
-
-impl Cell {
-    fn learn(&mut self, now: Duration, took: f64) {
-        if self.known.answers >= LEARN_FAST && now.saturating_sub(self.moved) < LEARN_EVERY {
+    fn take_in(&mut self, now: Duration, queued: bool) {
+        self.last = now;
+        if self.start.is_some() {
+            self.answers += 1;
+            self.queued += u32::from(queued);
             return;
         }
-        self.known.take_in(took);
-        self.moved = now;
-    }
-
-    fn adopt(&mut self) {
-        if self.trial.answers > 0 {
-            self.known = self.trial;
+        self.skip = self.skip.saturating_sub(1);
+        if self.skip == 0 || now.saturating_sub(self.set) >= WINDOW_MAX {
+            self.start = Some(now);
         }
-        self.forget_trial();
     }
 
-    fn forget_trial(&mut self) {
-        self.trial = Times::default();
+    fn is_full(&self, now: Duration, samples: u32) -> bool {
+        let Some(start) = self.start else { return false };
+        let in_time = now.saturating_sub(start) < WINDOW_MAX;
+        self.answers >= if in_time { samples } else { SAMPLES_FEW }
     }
-}
 
-impl Times {
-    fn take_in(&mut self, took: f64) {
-        self.answers = self.answers.saturating_add(1);
-        if self.answers == 1 {
-            (self.quarter, self.mean) = (took, took);
-            return;
-        }
-        // Long steps at first, so that the first answer does not count for more than the others.
-        let answers = f64::from(self.answers);
-        let step = (0.5 / answers).max(LEARN_STEP);
-        self.quarter = if took > self.quarter {
-            took.min(self.quarter * (1.0 + step))
-        } else {
-            took.max(self.quarter * (1.0 - (3.0 * step).min(0.5)))
-        };
-        self.mean += (took - self.mean) * (1.0 / answers).max(LEARN_STEP);
+    fn rate(&self) -> f64 {
+        let start = self.start.unwrap_or(self.last);
+        f64::from(self.answers) / self.last.saturating_sub(start).as_secs_f64().max(1e-6)
     }
 }

@@ -6,9 +6,12 @@
 //! one. Once it has stood for [`STANDING`] it is an overload, and then the newest goes first and
 //! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited as
 //! long as the whole line, and clients have given up by then. That is adaptive LIFO with controlled
-//! delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
-//! While nothing is served at all, because the nodes stall, nothing is cut short: a line that stands
-//! still says nothing about what the nodes can carry.
+//! delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and
+//! Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//!
+//! Neither rule holds while the nodes may have room for more calls than the limit allows: the queue
+//! then only waits for the limit to rise. And while nothing is served at all, because the nodes
+//! stall, nothing is cut short: a line that stands still says nothing about what nodes can carry.
 
 use std::time::Duration;
 
@@ -150,10 +153,11 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// The call that gets a place, with how long it has waited.
-    pub fn take(&mut self, now: Duration) -> Option<(T, Class, Duration)> {
+    /// The call that gets a place, with how long it has waited. `overloaded` is true if more places
+    /// would not help: only then is a standing queue served newest first.
+    pub fn take(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class, Duration)> {
         let class = self.next_class()?;
-        let standing = self.is_standing(class, now);
+        let standing = overloaded && self.is_standing(class, now);
         let line = &self.lines[class.index()];
         let key = Key(if standing { line.newest } else { line.oldest });
         let since = self.entries[key.0 as usize].since;
@@ -164,14 +168,14 @@ impl<T> Queue<T> {
 
     /// One that has waited longer than it should; to be called when a place is free, before
     /// [`Queue::take`], so that none is cut short while nothing is served.
-    pub fn expired(&mut self, now: Duration) -> Option<(T, Class)> {
+    pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.note_served(now);
         for class in Class::ALL {
             let oldest = self.lines[class.index()].oldest;
             if oldest == NONE {
                 continue;
             }
-            let standing = self.is_standing(class, now);
+            let standing = overloaded && self.is_standing(class, now);
             let wait_max = self.settings.wait_max;
             let wait_max = if standing { wait_max.min(STANDING) } else { wait_max };
             if now.saturating_sub(self.entries[oldest as usize].since) > wait_max {

@@ -20,7 +20,7 @@ fn wait(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> Key {
 }
 
 fn next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
-    queue.take(ms(now)).map(|(item, ..)| item)
+    queue.take(ms(now), true).map(|(item, ..)| item)
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
     assert_eq!(next(&mut own, 1090), Some(2));
     wait(&mut own, 1190, Class::Normal, 5);
     assert_eq!(next(&mut own, 1205), Some(5), "it has stood for more than 200 ms");
-    assert_eq!(own.expired(ms(1211)), Some((3, Class::Normal)));
-    assert_eq!(own.expired(ms(1211)), Some((4, Class::Normal)));
-    assert_eq!(own.expired(ms(1211)), None);
+    assert_eq!(own.expired(ms(1211), true), Some((3, Class::Normal)));
+    assert_eq!(own.expired(ms(1211), true), Some((4, Class::Normal)));
+    assert_eq!(own.expired(ms(1211), true), None);
     wait(&mut own, 1212, Class::Normal, 6);
     wait(&mut own, 1213, Class::Normal, 7);
     assert_eq!(next(&mut own, 1220), Some(6), "it was empty in between");
@@ -51,10 +51,10 @@ fn a_stall_of_the_nodes_cuts_no_wait_short() {
     for item in 1..=3 {
         wait(&mut own, 1010, Class::Normal, item);
     }
-    assert_eq!(own.expired(ms(1900)), None, "nothing was served since");
+    assert_eq!(own.expired(ms(1900), true), None, "nothing was served since");
     assert_eq!(next(&mut own, 1900), Some(1), "and it goes on in turn");
     assert_eq!(next(&mut own, 1905), Some(2));
-    assert_eq!(own.expired(ms(2020)), Some((3, Class::Normal)), "but no wait is endless");
+    assert_eq!(own.expired(ms(2020), true), Some((3, Class::Normal)), "but no wait is endless");
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn who_leaves_frees_its_place_wherever_it_stood() {
                 assert_eq!(own.remove(key), Some(item));
             }
             _ => {
-                while let Some((shed, _)) = own.expired(now) {
+                while let Some((shed, _)) = own.expired(now, true) {
                     waiting.retain(|(_, own)| *own != shed);
                 }
-                let taken = own.take(now).map(|(item, ..)| item);
+                let taken = own.take(now, true).map(|(item, ..)| item);
                 assert_eq!(taken.is_none(), waiting.is_empty());
                 waiting.retain(|(_, own)| Some(*own) != taken);
             }

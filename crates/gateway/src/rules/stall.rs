@@ -1,0 +1,90 @@
+//! When a node is suspected of having stalled: it has calls in flight and has answered nothing for
+//! far longer than its calls take.
+//!
+//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`: calls
+//! that wait at a suspected node are started again elsewhere, and a poll decides whether it is back.
+//! What a suspicion does to the node is `health.rs`.
+
+use std::time::Duration;
+
+/// A node is suspected after so many times the 99th percentile of a call's kind.
+const TIMES: u32 = 10;
+
+/// And not before this: a garbage collection, or the import of a block, takes a tenth of a second.
+const PATIENCE_MIN: Duration = Duration::from_millis(300);
+
+/// The same for calls of which too few were seen to know how long they take.
+const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
+
+/// How long a call of a kind with this 99th percentile waits at a node that answers nothing.
+pub fn patience(p99: Option<Duration>) -> Duration {
+    p99.map_or(PATIENCE_UNKNOWN, |p99| p99.saturating_mul(TIMES).max(PATIENCE_MIN))
+}
+
+/// How long a node has answered nothing, as one thread sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silence {
+    since: Duration,
+}
+
+impl Silence {
+    /// A call begins there; `idle` is true if no other is in flight.
+    pub fn begins(&mut self, now: Duration, idle: bool) {
+        if idle {
+            self.since = now;
+        }
+    }
+
+    /// The node has answered a call.
+    pub fn ends(&mut self, now: Duration) {
+        self.since = now;
+    }
+
+    /// How long it has lasted. Meaningful only while calls are in flight.
+    pub fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since)
+    }
+
+    /// When a call that began then, and waits for so long, suspects the node.
+    pub fn suspect_at(&self, began: Duration, patience: Duration) -> Duration {
+        self.since.max(began) + patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: only a node that leaves calls waiting and answers none is suspected.
+
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn patience_follows_what_calls_take() {
+        assert_eq!(patience(None), ms(500));
+        assert_eq!(patience(Some(ms(3))), ms(300));
+        assert_eq!(patience(Some(ms(50))), ms(500));
+        assert_eq!(patience(Some(Duration::MAX)), Duration::MAX);
+    }
+
+    #[test]
+    fn every_answer_and_every_idle_time_begins_the_silence_anew() {
+        let mut silence = Silence::default();
+        silence.begins(ms(1000), true);
+        assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1300));
+        silence.begins(ms(1100), false);
+        assert_eq!(silence.age(ms(1200)), ms(200), "the first call still waits");
+        silence.ends(ms(1250));
+        assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1550));
+        silence.begins(ms(5000), true);
+        assert_eq!(silence.suspect_at(ms(5000), ms(300)), ms(5300));
+        silence.begins(ms(5200), false);
+        assert_eq!(
+            silence.suspect_at(ms(5200), ms(300)),
+            ms(5500),
+            "a call waits for its own time"
+        );
+    }
+}
