@@ -19,7 +19,6 @@ mod table;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use find::Found;
 use table::{OUTCOMES, Outcome};
@@ -53,11 +52,12 @@ fn every_example_does_what_its_reader_expects() {
         texts.entry(one.text.clone()).or_default().push(one);
     }
     let world = World::new();
-    let waiting: Mutex<Vec<Vec<Found>>> = Mutex::new(texts.into_values().collect());
-    let faults = Mutex::new(Vec::new());
+    let waiting: parking_lot::Mutex<Vec<Vec<Found>>> =
+        parking_lot::Mutex::new(texts.into_values().collect());
+    let faults = parking_lot::Mutex::new(Vec::new());
     let work = || {
         loop {
-            let next = waiting.lock().unwrap().pop();
+            let next = waiting.lock().pop();
             let Some(commands) = next else { return };
             let folder = world.folder();
             for one in commands {
@@ -66,7 +66,7 @@ fn every_example_does_what_its_reader_expects() {
                 if let Err(fault) = shell::judge(&command, outcome, &folder, &world) {
                     let fault = fault.lines().take(60).collect::<Vec<_>>().join("\n");
                     let told = format!("{}: {}\nran as: {command}\n{fault}", one.text, one.command);
-                    faults.lock().unwrap().push(told);
+                    faults.lock().push(told);
                 }
             }
         }
@@ -75,7 +75,7 @@ fn every_example_does_what_its_reader_expects() {
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    let faults = faults.into_inner().unwrap();
+    let faults = faults.into_inner();
     assert!(faults.is_empty(), "{} examples:\n\n{}", faults.len(), faults.join("\n\n"));
 }
 

@@ -14,7 +14,6 @@ mod nodes;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "support/raw.rs"]
-#[allow(dead_code)] // A part of it is used here.
 mod raw;
 #[path = "late_logs/redis.rs"]
 mod redis;

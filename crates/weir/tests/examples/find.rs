@@ -108,8 +108,7 @@ fn in_blocks(text: &str) -> String {
 fn in_comments(text: &str) -> String {
     let mut lines = String::new();
     for line in text.lines().map_while(|line| line.strip_prefix('#')) {
-        let words = line.trim().split_whitespace();
-        let first = words.skip_while(|word| word.contains('=')).next();
+        let first = line.split_whitespace().find(|word| !word.contains('='));
         if line.starts_with("   ") && first == Some("weir") {
             lines.push_str(line.trim());
             lines.push('\n');

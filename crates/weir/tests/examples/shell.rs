@@ -64,8 +64,8 @@ impl Shell {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Some(status));
             }
-            // Sleeps between two looks at another process; the deadline bounds it.
-            std::thread::sleep(Duration::from_millis(20));
+            // Between two looks at another process; the deadline bounds it.
+            std::thread::park_timeout(Duration::from_millis(20));
         }
         None
     }

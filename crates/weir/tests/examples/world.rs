@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,15 +18,9 @@ const HEAD: &str = "1300";
 /// What runs while the examples run.
 pub(crate) struct World {
     node: Running,
-    harmony: Running,
-    second: Running,
-    third: Running,
+    /// Other nodes and gateways, which run until the last example has ended.
+    _others: [Running; 6],
     _ipc: TempDir,
-    /// A node that examples may break.
-    toy: Running,
-    gateway: Running,
-    /// The same gateway's chain over TLS, with a certificate that nobody has signed.
-    sealed: Running,
     /// What each text's folder begins with.
     template: TempDir,
     folders: TempDir,
@@ -49,9 +42,11 @@ impl World {
         let harmony = Running::node(&[&chain("1666600000")[..], &["--family", "harmony"]].concat());
         let second = Running::node(&chain("1"));
         let third = Running::node(&chain("1"));
+        // Examples may break this node.
         let toy = Running::observed_node("127.0.0.1:0", &[]);
         let gateway = Running::observed_gateway(&[node.url()]);
         let folders = TempDir::new().unwrap();
+        // The node's chain over TLS, with a certificate that nobody has signed.
         let sealed = Running::sealed(&sealed(&node.url(), folders.path()));
         let mut changes = vec![
             ("http://127.0.0.1:8545".to_owned(), node.url()),
@@ -75,13 +70,8 @@ impl World {
         changes.extend(drawn(&node.url()));
         let mut world = World {
             node,
-            harmony,
-            second,
-            third,
+            _others: [harmony, second, third, toy, gateway, sealed],
             _ipc: ipc,
-            toy,
-            gateway,
-            sealed,
             template: TempDir::new().unwrap(),
             folders,
             changes,
