@@ -249,6 +249,9 @@ impl Failures {
                 knee.failed * 2 > row.calls.saturating_sub(knee.answered_before)
             });
             let sentence = knee_sentence(method, knee, evidence.overall);
+            if refused && has_own_objective(evidence.plan, method) {
+                continue;
+            }
             if refused && !nothing_answered {
                 let sentence = format!(
                     "every call of {method} was answered with a JSON-RPC error from the first on: the \
@@ -279,20 +282,12 @@ impl Failures {
 
     /// Methods of which a good part failed all the time.
     fn partly(&mut self, evidence: Evidence<'_>) {
-        let tolerated = |method: &str| {
-            evidence.plan.thresholds.iter().any(|threshold| {
-                let own =
-                    threshold.selector.method.and_then(|index| evidence.plan.methods.get(index));
-                threshold.selector.metric == Metric::Failed
-                    && own.is_some_and(|own| **own == *method)
-            })
-        };
         let told = |method: &str| self.list.iter().any(|failure| failure.reason.contains(method));
         let mut found = Vec::new();
         for row in evidence.methods {
             let failed = row.failed_share * row.calls as f64;
             let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
-            if much && !tolerated(&row.method) && !told(&row.method) {
+            if much && !has_own_objective(evidence.plan, &row.method) && !told(&row.method) {
                 let class = worst_class(row);
                 found.push((silent_unless(class), format!(
                     "{:.1} % of the calls of {} failed, mostly {}; an objective failed{{method:{}}} says \
@@ -360,6 +355,14 @@ impl Failures {
 /// objective about the failures of this method says otherwise.
 const FAILING_SHARE: f64 = 0.25;
 const FAILING_MIN: f64 = 10.0;
+
+/// Returns true if the plan says how many calls of a method may fail.
+fn has_own_objective(plan: &Plan, method: &str) -> bool {
+    plan.thresholds.iter().any(|threshold| {
+        let own = threshold.selector.method.and_then(|index| plan.methods.get(index));
+        threshold.selector.metric == Metric::Failed && own.is_some_and(|own| **own == *method)
+    })
+}
 
 fn silent_unless(class: Class) -> Breach {
     if class.failed_by_server() { Breach::Server } else { Breach::Silent }

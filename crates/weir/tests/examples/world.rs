@@ -238,8 +238,9 @@ const NGINX_LOG: &str =
 fn scaled(name: &str, text: &str) -> String {
     match name {
         "page-cache.toml" => text
-            .replace("\"5000\"", "\"2500\"")
-            .replace("\"6000\"", "\"2600\"")
+            // Several seconds: the index writes a sample each second.
+            .replace("\"5000\"", "\"20000\"")
+            .replace("\"6000\"", "\"21000\"")
             .replace("100..200", "4..6")
             .replace("131072", "64")
             .replace("sample = \"1s\"", "sample = \"100ms\"")
