@@ -106,7 +106,7 @@ fn faulty_input_ends_with_two_and_says_where() {
         2,
         "a URL begins with http:// or https://",
     );
-    check(&["both.toml"], 2, "the arms differ in 2: in -a, -b");
+    check(&["both.toml"], 2, "the arms differ in 2 settings: -a, -b");
     check(&["gone.toml"], 2, "cannot read the study gone.toml");
     check(&["a.csv", "b.csv"], 2, "need --log, --csv, --samples or --rpc");
     // What was to be compared was not reached by all.

@@ -37,11 +37,11 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
     served.wait_for_candidates(&["a", "b"]);
     wait_for_quiet(&[&a, &b]);
     let (params, hash) = transaction();
-    let (a_before, b_before) = (a.calls(), b.calls());
+    let b_before = b.calls();
     let mut client = served.client();
     let answer = ask(&mut client, "eth_sendRawTransaction", &params);
     assert_eq!((result(&answer), by(&answer)), (hash, "b"));
-    assert_eq!((line.met(), a.calls() - a_before, b.calls() - b_before), (1, 1, 1));
+    assert_eq!((line.met(), b.calls() - b_before), (1, 1));
     // A client that sends it again gets what any node says to that.
     let mut direct = super::raw::Client::connect(&b.address.to_string());
     let theirs = error(&direct.call("/", &body("eth_sendRawTransaction", &params)));
@@ -75,7 +75,8 @@ fn an_unknown_method_that_may_have_been_sent_is_not_repeated() {
         let served = Served::before(&[&a, &b], &format!("{IN_TURN}{}", polled_once("")));
         let (a_before, b_before) = (a.node.tally(), b.calls());
         let answer = ask(&mut served.client(), method, &account(1, "0x10"));
-        let asked = a.node.tally().requests - a_before.requests;
+        // A poll follows at once, since the node may be dead: only the call itself is a fault.
+        let asked = a.node.tally().faults - a_before.faults;
         if method == READ {
             // What is only read is asked elsewhere.
             result(&answer);
