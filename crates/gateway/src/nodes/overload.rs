@@ -88,6 +88,12 @@ impl Room {
         self.saturated.store(limiter.is_saturated(), Ordering::Relaxed);
     }
 
+    /// Calls that wait on all threads.
+    fn queue(&self) -> u32 {
+        let queue: u64 = self.threads.iter().map(|thread| thread.queued.get()).sum();
+        u32::try_from(queue).unwrap_or(u32::MAX)
+    }
+
     /// What a thread that holds and wants so many may hold.
     fn share(&self, own: &GroupCounts, wanted: u64) -> u32 {
         let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
@@ -408,6 +414,7 @@ pub(crate) fn answered(worker: &Worker, ask: &Ask<'_>, epoch: u32) {
     let Some(lane) = worker.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
         return;
     };
-    let (now, queued) = (worker.now(), lane.is_queueing());
-    lane.room.learn(|limiter| limiter.answered(now, epoch, queued));
+    let now = worker.now();
+    let queue = if lane.is_queueing() { lane.room.queue() } else { 0 };
+    lane.room.learn(|limiter| limiter.answered(now, epoch, queue));
 }

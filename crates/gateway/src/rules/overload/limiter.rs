@@ -15,6 +15,10 @@
 //! While calls wait and no response comes at all, there is nothing to compare: nodes have stalled or
 //! have become slow. The limit then doubles until responses come or nobody waits.
 //!
+//! Two signs need no comparison. Where far fewer responses come than before at the same limit, long
+//! calls hold the places, or the nodes have become slower: the limit doubles as well. And where calls
+//! pile up while a lower limit is on trial, the trial ends.
+//!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were not taken: nodes that become slower while they have room look
 //! overloaded to them until the baseline has risen.
@@ -58,6 +62,14 @@ const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// Share of the throughput below which a trial of a lower limit ends early.
 const HOPELESS: f64 = 0.75;
+
+/// A trial of a lower limit also ends when the queue has grown by the calls of so long: calls wait
+/// because of the trial then.
+const GROWTH_MAX: Duration = Duration::from_millis(50);
+
+/// Share of the throughput below which the places are held by calls that take far longer than others,
+/// or the nodes have become slower: both call for a higher limit.
+const COLLAPSED: f64 = 0.2;
 
 /// Responses in a row after which nobody waited mean that the queue is over.
 const IDLE_AFTER: u32 = 16;
@@ -114,8 +126,12 @@ struct Window {
     skip: u32,
     start: Option<Duration>,
     last: Duration,
+    /// Responses since the limit was set, those passed over included.
+    all: u32,
     answers: u32,
     queued: u32,
+    /// Calls that waited at the first response.
+    queue_before: Option<u32>,
 }
 
 impl Limiter {
@@ -172,18 +188,14 @@ impl Limiter {
             }
             self.progress = now;
         }
-        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
-        let patience = SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round));
-        if now.saturating_sub(self.progress) >= patience && self.limit < self.settings.limit_max {
-            self.held = None;
-            self.saturated = false;
-            self.search_up();
-            self.set(now, self.moved(Direction::Up));
+        if now.saturating_sub(self.progress) >= self.patience() || self.has_collapsed(now) {
+            self.give_way(now);
         }
     }
 
-    /// A node has answered a call that was sent in this epoch; `queued` is true if calls wait now.
-    pub fn answered(&mut self, now: Duration, epoch: u32, queued: bool) {
+    /// A node has answered a call that was sent in this epoch; so many calls wait now.
+    pub fn answered(&mut self, now: Duration, epoch: u32, queue: u32) {
+        let queued = queue > 0;
         if queued {
             self.unqueued_in_row = 0;
             if !self.limited {
@@ -196,22 +208,66 @@ impl Limiter {
             }
         }
         self.progress = now;
-        if !self.limited || epoch != self.epoch {
+        if !self.limited {
             return;
         }
-        self.window.take_in(now, queued);
-        if self.window.is_full(now, self.samples()) || self.is_hopeless() {
-            self.judge(now);
+        self.window.all = self.window.all.saturating_add(1);
+        if self.queue_grows(queue) {
+            self.reject(now);
+        } else if self.has_collapsed(now) {
+            self.give_way(now);
+        } else if epoch == self.epoch {
+            self.window.take_in(now, queued);
+            if self.window.is_full(now, self.samples()) || self.is_hopeless() {
+                self.judge(now);
+            }
         }
+    }
+
+    /// How long responses may stay away before that says something.
+    fn patience(&self) -> Duration {
+        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
+        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
+    }
+
+    /// Raises the limit without a trial, because there is nothing to compare.
+    fn give_way(&mut self, now: Duration) {
+        if self.limit < self.settings.limit_max {
+            self.held = None;
+            self.saturated = false;
+            self.search_up();
+            self.set(now, self.moved(Direction::Up));
+        }
+    }
+
+    fn is_trying(&self, direction: Direction) -> bool {
+        self.trying && self.direction == direction
+    }
+
+    /// Returns true if calls wait because a lower limit is on trial.
+    fn queue_grows(&mut self, queue: u32) -> bool {
+        let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) else {
+            return false;
+        };
+        let before = *self.window.queue_before.get_or_insert(queue);
+        let growth = SAMPLES_FEW.max((held.rate * GROWTH_MAX.as_secs_f64()) as u32);
+        queue > (before + before / 2).max(before + growth)
+    }
+
+    /// Returns true if far fewer responses come than at this limit before.
+    fn has_collapsed(&self, now: Duration) -> bool {
+        let Some(held) = self.held.filter(|_| !self.is_trying(Direction::Up)) else {
+            return false;
+        };
+        let elapsed = now.saturating_sub(self.window.set);
+        let expected = held.rate * elapsed.as_secs_f64();
+        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED
     }
 
     /// Nobody waits any more. A trial of a lower limit is given up; that of a higher one may be the
     /// reason and goes on when calls wait again.
     fn rest(&mut self, now: Duration) {
-        if self.trying
-            && self.direction == Direction::Down
-            && let Some(held) = self.held
-        {
+        if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
             self.set(now, held.limit);
         }
@@ -233,13 +289,13 @@ impl Limiter {
 
     /// Returns true if a lower limit on trial plainly costs throughput.
     fn is_hopeless(&self) -> bool {
-        let down = self.trying && self.direction == Direction::Down;
+        let down = self.is_trying(Direction::Down);
         let held = self.held.filter(|_| down && self.window.answers >= SAMPLES_FEW * 2);
         held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
     }
 
     fn judge(&mut self, now: Duration) {
-        let window = std::mem::take(&mut self.window);
+        let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
         if window.queued * 2 < window.answers {
             // The nodes were not asked for all that they can give.
             return;
@@ -255,11 +311,11 @@ impl Limiter {
             }
             return;
         };
-        self.trying = false;
         // Of two limits between which the noise decides, the lower one.
         let noise = 0.5 / f64::from(window.answers).sqrt();
         let margin = if self.direction == Direction::Up { noise } else { 0.0 };
         if level.score() > held.score() + margin {
+            self.trying = false;
             if self.direction == Direction::Up {
                 self.saturated = false;
             }
@@ -267,9 +323,17 @@ impl Limiter {
             self.held = Some(level);
             self.step = (self.step * self.step).min(STEP_MAX);
         } else {
-            self.set(now, held.limit);
-            self.turn(now);
+            self.reject(now);
         }
+    }
+
+    /// The limit on trial is no better.
+    fn reject(&mut self, now: Duration) {
+        self.trying = false;
+        if let Some(held) = self.held {
+            self.set(now, held.limit);
+        }
+        self.turn(now);
     }
 
     /// A trial in this direction has failed.

@@ -76,6 +76,10 @@ struct Sim {
     /// Calls are given to nodes in turn, and not to the less busy of two.
     in_turn: bool,
     turn: usize,
+    /// Seconds from one halt of the machine to the next, on average: nothing happens for a tenth of a
+    /// second, and then everything at once.
+    halts_every: Option<f64>,
+    next_halt: f64,
 }
 
 /// What was seen in a stretch of time.
@@ -107,6 +111,8 @@ impl Sim {
             next_arrival: 0.0,
             in_turn: false,
             turn: 0,
+            halts_every: None,
+            next_halt: 0.0,
         }
     }
 
@@ -126,15 +132,23 @@ impl Sim {
             if end.min(self.next_arrival) > until {
                 break;
             }
+            if let Some(every) = self.halts_every
+                && end.min(self.next_arrival) >= self.next_halt
+            {
+                self.now = self.now.max(self.next_halt) + 0.1 * (0.5 + self.random.share());
+                self.next_halt = self.now + self.random.exponential(every);
+            }
             if end <= self.next_arrival {
                 let Reverse((nanos, node, call)) = self.ends.pop().unwrap();
-                self.now = nanos as f64 / 1e9;
+                self.now = self.now.max(nanos as f64 / 1e9);
                 took.push(self.end(node, call as usize));
                 limits.push(f64::from(self.limiter.limit()));
             } else {
-                self.now = self.next_arrival;
+                self.now = self.now.max(self.next_arrival);
                 self.next_arrival += self.random.exponential(1.0 / rate);
-                if self.queue < self.queue_max {
+                if self.queue < self.queue_max
+                    && !(self.limiter.is_saturated() && self.queue > rate as usize / 5)
+                {
                     self.queue += 1;
                     if self.in_flight >= self.limiter.limit() as usize {
                         self.limiter.waits(Duration::from_secs_f64(self.now));
@@ -210,10 +224,9 @@ impl Sim {
         }
         self.in_flight -= 1;
         let took = self.now - call.sent;
-        let queued = self.queue > 0;
-        if queued || self.limiter.is_limited() {
+        if self.queue > 0 || self.limiter.is_limited() {
             let now = Duration::from_secs_f64(self.now);
-            self.limiter.answered(now, call.epoch, queued);
+            self.limiter.answered(now, call.epoch, self.queue as u32);
         }
         took
     }
@@ -401,6 +414,21 @@ fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_nodes_have_room() {
         sim.queue_max = 1_000;
         let seen = sim.run(rate, 60.0);
         assert_eq!(seen.shed, 0, "{rate}, {slow_per_second}: {seen:?}");
+    }
+}
+
+#[test]
+fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
+    for every in [0.3, 1.0, 3.0] {
+        for seed in 1..=20 {
+            let kinds = [fixed(0.98, 0.003), fixed(0.02, 5.0)];
+            let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &kinds);
+            sim.random = Random(0x1234_5678_9abc_def1_u64.wrapping_mul(seed));
+            sim.halts_every = Some(every);
+            sim.queue_max = 1_000;
+            let seen = sim.run(500.0, 60.0);
+            assert_eq!(seen.shed, 0, "a halt every {every} s, seed {seed}: {seen:?}");
+        }
     }
 }
 
