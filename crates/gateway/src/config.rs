@@ -133,6 +133,8 @@ pub struct ListenTls {
     pub client_auth: ClientAuth,
     /// The names that each certificate is shown for, in the order of the file.
     pub names: Vec<Vec<String>>,
+    /// True if the time of one of them is over.
+    pub ended: bool,
     /// What must be equal for sessions to be carried over.
     pub(crate) terms: SessionTerms,
 }

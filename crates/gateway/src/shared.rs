@@ -271,7 +271,7 @@ impl Shared {
         match event {
             HealthEvent::Ejected { backoff, why } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(node = name, ?backoff, ?why, "node is taken out");
+                tracing::warn!(node = name, ?backoff, %why, "node is taken out");
             }
             HealthEvent::Suspected => {
                 tracing::info!(node = name, "node answers no call; calls go elsewhere");

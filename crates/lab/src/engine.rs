@@ -69,7 +69,8 @@ pub enum EngineFault {
     },
     /// More workers than the process may have open files.
     #[error(
-        "{needed} open files are needed for the plan's workers, {allowed} are allowed (ulimit -n)"
+        "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers \
+         (a study's load_percent or workers), or allow more first: ulimit -n {needed}"
     )]
     Files {
         /// One per worker and some more.

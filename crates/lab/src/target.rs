@@ -55,9 +55,9 @@ pub enum Why {
         after: Duration,
     },
     /// The TLS handshake failed.
-    #[error("the TLS handshake failed: {error}; is it an http:// address?")]
+    #[error("the TLS handshake failed: {error}")]
     Tls {
-        /// As rustls says it.
+        /// What is wrong and what to do, in words.
         error: String,
     },
     /// The file of trust anchors cannot be used.

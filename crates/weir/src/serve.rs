@@ -16,6 +16,7 @@ use clap::Args;
 use gateway::config::fault::Faults;
 use gateway::config::{Config, Log, LogFormat, Overrides};
 use gateway::runtime::{Gateway, Sockets};
+use tracing_subscriber::EnvFilter;
 
 use crate::FAULTY;
 use crate::source::{self, Source};
@@ -137,6 +138,10 @@ fn start(config: Config, former: Option<&Former>) -> Result<(Gateway, Option<Fol
     Ok((gateway, follower.flatten()))
 }
 
+fn has_ended_certificate(config: &Config) -> bool {
+    config.listen_tls.as_ref().is_some_and(|tls| tls.ended)
+}
+
 fn warn(config: &Config) {
     for warning in &config.warnings.list {
         tracing::warn!(key = warning.key, "{}", warning.message);
@@ -185,6 +190,14 @@ impl Life {
         // Before it is read, so that what changes meanwhile is news.
         self.wishes.files_are_read();
         match self.serve.read() {
+            Ok(config)
+                if has_ended_certificate(&config)
+                    && !has_ended_certificate(&self.gateway.config()) =>
+            {
+                let why = "a certificate in it has ended, and clients would refuse it";
+                self.gateway.refuse_reload(why);
+                tracing::error!("the old configuration stays: {why}");
+            }
             Ok(config) => {
                 warn(&config);
                 let changes = self.gateway.reload(config);
@@ -277,8 +290,10 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
 
 /// Writes events to standard error from here on.
 fn write_log(log: &Log) {
+    // What Redis does is told by the gateway itself, once per change and with what follows from it.
+    let filter = EnvFilter::new(format!("{},fred=off", log.level));
     let builder = tracing_subscriber::fmt()
-        .with_max_level(log.level)
+        .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // Fails only if a log is being written already, and this is called once.

@@ -226,6 +226,34 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
 }
 
 #[test]
+fn a_certificate_that_has_ended_does_not_replace_a_good_one() {
+    let scene = Scene::new(1);
+    let certificate = |until_year| {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(scene.folder.path().join("own.pem"), certificate.pem()).unwrap();
+        std::fs::write(scene.folder.path().join("own.key"), key.serialize_pem()).unwrap();
+    };
+    certificate(4000);
+    let tls = "[server]\nlisten_tls = \"127.0.0.1:0\"\n\
+               [[certificate]]\nchain_file = \"own.pem\"\nkey_file = \"own.key\"\n";
+    scene.write(&[0], tls);
+    let gateway = scene.gateway();
+    certificate(2001);
+    let told = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stdout));
+    let told = text(&told.stderr);
+    assert!(told.contains("certificate") && told.contains("has ended"), "{told}");
+    assert_eq!(status(admin(&gateway))["config"]["generation"], 1);
+    certificate(4001);
+    let told = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+}
+
+#[test]
 fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
     let scene = Scene::new(2);
     let follow = "[server]\nreload_on_change = true\n";

@@ -5,6 +5,7 @@
 //! decided in `classify`.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -96,6 +97,17 @@ pub enum Why {
     Polls,
     /// A failed probe.
     Probe,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::InRow(fault) => write!(f, "calls failed in a row, the last with {}", fault.name()),
+            Why::Share(fault) => write!(f, "too many calls failed, the last with {}", fault.name()),
+            Why::Polls => f.write_str("it answers no poll"),
+            Why::Probe => f.write_str("the probe failed"),
+        }
+    }
 }
 
 /// One node's health.

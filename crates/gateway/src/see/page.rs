@@ -421,13 +421,13 @@ fn times(count: u64) -> String {
     if count == 0 { "–".to_owned() } else { format!("{}×", whole(count)) }
 }
 
-/// A whole number in groups of three digits, parted by a narrow space that does not break.
+/// A whole number in groups of three digits.
 fn whole(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push('\u{202f}');
+            grouped.push(',');
         }
         grouped.push(digit);
     }

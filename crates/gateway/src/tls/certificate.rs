@@ -22,7 +22,14 @@ pub(crate) struct Certificate {
     /// The DNS names in it, lower case, `*.` before those that stand for many.
     pub(crate) names: Vec<String>,
     /// When it ends.
-    pub(crate) until: SystemTime,
+    until: SystemTime,
+}
+
+impl Certificate {
+    /// Returns true if clients refuse it because its time is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.until < SystemTime::now()
+    }
 }
 
 /// Which of the two files is wrong, and why.

@@ -34,10 +34,7 @@ pub(super) fn put_together(course: Course<'_>, end: End, seconds: f64) -> Capaci
     let mut warnings = course.probes.warnings.clone();
     warnings.extend(course.warnings.iter().cloned());
     warnings.extend(doubts(&course, &found));
-    for made in [passed, failed].into_iter().flatten() {
-        let rate = made.row.rate;
-        warnings.extend(made.warnings.iter().map(|warning| format!("at {rate}/s: {warning}")));
-    }
+    warnings.extend(at_rates(&[passed, failed], &warnings));
     let mut seen = std::collections::BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     CapacityResult {
@@ -61,6 +58,21 @@ pub(super) fn put_together(course: Course<'_>, end: End, seconds: f64) -> Capaci
         probes: course.made.into_iter().map(|made| made.row).collect(),
         warnings,
     }
+}
+
+/// The warnings of these probes that are not told yet, each once with the rates that it is about.
+fn at_rates(probes: &[Option<&Made>], told: &[String]) -> Vec<String> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for made in probes.iter().flatten() {
+        for warning in made.warnings.iter().filter(|warning| !told.contains(*warning)) {
+            let rate = format!("{}/s", made.row.rate);
+            match found.iter_mut().find(|(known, _)| known == warning) {
+                Some((_, rates)) => rates.push(rate),
+                None => found.push((warning, vec![rate])),
+            }
+        }
+    }
+    found.iter().map(|(warning, rates)| format!("at {}: {warning}", rates.join(" and "))).collect()
 }
 
 /// What the lowest fail says of the first bottleneck; where it cannot tell, what the nearest fail

@@ -9,7 +9,7 @@ use super::html;
 use super::json::json;
 use super::markdown::{code, escaped, push_bottleneck, push_list};
 use super::number::{bare_ms, clock, percent, plural, rate, short, span};
-use super::text::{Paint, cut, painted, plain, prose, push_more, wrapped};
+use super::text::{Paint, painted, plain, prose, push_more, wrapped};
 use super::{Colour, ReportFault};
 use crate::capacity::{Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow};
 
@@ -134,19 +134,19 @@ pub(super) fn text(result: &CapacityResult, colour: Colour) -> String {
     };
     let part = if result.partial { "  PARTIAL: ended before its answer" } else { "" };
     let head = painted(&format!("CAPACITY {}", answer(result)), paint, colour);
-    let mut lines = vec![cut(format!("{head}  {}{part}", plain(&result.plan.name)))];
+    let mut lines = vec![format!("{head}  {}{part}", plain(&result.plan.name))];
     lines.extend(wrapped(&result.answer.sentence));
     lines.push(format!("  ended because {}", end(&result.answer)));
-    lines.extend(doubts(result).iter().map(|doubt| cut(format!("  {}", plain(doubt)))));
+    lines.extend(doubts(result).iter().flat_map(|doubt| wrapped(doubt)));
     lines.push(String::new());
     if let Some(found) = &result.binding {
-        lines.push(prose("binding", &binding(found)));
+        lines.extend(prose("binding", &binding(found)));
     }
     if let Some(how) = boundary(result.answer.boundary) {
-        lines.push(prose("boundary", how));
+        lines.extend(prose("boundary", how));
     }
     if let Some(finding) = &result.bottleneck {
-        lines.push(prose("bottleneck", &finding.sentence));
+        lines.extend(prose("bottleneck", &finding.sentence));
     }
     let costs: Vec<String> = result
         .costs
@@ -154,14 +154,14 @@ pub(super) fn text(result: &CapacityResult, colour: Colour) -> String {
         .map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)))
         .collect();
     if !costs.is_empty() {
-        lines.push(prose("CPU/request", &costs.join(", ")));
+        lines.extend(prose("CPU/request", &costs.join(", ")));
     }
-    lines.push(prose("target", &result.target.url));
-    lines.push(prose("search", &format!("{}, {}", probes(result), span(result.duration))));
+    lines.extend(prose("target", &result.target.url));
+    lines.extend(prose("search", &format!("{}, {}", probes(result), span(result.duration))));
     lines.push(String::new());
     push_probes(&mut lines, result);
     for warning in result.warnings.iter().take(WARNINGS) {
-        lines.push(prose("warning", warning));
+        lines.extend(prose("warning", warning));
     }
     push_more(&mut lines, result.warnings.len(), WARNINGS, "warning");
     lines.join("\n") + "\n"

@@ -9,7 +9,7 @@ use super::html;
 use super::json::json;
 use super::markdown::{escaped, push_list};
 use super::number::{clock, count, percent, plural, short, span};
-use super::text::{Paint, painted, plain, wrapped};
+use super::text::{Paint, hanging, painted, plain, push_more, wrapped};
 use super::{Colour, ReportFault};
 use crate::compare::Word;
 use crate::rules::calendar::rfc3339;
@@ -282,19 +282,12 @@ pub(super) fn text(result: &StudyResult, colour: Colour) -> String {
     push_table(&mut lines, &bins(result));
     lines.push(String::new());
     for one in &result.conclusions {
-        let mut told = wrapped(&one.text);
-        if let Some(first) = told.first_mut() {
-            *first = format!("{:<9}{}", one.about.as_str(), first.trim_start());
-        }
-        lines.extend(told.into_iter().enumerate().map(|(place, line)| match place {
-            0 => line,
-            _ => format!("         {}", line.trim_start()),
-        }));
+        lines.extend(hanging(&format!("{:<9}", one.about.as_str()), &one.text));
     }
     for warning in result.warnings.iter().take(WARNINGS) {
         lines.extend(wrapped(&format!("warning: {warning}")));
     }
-    super::text::push_more(&mut lines, result.warnings.len(), WARNINGS, "warning");
+    push_more(&mut lines, result.warnings.len(), WARNINGS, "warning");
     lines.join("\n") + "\n"
 }
 
@@ -313,7 +306,7 @@ fn push_table(lines: &mut Vec<String>, table: &Table) {
     };
     lines.push(line(&table.heads));
     lines.extend(table.rows.iter().take(ROWS).map(|row| line(row)));
-    super::text::push_more(lines, table.rows.len(), ROWS, "row");
+    push_more(lines, table.rows.len(), ROWS, "row");
 }
 
 /// See [`super::study_markdown`].

@@ -1,7 +1,7 @@
 //! The result for a terminal: verdict first, then why, then findings, then the numbers, then warnings.
 //!
-//! Lists are cut where they would push the rest out, and say so. Control characters from outside
-//! never reach the terminal.
+//! Long lists end early and say so; a sentence is wrapped and never cut. Control characters from
+//! outside never reach the terminal.
 
 use super::Colour;
 use super::number::{WEAK_P99, bare_ms, clock, count, ms, percent, rate, short, span};
@@ -11,7 +11,7 @@ use crate::result::{Outcome, Row, RunResult, ThresholdOutcome};
 const REASONS: usize = 4;
 const OBJECTIVES: usize = 6;
 const METHODS: usize = 9;
-/// Columns of a line of prose before it is cut.
+/// Columns of a line of prose.
 const WIDTH: usize = 160;
 
 /// See [`super::text()`].
@@ -32,10 +32,10 @@ pub(super) fn text(result: &RunResult, colour: Colour) -> String {
     lines.push(String::new());
     push_generator(&mut lines, result);
     if let Some(finding) = &result.bottleneck {
-        lines.push(prose("bottleneck", &finding.sentence));
+        lines.extend(prose("bottleneck", &finding.sentence));
     }
     for warning in &result.warnings {
-        lines.push(prose("warning", warning));
+        lines.extend(prose("warning", warning));
     }
     let mut text = lines.join("\n");
     text.push('\n');
@@ -55,16 +55,16 @@ fn push_verdict(lines: &mut Vec<String>, result: &RunResult, colour: Colour) {
     let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
     let objectives = match (result.thresholds.len(), broken) {
         (0, _) => String::from("no objectives were set"),
+        (_, 0) if outcome == Outcome::Fail => {
+            String::from("for another reason than its objectives")
+        }
         (all, 0) => format!("{all} of {all} objectives kept"),
         (all, broken) => format!("{broken} of {all} objectives broken"),
     };
-    lines.push(cut(format!(
-        "{}  {}: {objectives}{part}",
-        painted(word, paint, colour),
-        plain(&result.plan.name)
-    )));
+    let name = plain(&result.plan.name);
+    lines.push(format!("{}  {name}: {objectives}{part}", painted(word, paint, colour)));
     for reason in result.verdict.reasons.iter().take(REASONS) {
-        lines.push(cut(format!("  {}", plain(reason))));
+        lines.extend(wrapped(reason));
     }
     push_more(lines, result.verdict.reasons.len(), REASONS, "reason");
 }
@@ -82,13 +82,13 @@ fn push_origin(lines: &mut Vec<String>, result: &RunResult) {
         plan.http,
         plan.connections
     );
-    lines.push(prose("run", &how));
+    lines.extend(prose("run", &how));
     let target = &result.target;
     let mut who = vec![target.url.clone(), target.family.clone()];
     who.extend(target.client.clone());
     who.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));
     who.extend(target.head_start.map(|head| format!("head {}", count(head))));
-    lines.push(prose("target", &who.join(" · ")));
+    lines.extend(prose("target", &who.join(" · ")));
 }
 
 fn push_objectives(lines: &mut Vec<String>, thresholds: &[ThresholdOutcome], colour: Colour) {
@@ -108,10 +108,15 @@ fn push_objectives(lines: &mut Vec<String>, thresholds: &[ThresholdOutcome], col
         if let Some(at) = threshold.broken_at {
             line += &format!("  first at {}", clock(at));
         }
-        if let Some(note) = &threshold.note {
-            line += &format!("  ({})", plain(note));
+        let note = threshold.note.as_ref().map(|note| format!("({})", plain(note)));
+        match note {
+            Some(note) if line.chars().count() + 2 + note.chars().count() > WIDTH => {
+                lines.push(line);
+                lines.extend(hanging("            ", &note));
+            }
+            Some(note) => lines.push(format!("{line}  {note}")),
+            None => lines.push(line),
         }
-        lines.push(cut(line));
     }
     push_more(lines, thresholds.len(), OBJECTIVES, "objective");
 }
@@ -223,19 +228,19 @@ fn push_generator(lines: &mut Vec<String>, result: &RunResult) {
         ms(generator.cpu_us_per_request / 1e3),
         span(generator.run_delay),
     );
-    lines.push(prose("generator", &text));
+    lines.extend(prose("generator", &text));
 }
 
-/// A line of prose after the name of what it is about.
-pub(super) fn prose(about: &str, text: &str) -> String {
-    cut(format!("{about:<12}{}", plain(text)))
+/// Prose after the name of what it is about.
+pub(super) fn prose(about: &str, text: &str) -> Vec<String> {
+    hanging(&format!("{about:<12}"), text)
 }
 
 pub(super) fn push_more(lines: &mut Vec<String>, all: usize, shown: usize, noun: &str) {
     if all > shown {
         let rest = all - shown;
         let s = if rest == 1 { "" } else { "s" };
-        lines.push(format!("  … and {rest} more {noun}{s}, in report.html"));
+        lines.push(format!("  … and {rest} more {noun}{s}; --out DIR keeps all of them"));
     }
 }
 
@@ -253,15 +258,15 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-pub(super) fn cut(line: String) -> String {
-    if line.chars().count() <= WIDTH {
-        return line;
-    }
-    line.chars().take(WIDTH - 1).chain(['…']).collect()
+/// A sentence on as many lines as it takes.
+pub(super) fn wrapped(text: &str) -> Vec<String> {
+    hanging("  ", text)
 }
 
-/// A sentence that must not be cut: on as many lines as it takes, between words.
-pub(super) fn wrapped(text: &str) -> Vec<String> {
+/// Text that begins with `head` and is wrapped between words; its further lines begin below the first
+/// word after the head.
+pub(super) fn hanging(head: &str, text: &str) -> Vec<String> {
+    let indent = head.chars().count();
     let mut lines: Vec<String> = Vec::new();
     for word in plain(text).split_whitespace() {
         match lines.last_mut() {
@@ -269,7 +274,8 @@ pub(super) fn wrapped(text: &str) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(format!("  {word}")),
+            Some(_) => lines.push(format!("{:indent$}{word}", "")),
+            None => lines.push(format!("{head}{word}")),
         }
     }
     lines

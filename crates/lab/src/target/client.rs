@@ -163,7 +163,7 @@ impl Client {
             ureq::Error::Timeout(_) => {
                 Why::Silent { after: self.target.timeout.clamp(WAIT.0, WAIT.1) }
             }
-            ureq::Error::Rustls(error) => Why::Tls { error: error.to_string() },
+            ureq::Error::Rustls(error) => Why::Tls { error: tls_fault(&error) },
             ureq::Error::Io(error) if as_tls(&error).is_some() => {
                 Why::Tls { error: as_tls(&error).unwrap_or_default() }
             }
@@ -183,7 +183,35 @@ impl Client {
 /// What rustls said, if that is what an error of a socket is about.
 fn as_tls(error: &std::io::Error) -> Option<String> {
     let inner = error.get_ref()?;
-    inner.downcast_ref::<rustls::Error>().map(ToString::to_string)
+    inner.downcast_ref::<rustls::Error>().map(tls_fault)
+}
+
+/// What is wrong with a handshake, in words, and what helps.
+fn tls_fault(error: &rustls::Error) -> String {
+    use rustls::CertificateError as Fault;
+    let fault = match error {
+        rustls::Error::InvalidCertificate(fault) => fault,
+        rustls::Error::InvalidMessage(_) => {
+            return "the server does not speak TLS; is it an http:// address?".to_owned();
+        }
+        error => return error.to_string(),
+    };
+    let what = match fault {
+        Fault::Expired | Fault::ExpiredContext { .. } => "has expired".to_owned(),
+        Fault::NotValidYet | Fault::NotValidYetContext { .. } => "is not valid yet".to_owned(),
+        Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
+            "is for another name".to_owned()
+        }
+        Fault::UnknownIssuer => "comes from an authority that is not trusted".to_owned(),
+        Fault::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "is that of an authority (CA:TRUE), which no server may show".to_owned()
+        }
+        fault => format!("is refused: {fault}"),
+    };
+    format!(
+        "the server's certificate {what}; name the file of its authority (tls_ca in a \
+         plan), or take any certificate with --insecure"
+    )
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {

@@ -15,7 +15,7 @@ use index::rules::range::End;
 use index::store::{Location, PageCache, Store, What};
 use index::sync::{Ended, Note, Options, Progress, Watch};
 use index::verify::Level;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -330,17 +330,19 @@ impl Screen {
         let progress = self.progress.lock();
         let seconds = took.as_secs_f64().max(0.001);
         let held = match (progress.first, progress.height) {
-            (Some(first), Some(height)) => format!("blocks {first} to {height} held"),
+            (Some(first), Some(height)) => {
+                format!("blocks {} to {} held", HumanCount(first), HumanCount(height))
+            }
             _ => "nothing held".to_owned(),
         };
         format!(
-            "{held}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({:.0} blocks/s, {:.0} \
+            "{held}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({} blocks/s, {} \
              logs/s); {} on disk",
-            progress.blocks,
-            progress.transactions,
-            progress.logs,
-            progress.blocks as f64 / seconds,
-            progress.logs as f64 / seconds,
+            HumanCount(progress.blocks),
+            HumanCount(progress.transactions),
+            HumanCount(progress.logs),
+            HumanCount((progress.blocks as f64 / seconds).round() as u64),
+            HumanCount((progress.logs as f64 / seconds).round() as u64),
             shown_bytes(progress.disk_bytes),
         )
     }
@@ -358,16 +360,18 @@ fn line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
         _ if blocks < 0.01 => "waiting".to_owned(),
         left => {
             let left = Duration::from_secs_f64((left as f64 / blocks).min(1e9));
-            format!("{} left", indicatif::HumanDuration(left))
+            format!("{} left", HumanDuration(left))
         }
     };
     let cache = now
         .page_cache
         .map(|cache| format!("; page cache {} hits, {} misses", cache.hit, cache.miss));
     format!(
-        "block {height} of {}, {blocks:.0} blocks/s, {:.0} logs/s, {eta}{}",
-        now.target,
-        rate(now.logs, before.logs),
+        "block {} of {}, {} blocks/s, {} logs/s, {eta}{}",
+        HumanCount(height),
+        HumanCount(now.target),
+        HumanCount(blocks.round() as u64),
+        HumanCount(rate(now.logs, before.logs).round() as u64),
         cache.unwrap_or_default(),
     )
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::SystemTime;
 
 use rustls::SupportedCipherSuite;
 use rustls::version::{TLS12, TLS13};
@@ -51,6 +50,7 @@ pub(super) fn check(
     }
     let mut certificates = Certificates::default();
     let mut names = Vec::with_capacity(read.len());
+    let ended = read.iter().any(|(certificate, _)| certificate.has_ended());
     for (certificate, own) in read {
         certificates.add(certificate.key, &own);
         names.push(own);
@@ -69,7 +69,7 @@ pub(super) fn check(
     match tls::server(settings) {
         Ok(server) => {
             let handshake_timeout = entry.value("handshake_timeout").duration();
-            Some(ListenTls { address, server, handshake_timeout, client_auth, names, terms })
+            Some(ListenTls { address, server, handshake_timeout, client_auth, names, ended, terms })
         }
         Err(message) => {
             refuse(report, server, "listen_tls", &message, "settings that fit each other");
@@ -101,7 +101,7 @@ fn certificates(
                 continue;
             }
         };
-        if certificate.until < SystemTime::now() {
+        if certificate.has_ended() {
             let span = entry.set("chain_file").and_then(|set| set.span.as_ref());
             let message = "the certificate has ended: clients will refuse it";
             report.warn(span, entry.key("chain_file"), message, "a certificate that holds now");

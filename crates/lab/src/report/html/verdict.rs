@@ -58,6 +58,9 @@ fn banner(result: &RunResult) -> Markup {
             String::from("no objectives were set; the numbers may be believed"),
         ),
         Outcome::Pass => ("pass", "PASS", format!("all {all} objectives were kept")),
+        Outcome::Fail if broken == 0 => {
+            ("fail", "FAIL", String::from("for another reason than its objectives"))
+        }
         Outcome::Fail => ("fail", "FAIL", format!("{broken} of {all} objectives broken")),
         Outcome::Invalid => ("invalid", "INVALID", String::from("the numbers may not be believed")),
         Outcome::ClientLimited => (

@@ -132,6 +132,22 @@ fn tls_to_a_plain_server_says_so() {
 }
 
 #[test]
+fn faults_of_certificates_are_told_in_words() {
+    use rustls::{CertificateError, Error, OtherError};
+    let other = std::io::Error::other("CaUsedAsEndEntity");
+    let cases = [
+        (CertificateError::Expired, "has expired"),
+        (CertificateError::UnknownIssuer, "not trusted"),
+        (CertificateError::Other(OtherError(std::sync::Arc::new(other))), "of an authority"),
+    ];
+    for (fault, words) in cases {
+        let told = super::tls_fault(&Error::InvalidCertificate(fault));
+        assert!(told.contains(words) && told.contains("--insecure"), "{told}");
+        assert!(!told.contains("OtherError") && !told.contains("http://"), "{told}");
+    }
+}
+
+#[test]
 fn a_server_that_closes_without_a_word_is_told_from_one_that_hangs() {
     let fault = Fake::saying(|_| None).call().unwrap_err();
     assert!(matches!(fault, Why::Other { .. }), "{fault:?}");
