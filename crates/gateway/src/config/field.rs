@@ -952,7 +952,7 @@ pub(super) static HEALTH: Section = Section {
             key: "pause",
             kind: Kind::Duration { min: MS, max: HOUR },
             default: Default::Is("1s"),
-            doc: "How long a node that is asked too much rests when it does not say how long.",
+            doc: "Longest rest of a node that is asked too much and does not say how long to wait: 50 ms at first, twice as long with each refusal in a row.",
         },
         Field {
             key: "pause_max",

@@ -29,6 +29,9 @@ const NODE_WAIT_STEP: Duration = Duration::from_millis(20);
 /// How long it looks: a few polls, after which a lost head is noticed.
 const NODE_WAIT_MAX: Duration = Duration::from_secs(3);
 
+/// Longest rest of all nodes that a call waits for.
+const REST_WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// How long another node has to say whether a doubted response is whole: at least this, and so many
 /// times as long as the first node took. A stalled node must not hold up a response at hand.
 const SECOND_OPINION_MIN: Duration = Duration::from_millis(500);
@@ -393,7 +396,7 @@ impl NotNow {
     }
 }
 
-/// Chooses a node, waiting a little for one to reach the block asked for.
+/// Chooses a node, waiting a little for one to reach the block asked for, or for a short rest to end.
 async fn choose_or_wait(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
@@ -405,8 +408,17 @@ async fn choose_or_wait(
         Err(NotNow::Behind) if is_worth_waiting(worker, ask, tried, patience) => {
             Box::pin(wait_for_node(worker, ask, tried, patience)).await
         }
+        Err(NotNow::Resting(until)) if ends_soon(worker, ask, until) => {
+            Box::pin(wait_for_node(worker, ask, tried, patience)).await
+        }
         Err(not_now) => Err(not_now.failure(worker)),
     }
+}
+
+/// Whether a rest ends before a client would rather be told to come back.
+fn ends_soon(worker: &Worker, ask: &Ask<'_>, until: Duration) -> bool {
+    let left = until.saturating_sub(worker.now());
+    left <= REST_WAIT_MAX && worker.recent() + left < ask.deadline
 }
 
 fn is_worth_waiting(worker: &Worker, ask: &Ask<'_>, tried: &[usize], patience: Patience) -> bool {
@@ -442,6 +454,8 @@ async fn wait_for_node(
             Ok(node) => return Ok(node),
             Err(NotNow::Behind)
                 if worker.recent() < give_up && is_worth_waiting(worker, ask, tried, patience) => {}
+            Err(NotNow::Resting(until))
+                if worker.recent() < give_up && ends_soon(worker, ask, until) => {}
             Err(not_now) => return Err(not_now.failure(worker)),
         }
     }

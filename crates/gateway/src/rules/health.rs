@@ -21,6 +21,11 @@ const WINDOW_PARTS: usize = 10;
 /// Methods remembered per node as unknown to it; one beyond replaces the one that ends first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
+/// First rest of a node that is over its rate limit and does not say for how long. It doubles with
+/// each refusal up to [`HealthSettings::pause`], and begins anew after an answered call, so that a node
+/// that refuses some calls is used for the others.
+const REST_MIN: Duration = Duration::from_millis(50);
+
 /// When a node is taken out and when it comes back; see `config::Health` for the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
@@ -36,7 +41,7 @@ pub struct HealthSettings {
     pub backoff_min: Duration,
     /// Longest time out.
     pub backoff_max: Duration,
-    /// Rest of a node that is over its rate limit and does not say for how long.
+    /// Longest rest of a node that is over its rate limit and does not say for how long.
     pub pause: Duration,
     /// Longest rest that a node may ask for.
     pub pause_max: Duration,
@@ -116,6 +121,8 @@ pub struct NodeHealth {
     settings: HealthSettings,
     phase: Phase,
     paused_until: Duration,
+    /// Last rest of our own choice; zero after an answered call.
+    rest: Duration,
     lagging: bool,
     calls_failed: u32,
     polls_failed: u32,
@@ -144,6 +151,7 @@ impl NodeHealth {
             settings,
             phase: Phase::Healthy,
             paused_until: Duration::ZERO,
+            rest: Duration::ZERO,
             lagging: false,
             calls_failed: 0,
             polls_failed: 0,
@@ -203,6 +211,7 @@ impl NodeHealth {
     /// A call was answered, be it with an error that is the caller's.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
+        self.rest = Duration::ZERO;
         self.window.note(now, self.settings.window, false);
     }
 
@@ -247,12 +256,20 @@ impl NodeHealth {
         now: Duration,
         retry_after: Option<Duration>,
     ) -> Option<HealthEvent> {
-        let rest = retry_after.unwrap_or(self.settings.pause);
-        let until = now + rest.min(self.settings.pause_max);
+        let was_paused = now < self.paused_until;
+        let rest = match retry_after {
+            Some(rest) => rest.min(self.settings.pause_max),
+            // Calls that were in flight when the rest began say nothing new.
+            None if was_paused => return None,
+            None => {
+                self.rest = (self.rest * 2).max(REST_MIN).min(self.settings.pause);
+                self.rest
+            }
+        };
+        let until = now + rest;
         if until <= self.paused_until {
             return None;
         }
-        let was_paused = now < self.paused_until;
         self.paused_until = until;
         (!was_paused).then_some(HealthEvent::Paused { until })
     }

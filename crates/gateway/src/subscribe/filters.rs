@@ -169,17 +169,21 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
+/// Members of a filter that nodes look at; geth takes them in any case.
+const MEMBERS: [&str; 4] = ["fromBlock", "toBlock", "address", "topics"];
+
 /// A filter with the members that nodes look at: whatever else stands in it is not kept.
 fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
         let name = name.decode();
-        if matches!(&*name, b"fromBlock" | b"toBlock" | b"address" | b"topics") {
+        let known = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
+        if let Some(member) = MEMBERS.iter().find(known) {
             if out.len() > 1 {
                 out.push(b',');
             }
             out.push(b'"');
-            out.extend_from_slice(&name);
+            out.extend_from_slice(member.as_bytes());
             out.extend_from_slice(b"\":");
             out.extend_from_slice(value);
         }

@@ -137,13 +137,28 @@ fn a_rate_limit_is_a_rest_and_no_failure() {
     for _ in 0..50 {
         node.rate_limited(now, None);
     }
-    assert_eq!(node.state(now), NodeState::Paused { until: 6 * SECOND });
+    assert_eq!(node.state(now), NodeState::Paused { until: now + REST_MIN }, "one refusal of many");
     assert_eq!(node.state(6 * SECOND), NodeState::Healthy);
     let event = node.rate_limited(7 * SECOND, Some(500 * SECOND));
     let until = 37 * SECOND;
     assert_eq!(event, Some(HealthEvent::Paused { until }));
     assert_eq!(node.rate_limited(8 * SECOND, None), None, "never shorter");
     assert_eq!(node.state(8 * SECOND), NodeState::Paused { until });
+}
+
+#[test]
+fn rests_grow_while_a_node_refuses_and_begin_anew_after_an_answer() {
+    let mut node = node();
+    let mut now = 5 * SECOND;
+    for ms in [50, 100, 200, 400, 800, 1000, 1000] {
+        node.rate_limited(now, None);
+        let until = now + Duration::from_millis(ms);
+        assert_eq!(node.state(now), NodeState::Paused { until });
+        now = until;
+    }
+    node.call_ok(now);
+    node.rate_limited(now, None);
+    assert_eq!(node.state(now), NodeState::Paused { until: now + REST_MIN });
 }
 
 #[test]
