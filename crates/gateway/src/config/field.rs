@@ -637,8 +637,9 @@ pub(super) static OVERLOAD: Section = Section {
             key: "queue_timeout",
             kind: Kind::Duration { min: MS, max: HOUR },
             default: Default::Is("2s"),
-            doc: "How long one waits at the most. Once a queue has not been empty for 200 ms, the \
-                  newest of a class goes first and none waits longer than 200 ms.",
+            doc: "How long one waits at the most. Once a queue has not been empty for 200 ms, and more \
+                  calls in flight are known to bring no more responses, the newest of a class goes first \
+                  and none waits longer than 200 ms.",
         },
         Field {
             key: "high_tiers",
