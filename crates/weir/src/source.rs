@@ -92,6 +92,28 @@ pub(crate) fn summary(config: &Config) -> String {
         true => writeln!(text, "cache {megabytes} MiB"),
         false => writeln!(text, "cache off"),
     };
+    text.push_str(&described_tiers(config));
+    text
+}
+
+/// What lies behind the cache in memory, and where quotas are counted, in a line each; nothing where
+/// nothing was configured.
+fn described_tiers(config: &Config) -> String {
+    let mut text = String::new();
+    if let Some(redis) = &config.redis {
+        let what = if redis.answers { "answers and limits" } else { "limits" };
+        let _ = writeln!(text, "redis {}: shares {what} with other gateways", redis.url);
+    }
+    if let Some(index) = &config.index {
+        let chain = &config.chains[index.chain].name;
+        let synced =
+            if index.follow { "synced by this gateway" } else { "synced by another process" };
+        let _ = writeln!(text, "index {} of {chain}, {synced}", index.db);
+    }
+    if let Some(quota) = &config.quota {
+        let shared = if quota.shared { ", counted together with other gateways" } else { "" };
+        let _ = writeln!(text, "quotas by month in {}{shared}", quota.file.display());
+    }
     text
 }
 

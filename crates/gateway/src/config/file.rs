@@ -427,7 +427,8 @@ fn shortened(written: &str) -> String {
     format!("{start}…")
 }
 
-/// How a value may be shown: as it is only under a known key that holds no secret.
+/// How a value may be shown: as it is only under a known key that holds no secret, or if it is a
+/// number, true or false.
 fn shown(field: Option<&Field>, written: &str) -> Shown {
     let text = written.trim_matches(['"', '\'']);
     if expand::is_reference(text) {
@@ -435,6 +436,7 @@ fn shown(field: Option<&Field>, written: &str) -> Shown {
     }
     let quoted = |text: String| Shown::Instead(format!("\"{text}\""));
     match field {
+        None if written.parse::<bool>().is_ok() || written.parse::<f64>().is_ok() => Shown::Itself,
         None => Shown::Instead(MASK.to_owned()),
         Some(Field { kind: Kind::Url, .. }) => quoted(url::masked(text)),
         Some(Field { kind: Kind::RedisUrl, .. }) => quoted(redis_url::masked(text)),
@@ -485,15 +487,22 @@ fn section_masks(text: &str, section: Option<&Section>, value: Spot<'_>, ranges:
 fn entry_masks(text: &str, section: Option<&Section>, table: &DeTable<'_>, ranges: &mut Ranges) {
     for (key, value) in table {
         let field = section.and_then(|section| section.field(key.get_ref()));
+        let field = field.or_else(|| elsewhere(key.get_ref()));
         leaf_masks(text, field, value, ranges);
     }
+}
+
+/// What a key in a place where it does not belong is known as.
+fn elsewhere(key: &str) -> Option<&'static Field> {
+    let fields = SECTIONS.iter().filter_map(|section| section.field(key));
+    fields.max_by_key(|field| field.kind.is_secret())
 }
 
 fn leaf_masks(text: &str, field: Option<&Field>, value: Spot<'_>, ranges: &mut Ranges) {
     match value.get_ref() {
         DeValue::Table(table) => {
-            for (_, value) in table {
-                leaf_masks(text, field, value, ranges);
+            for (key, value) in table {
+                leaf_masks(text, field.or_else(|| elsewhere(key.get_ref())), value, ranges);
             }
         }
         DeValue::Array(list) => {

@@ -117,6 +117,18 @@ struct Found<'a> {
     secrets: Secrets,
 }
 
+/// What a key in a place where it does not belong is known as.
+fn elsewhere(key: &str) -> Known<'static> {
+    let fields = SECTIONS.iter().filter_map(|section| section.field(key));
+    let secret_first = fields.max_by_key(|field| field.kind.is_secret());
+    secret_first.map_or(Known::No, Known::Field)
+}
+
+/// Whether a value is a number, true or false, which are no secrets under any key.
+fn is_plain(written: &str) -> bool {
+    written.parse::<bool>().is_ok() || written.parse::<f64>().is_ok()
+}
+
 impl Found<'_> {
     fn section(&mut self, section: &'static Section, node: &Node) {
         match (section.form, &node.tree) {
@@ -147,7 +159,8 @@ impl Found<'_> {
 
     fn members(&mut self, section: &Section, members: &[Member]) {
         for member in members {
-            let known = section.field(&member.key).map_or(Known::No, Known::Field);
+            let known =
+                section.field(&member.key).map_or_else(|| elsewhere(&member.key), Known::Field);
             self.value(known, &member.node);
         }
     }
@@ -163,6 +176,10 @@ impl Found<'_> {
             (Tree::Table(members), Some(section)) => self.members(section, members),
             (Tree::Table(members), None) => {
                 for member in members {
+                    let known = match known {
+                        Known::No => elsewhere(&member.key),
+                        known => known,
+                    };
                     self.value(known, &member.node);
                 }
             }
@@ -180,6 +197,7 @@ impl Found<'_> {
         let as_shown = match known {
             Known::Field(field) => shown(Some(field), written),
             Known::Free => shown(None, written),
+            Known::No if is_plain(written) => Shown::Itself,
             Known::No => Shown::Instead(MASK.to_owned()),
         };
         self.secrets.values.push(span.clone());
