@@ -20,7 +20,7 @@ mod watch;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -149,13 +149,16 @@ impl Demo {
         Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The gateway as `weir serve --upstream …` runs it, but on free ports.
+    /// The gateway as `weir serve` runs it with these nodes and defaults, but on free ports.
     fn gateway(&self, nodes: &Nodes) -> Result<Gateway> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let urls: Vec<_> = nodes.addresses().iter().map(|node| format!("http://{node}")).collect();
-        let config = Config::from_upstreams(&urls, Some(self.listen.unwrap_or(free)), None, false)?;
+        let entries = NAMES.iter().zip(nodes.addresses());
+        let entry =
+            |(name, node)| format!("[[node]]\nname = \"{name}\"\nurl = \"http://{node}\"\n");
+        let entries: String = entries.map(entry).collect();
+        let config = Config::from_text("demo", &entries, Path::new(""), &|_| None)?;
         let config = config.overridden(&Overrides {
-            listen: None,
+            listen: Some(self.listen.unwrap_or(free)),
             admin: Some(Some(free)),
             threads: None,
             no_cache: false,
