@@ -122,7 +122,7 @@ fn faults_of_plans_end_with_two_and_hold_no_secret() {
              allowed: ethereum, harmony, bitcoin, somnia, ethspam, chainbench-eth, json-bench
 
         FOLDER/plan.toml:6:30: scenario.1.stages.1.raet: there is no such key; did you mean rate?
-           6 | stages = [{ duration = '1m', raet = *** }]
+           6 | stages = [{ duration = '1m', raet = 3 }]
              |                              ^^^^
              allowed: name, duration, rate, workers, from, to, steps, spike
 
