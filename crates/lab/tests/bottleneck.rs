@@ -78,6 +78,7 @@ fn planted_bottlenecks_are_named() {
     let mut outcomes: Vec<(&str, Outcome)> =
         cases.into_iter().map(|(name, cause, case)| (name, planted(name, cause, case))).collect();
     outcomes.push(("a generator without a core", starved()));
+    outcomes.push(("a neighbour on the target's core", neighbour()));
     let count = |wanted: fn(&Outcome) -> bool| {
         outcomes.iter().filter(|(_, outcome)| wanted(outcome)).count()
     };
@@ -215,6 +216,25 @@ fn upstream() -> Result<RunResult, String> {
     let behind = Program::target("slots:4:10");
     let front = Nginx::start(behind.port, "")?;
     Ok(measured(open(front.port, 800.0, slow())))
+}
+
+/// The target could do twice what is asked if it had its core alone.
+fn neighbour() -> Outcome {
+    let name = "a neighbour on the target's core";
+    let both = || Ok((Program::target_on_core("work:2", 1)?, Program::target_on_core("burn", 1)?));
+    let (target, _neighbour): (Program, Program) = match both() {
+        Ok(both) => both,
+        Err(missing) => return left_out(name, missing),
+    };
+    let result = measured(open(target.port, 400.0, slow()));
+    match result.bottleneck.as_ref().map(|finding| finding.cause) {
+        Some(Cause::Cpu) => Outcome::Right,
+        Some(Cause::Unknown) => Outcome::CannotTell,
+        other => {
+            eprintln!("{name}: {other:?} {:#?}\n{}", result.bottleneck, seen(&result));
+            Outcome::Wrong
+        }
+    }
 }
 
 fn starved() -> Outcome {

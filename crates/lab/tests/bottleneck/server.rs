@@ -56,6 +56,16 @@ pub(crate) fn serve(mode: &str) {
         "lock" => Limit::Lock(Mutex::new(()), Duration::from_millis(number())),
         "thread" => Limit::Thread(worker(Duration::from_millis(number()))),
         "work" => Limit::Work(Duration::from_millis(number())),
+        "burn" => {
+            for _ in 0..8 {
+                thread::spawn(|| {
+                    loop {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            Limit::Free
+        }
         "disk" => Limit::Disk(file(), usize::try_from(number()).unwrap() << 10),
         "accept" => {
             accepted_max = usize::try_from(number()).unwrap();
