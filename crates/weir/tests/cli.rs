@@ -101,7 +101,7 @@ fn check_tells_every_fault_and_no_secret() {
     assert!(!told.contains("sekrit"));
     expect![[r#"
         FOLDER/gateway.toml:2:1: front.body_max: there is no such key
-           2 | body_max = ***
+           2 | body_max = 1
              | ^^^^^^^^
              allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
