@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::judge::{Judged, LAG_BLOCKS_MAX, STALENESS};
-use super::live::told;
 use super::nodes::{COMPARED, NAMES};
 use super::paint::Paint;
 use super::traffic::{Latencies, Measured, RATE, quantile_ms};
@@ -177,10 +176,6 @@ impl Report {
         self.push_latencies(&mut text, paint);
         text.push('\n');
         self.push_counts(&mut text, paint);
-        let _ = write!(text, "\n  {}\n", paint.bold("what happened"));
-        for event in &self.timeline {
-            let _ = writeln!(text, "  {}", told(event, paint));
-        }
         if !self.faults.is_empty() {
             let _ = write!(text, "\n  {}\n", paint.bold("what went wrong"));
             for fault in &self.faults {
