@@ -356,15 +356,18 @@ impl Watched {
         self.silent(place);
     }
 
-    /// A node that limits our rate is not ill, and its wish for rest holds for polls as well. Gives
-    /// the end of the rest.
+    /// A node that limits our rate is not ill, and its rest holds for polls as well. Gives the end
+    /// of the rest.
     fn limited(&self, place: usize, retry_after: Option<Duration>) -> Duration {
         let shared = self.shared();
-        let node = self.node(&shared, place);
-        shared.health(node, |health, now| health.rate_limited(now, retry_after));
+        let mut until = Duration::ZERO;
+        shared.health(self.node(&shared, place), |health, now| {
+            let event = health.rate_limited(now, retry_after);
+            until = health.paused_until();
+            event
+        });
         self.silent(place);
-        let settings = &shared.config.health;
-        shared.now() + retry_after.unwrap_or(settings.pause).min(settings.pause_max)
+        until
     }
 
     /// A node did not tell its head. What it was goes on being believed for a few polls only.

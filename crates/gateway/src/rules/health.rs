@@ -102,6 +102,8 @@ pub enum Why {
     Polls,
     /// A failed probe.
     Probe,
+    /// It answers polls and no calls.
+    PollsOnly,
 }
 
 impl fmt::Display for Why {
@@ -111,6 +113,7 @@ impl fmt::Display for Why {
             Why::Share(fault) => write!(f, "too many calls failed, the last with {}", fault.name()),
             Why::Polls => f.write_str("it answers no poll"),
             Why::Probe => f.write_str("the probe failed"),
+            Why::PollsOnly => f.write_str("it answers polls and no calls"),
         }
     }
 }
@@ -124,6 +127,8 @@ pub struct NodeHealth {
     /// Last rest of our own choice; zero after an answered call.
     rest: Duration,
     lagging: bool,
+    /// It was suspected and has answered no call since.
+    unanswered: bool,
     calls_failed: u32,
     polls_failed: u32,
     /// Last time out, kept after readmission so that a node that keeps failing stays out longer.
@@ -153,6 +158,7 @@ impl NodeHealth {
             paused_until: Duration::ZERO,
             rest: Duration::ZERO,
             lagging: false,
+            unanswered: false,
             calls_failed: 0,
             polls_failed: 0,
             backoff: Duration::ZERO,
@@ -180,6 +186,11 @@ impl NodeHealth {
             Phase::Healthy if self.lagging => NodeState::Lagging,
             Phase::Healthy => NodeState::Healthy,
         }
+    }
+
+    /// End of the last rest that the node asked for or was given.
+    pub fn paused_until(&self) -> Duration {
+        self.paused_until
     }
 
     /// Whether to send a probe now; true once per time out. A head poll does as a probe.
@@ -211,6 +222,7 @@ impl NodeHealth {
     /// A call was answered, be it with an error that is the caller's.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
+        self.unanswered = false;
         self.rest = Duration::ZERO;
         self.window.note(now, self.settings.window, false);
     }
@@ -238,10 +250,14 @@ impl NodeHealth {
     }
 
     /// The node has answered no call for too long ([`super::stall`]). It counts as a failed call;
-    /// calls go elsewhere until a poll is answered.
+    /// calls go elsewhere until a poll is answered. A node that has answered no call since it was
+    /// last suspected is taken out: its answers to polls say nothing about calls.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
+        }
+        if std::mem::replace(&mut self.unanswered, true) {
+            return Some(self.eject(now, Why::PollsOnly, random));
         }
         let ejected = self.call_failed(now, Fault::Timeout, random);
         ejected.or_else(|| {

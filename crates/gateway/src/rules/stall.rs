@@ -11,7 +11,7 @@ use std::time::Duration;
 const TIMES: u32 = 10;
 
 /// And not before this: a garbage collection, or the import of a block, takes a tenth of a second.
-const PATIENCE_MIN: Duration = Duration::from_millis(300);
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
 /// The same for calls of which too few were seen to know how long they take.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn patience_follows_what_calls_take() {
         assert_eq!(patience(None), ms(500));
-        assert_eq!(patience(Some(ms(3))), ms(300));
+        assert_eq!(patience(Some(ms(3))), ms(200));
         assert_eq!(patience(Some(ms(50))), ms(500));
         assert_eq!(patience(Some(Duration::MAX)), Duration::MAX);
     }

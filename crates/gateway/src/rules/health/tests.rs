@@ -230,3 +230,44 @@ fn unknown_methods_expire_and_stay_bounded() {
     unsupported.forget("m1999");
     assert!(!unsupported.contains(SECOND, "m1999"));
 }
+
+#[test]
+fn a_suspected_node_gets_no_calls_until_it_answers_a_poll() {
+    let mut node = node();
+    assert_eq!(node.suspect(SECOND, 0), Some(HealthEvent::Suspected));
+    assert_eq!(node.state(SECOND), NodeState::Probing);
+    assert_eq!(node.suspect(SECOND, 0), None, "it is suspected already");
+    assert_eq!(node.poll_ok(), Some(HealthEvent::Cleared));
+    assert_eq!(node.state(SECOND), NodeState::Healthy);
+}
+
+#[test]
+fn a_suspected_node_that_misses_a_poll_is_taken_out() {
+    let mut node = node();
+    node.suspect(SECOND, 0);
+    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::Polls };
+    assert_eq!(node.poll_failed(SECOND, 0), Some(out));
+}
+
+#[test]
+fn a_node_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
+    let mut node = node();
+    node.suspect(SECOND, 0);
+    node.poll_ok();
+    let out = |backoff| Some(HealthEvent::Ejected { backoff, why: Why::PollsOnly });
+    assert_eq!(node.suspect(2 * SECOND, 0), out(SECOND));
+    assert!(node.probe_due(3 * SECOND));
+    assert_eq!(node.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+    assert_eq!(node.suspect(4 * SECOND, 0), out(2 * SECOND), "a probe is no call");
+}
+
+#[test]
+fn an_answered_call_ends_all_suspicion() {
+    let mut node = node();
+    for turn in 1..10 {
+        let now = 20 * turn * SECOND;
+        assert_eq!(node.suspect(now, 0), Some(HealthEvent::Suspected));
+        node.poll_ok();
+        node.call_ok(now);
+    }
+}
