@@ -9,10 +9,12 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +27,12 @@ const BLOCK_SECONDS: u64 = 12;
 const FINALITY_BLOCKS: u64 = 64;
 /// The method that answers how many calls were answered before it, as a number.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
+/// A method that no gateway asks for of itself.
+pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
+/// The method that makes the node misbehave, or do so no longer: its parameter is a [`Fault`].
+const FAULT_METHOD: &str = "backend_fault";
+/// Time between two bytes of [`Fault::Drip`].
+const DRIP_INTERVAL: Duration = Duration::from_millis(100);
 /// A request beyond this is no request of the bench's.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
@@ -32,9 +40,10 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 ///
 /// # Errors
 /// If an address cannot be bound.
-pub(crate) fn serve(addresses: &[SocketAddr]) -> Result<()> {
+pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let chain = Chain { started: now_seconds(), served: Arc::default() };
+    let trouble = Arc::default();
+    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, trouble };
     runtime.block_on(async {
         for address in addresses {
             let listener = TcpListener::bind(address)
@@ -44,6 +53,72 @@ pub(crate) fn serve(addresses: &[SocketAddr]) -> Result<()> {
         }
         std::future::pending().await
     })
+}
+
+/// How the node treats calls over HTTP/1.1, until it is told otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fault {
+    /// As it should.
+    #[default]
+    None,
+    /// Answers what gateways poll for, and no other call.
+    Hang,
+    /// Answers nothing on connections that are older than the fault.
+    HalfOpen,
+    /// Sends its answers byte by byte.
+    Drip,
+    /// Sends answers that do not end.
+    Endless,
+    /// Answers 429.
+    Limited,
+}
+
+impl Fault {
+    /// The call that sets it.
+    pub(crate) fn call(self) -> String {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": FAULT_METHOD, "params": [self]});
+        call.to_string()
+    }
+
+    /// Sends an answer; `old` if the connection is older than the fault.
+    async fn send(self, stream: &mut TcpStream, body: &[u8], reply: &str, old: bool) -> Result<()> {
+        const JSON: &str = "Content-Type: application/json\r\n";
+        let length = reply.len();
+        let head = format!("HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n");
+        match self {
+            Fault::Hang if !is_poll(body) => std::future::pending().await,
+            Fault::HalfOpen if old => std::future::pending().await,
+            Fault::Drip => {
+                stream.write_all(head.as_bytes()).await?;
+                for byte in reply.bytes() {
+                    stream.write_u8(byte).await?;
+                    tokio::time::sleep(DRIP_INTERVAL).await;
+                }
+            }
+            Fault::Endless => {
+                let head = format!("HTTP/1.1 200 OK\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
+                stream.write_all(head.as_bytes()).await?;
+                loop {
+                    stream.write_all(b"10\r\n                \r\n").await?;
+                    tokio::time::sleep(DRIP_INTERVAL).await;
+                }
+            }
+            Fault::Limited => {
+                let head = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(head.as_bytes()).await?;
+            }
+            Fault::None | Fault::Hang | Fault::HalfOpen => {
+                stream.write_all([head.as_bytes(), reply.as_bytes()].concat().as_slice()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether gateways ask this of themselves.
+fn is_poll(body: &[u8]) -> bool {
+    let call: Result<Call<'_>, _> = serde_json::from_slice(body);
+    call.is_ok_and(|call| call.method != CALLED_METHOD)
 }
 
 async fn accept(listener: TcpListener, chain: Chain) {
@@ -59,20 +134,22 @@ async fn accept(listener: TcpListener, chain: Chain) {
 async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::with_capacity(16 << 10);
+    let turn = chain.trouble.lock().turn;
     loop {
         while let Some((head, whole)) = request_bounds(&buffer)? {
             if let Some(key) = websocket::key_of(std::str::from_utf8(&buffer[..head])?) {
                 stream.write_all(websocket::accepted(key).as_bytes()).await?;
                 return websocket::converse(stream, buffer.split_off(whole), chain).await;
             }
+            if !chain.latency.is_zero() {
+                tokio::time::sleep(chain.latency).await;
+            }
+            // The call that ends a fault must get through.
+            let Trouble { fault, turn: now } = *chain.trouble.lock();
             let reply = chain.reply(&buffer[head..whole])?;
-            let mut bytes = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-                reply.len()
-            )
-            .into_bytes();
-            bytes.extend_from_slice(reply.as_bytes());
-            stream.write_all(&bytes).await?;
+            let told = chain.trouble.lock().turn != now;
+            let fault = if told { Fault::None } else { fault };
+            fault.send(&mut stream, &buffer[head..whole], &reply, turn != now).await?;
             buffer.drain(..whole);
         }
         anyhow::ensure!(
@@ -114,6 +191,16 @@ struct Chain {
     started: u64,
     /// Calls answered so far: proves to the bench that a miss did come here.
     served: Arc<AtomicU64>,
+    /// Time that each call takes over HTTP/1.1.
+    latency: Duration,
+    trouble: Arc<Mutex<Trouble>>,
+}
+
+/// The fault that holds, and how many were set before it.
+#[derive(Default)]
+struct Trouble {
+    fault: Fault,
+    turn: u64,
 }
 
 impl Chain {
@@ -133,11 +220,12 @@ impl Chain {
         let result = match call.method.as_ref() {
             "eth_chainId" => "\"0x1\"".to_owned(),
             SERVED_METHOD => served.to_string(),
+            FAULT_METHOD => self.set_fault(first),
             "net_version" => "\"1\"".to_owned(),
             "eth_syncing" => "false".to_owned(),
             "web3_clientVersion" => "\"constant/1\"".to_owned(),
             "eth_blockNumber" => format!("\"{:#x}\"", self.head()),
-            "eth_getBlockTransactionCountByNumber" => "\"0x8\"".to_owned(),
+            CALLED_METHOD => "\"0x8\"".to_owned(),
             "eth_getBlockByNumber" => self.block(self.number(first)),
             other => {
                 return format!(
@@ -146,6 +234,15 @@ impl Chain {
             }
         };
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    }
+
+    fn set_fault(&self, params: &str) -> String {
+        let Ok([fault]) = serde_json::from_str::<[Fault; 1]>(params) else {
+            return "false".to_owned();
+        };
+        let mut trouble = self.trouble.lock();
+        *trouble = Trouble { fault, turn: trouble.turn + 1 };
+        "true".to_owned()
     }
 
     fn head(&self) -> u64 {

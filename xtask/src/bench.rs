@@ -6,7 +6,7 @@
 //! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
 //! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
 //! `bench/search.rs` what the lab concludes, `bench/overload.rs` what is left of nodes that are asked
-//! for too much, `bench/tls.rs` what TLS costs, `bench/server.rs` and
+//! for too much, `bench/stalls.rs` what clients see of nodes that fail, `bench/tls.rs` what TLS costs, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
@@ -27,6 +27,7 @@ mod overload;
 mod row;
 mod search;
 mod server;
+mod stalls;
 mod subscribers;
 mod tls;
 
@@ -75,6 +76,14 @@ pub(crate) enum What {
     /// The gateway before nodes that are asked for three times what they carry; writes
     /// target/bench/overload.json.
     Overload {
+        #[command(flatten)]
+        effort: Effort,
+    },
+    /// The gateway, nginx and HAProxy before nodes that fail; writes target/bench/stalls.json.
+    Stalls {
+        /// One case only: kill, stop, hang, half-open, drip, endless or limited.
+        #[arg(long)]
+        case: Option<String>,
         #[command(flatten)]
         effort: Effort,
     },
@@ -129,6 +138,8 @@ pub(crate) struct Bench {
     minutes: u64,
     /// Where the index is synced into beside a file.
     postgres: Option<String>,
+    /// The only trouble of nodes that is tried, if one was named.
+    trouble: Option<String>,
 }
 
 impl Bench {
@@ -155,7 +166,7 @@ impl Bench {
         // would fill the load's core, and a server that waits for it pays for waking up.
         shell::cargo(&["build", "--release", "--package", "xtask"])?;
         let (repetitions, seconds) = (effort.repetitions, effort.seconds);
-        Ok(Self { weir, folder, repetitions, seconds, minutes: 0, postgres: None })
+        Ok(Self { weir, folder, repetitions, seconds, minutes: 0, postgres: None, trouble: None })
     }
 
     /// Our contender.
@@ -206,6 +217,8 @@ const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
 
+const STALLS_CASES: &[Case] = &[Case { name: "stalls", measure: stalls::stalls }];
+
 const INDEX_CASES: &[Case] =
     &[Case { name: "sync", measure: index::sync }, Case { name: "query", measure: index::query }];
 
@@ -228,6 +241,10 @@ pub(crate) fn run(what: &What) -> Result<()> {
         What::Tls { effort } => table(&Bench::prepare(effort)?, "tls", TLS_CASES, None),
         What::Overload { effort } => {
             table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
+        }
+        What::Stalls { case, effort } => {
+            let bench = Bench { trouble: case.clone(), ..Bench::prepare(effort)? };
+            table(&bench, "stalls", STALLS_CASES, None)
         }
         What::Index { case, postgres, effort } => {
             let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(effort)? };

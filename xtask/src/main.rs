@@ -15,6 +15,7 @@ mod tidy;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -62,6 +63,8 @@ enum Command {
     Backend {
         #[arg(long, required = true)]
         listen: Vec<SocketAddr>,
+        #[arg(long, default_value_t = 0)]
+        latency_ms: u64,
     },
 }
 
@@ -84,7 +87,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
         Command::Sim { seed, calls } => sim::run(seed, calls)?,
         Command::Bench(what) => bench::run(&what)?,
-        Command::Backend { listen } => backend::serve(&listen)?,
+        Command::Backend { listen, latency_ms } => {
+            backend::serve(&listen, Duration::from_millis(latency_ms))?;
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,18 @@
 //! The constant node must answer as a node does where a gateway looks: ids, numbers, parents.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use super::{Chain, HEAD_START, SERVED_METHOD, now_seconds, request_bounds};
+use super::{Chain, Fault, HEAD_START, SERVED_METHOD, now_seconds, request_bounds};
 
 fn chain() -> Chain {
-    Chain { started: now_seconds(), served: Default::default() }
+    Chain {
+        started: now_seconds(),
+        served: Default::default(),
+        latency: Duration::ZERO,
+        trouble: Default::default(),
+    }
 }
 
 fn ask(body: &str) -> Value {
@@ -64,4 +71,12 @@ fn calls_are_counted() {
     chain.reply(br#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_chainId"}]"#).unwrap();
     let counted = format!(r#"{{"id":3,"method":"{SERVED_METHOD}"}}"#);
     assert_eq!(chain.reply(counted.as_bytes()).unwrap(), r#"{"jsonrpc":"2.0","id":3,"result":2}"#);
+}
+
+#[test]
+fn a_fault_is_set_by_a_call() {
+    let chain = chain();
+    let reply = chain.reply(Fault::Drip.call().as_bytes()).unwrap();
+    assert!(reply.contains("true"), "{reply}");
+    assert_eq!(chain.trouble.lock().fault, Fault::Drip);
 }

@@ -59,6 +59,10 @@ pub(crate) enum Contender {
     NginxProxy { node: SocketAddr },
     /// HAProxy over kept-alive connections.
     Haproxy { node: SocketAddr },
+    /// nginx before several nodes.
+    NginxBalancer { nodes: Vec<SocketAddr> },
+    /// HAProxy before several nodes.
+    HaproxyBalancer { nodes: Vec<SocketAddr> },
     /// Ours over TLS, with its cache.
     WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, sealed: Sealed },
     /// nginx returning these bytes over TLS.
@@ -75,7 +79,8 @@ impl Contender {
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
-            Self::Haproxy { .. } => "haproxy",
+            Self::Haproxy { .. } | Self::HaproxyBalancer { .. } => "haproxy",
+            Self::NginxBalancer { .. } => "nginx",
             Self::WeirTls { .. } => "weir tls",
             Self::NginxTls { .. } => "nginx tls",
         }
@@ -175,6 +180,23 @@ impl Contender {
             Self::Haproxy { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("haproxy.cfg");
+                let configuration = place(template, "haproxy.cfg", &values)?;
+                command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
+            }
+            Self::NginxBalancer { nodes } => {
+                let server = |node: &SocketAddr| {
+                    format!("    server {node} max_fails=1 fail_timeout=1s;\n")
+                };
+                let values = [("@NODES@", nodes.iter().map(server).collect())];
+                let template = include_str!("nginx_balancer.conf");
+                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+            }
+            Self::HaproxyBalancer { nodes } => {
+                let server = |(index, node): (usize, &SocketAddr)| {
+                    format!("  server n{index} {node}\n")
+                };
+                let values = [("@NODES@", nodes.iter().enumerate().map(server).collect())];
+                let template = include_str!("haproxy_balancer.cfg");
                 let configuration = place(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }

@@ -1,0 +1,225 @@
+//! What clients see when one or two of three nodes fail, beside nginx and HAProxy before the same
+//! nodes: calls that fail, the 99.9th percentile and the slowest call.
+//!
+//! The gateway under test runs on core 0; three constant nodes that take 3 ms, each a process of its
+//! own, and `weir load` on core 1. Each turn starts all of them anew. The load is open loop; the
+//! fault begins after its first second and is over a second before its end.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::row::{Row, Subject};
+use super::search::scratch as result_folder;
+use super::server::{Contender, LOAD_CORE, Server, free_ports, pinned, scratch};
+use super::{Bench, Cache, http};
+use crate::backend::{CALLED_METHOD, Fault, SERVED_METHOD};
+use crate::shell;
+
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+const NODES: usize = 3;
+const NODE_LATENCY_MS: u64 = 3;
+/// Calls per second.
+const RATES: [u64; 2] = [500, 2_000];
+const P999_MAX_MS: f64 = 300.0;
+const SLOWEST_MAX_MS: f64 = 1_000.0;
+/// Beyond the fault's time: one second before it and one after it.
+const CALM_SECONDS: u64 = 2;
+
+/// What happens to a node.
+#[derive(Clone, Copy)]
+enum Trouble {
+    /// SIGKILL: connections are reset and refused.
+    Kill,
+    /// SIGSTOP: the kernel takes connections and bytes, nobody answers.
+    Stop,
+    /// The node's process goes on and misbehaves.
+    Fault(Fault),
+}
+
+const TROUBLES: [(&str, Trouble); 7] = [
+    ("kill", Trouble::Kill),
+    ("stop", Trouble::Stop),
+    ("hang", Trouble::Fault(Fault::Hang)),
+    ("half-open", Trouble::Fault(Fault::HalfOpen)),
+    ("drip", Trouble::Fault(Fault::Drip)),
+    ("endless", Trouble::Fault(Fault::Endless)),
+    ("limited", Trouble::Fault(Fault::Limited)),
+];
+
+/// What a load came to.
+struct Seen {
+    calls: f64,
+    failed: f64,
+    p999_ms: f64,
+    slowest_ms: f64,
+}
+
+/// All troubles, or the one named, on one and on two of three nodes.
+///
+/// # Errors
+/// If there is no such trouble, or a process does not run or gives no result.
+pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
+    let only = bench.trouble.as_deref();
+    let chosen: Vec<_> =
+        TROUBLES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
+    if chosen.is_empty() {
+        let names = TROUBLES.map(|(name, _)| name).join(", ");
+        bail!("case is {:?}, one of {names} is allowed", only.unwrap_or(""));
+    }
+    let mut rows = Vec::new();
+    for (name, trouble) in chosen {
+        for count in [1, 2] {
+            for rate in RATES {
+                rows.extend(compare(bench, name, *trouble, count, rate)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// One trouble at one rate, before all three gateways in turn.
+fn compare(
+    bench: &Bench,
+    name: &str,
+    trouble: Trouble,
+    count: usize,
+    rate: u64,
+) -> Result<Vec<Row>> {
+    let case = format!("{name}, {count} of {NODES}, {rate}/s");
+    let (mut p999, mut slowest, mut doubts) = (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
+    for repetition in 1..=bench.repetitions {
+        for (at, p999) in p999.iter_mut().enumerate() {
+            let (label, seen) = turn(bench, at, trouble, count, rate)?;
+            bench.say(&format!(
+                "{case} {repetition}/{}: {label}: {:.0} of {:.0} calls failed, p99.9 {:.0} ms, \
+                 slowest {:.0} ms",
+                bench.repetitions, seen.failed, seen.calls, seen.p999_ms, seen.slowest_ms,
+            ));
+            if at == 0 {
+                slowest.push(seen.slowest_ms);
+                if seen.failed > 0.0 {
+                    doubts.push(format!("{:.0} of {:.0} calls failed", seen.failed, seen.calls));
+                }
+            }
+            p999.push(seen.p999_ms);
+        }
+    }
+    let [ours, nginx, haproxy] = p999;
+    let bar = |value: f64| vec![value; ours.len()];
+    let row = |figure: &str, peer, bar, ours: &[f64], theirs: &[f64]| {
+        let case = format!("{case}: {figure}");
+        Row::of(&Subject { case: &case, unit: "ms", peer, bar }, ours, theirs, doubts.clone())
+    };
+    Ok(vec![
+        row("p99.9", "the bar", Some(1.0), &ours, &bar(P999_MAX_MS)),
+        row("slowest", "the bar", Some(1.0), &slowest, &bar(SLOWEST_MAX_MS)),
+        row("p99.9", "haproxy", None, &ours, &haproxy),
+        row("p99.9", "nginx", None, &ours, &nginx),
+    ])
+}
+
+/// One gateway (0: ours, 1: nginx, 2: HAProxy) under load, while nodes fail and recover.
+fn turn(
+    bench: &Bench,
+    at: usize,
+    trouble: Trouble,
+    count: usize,
+    rate: u64,
+) -> Result<(&'static str, Seen)> {
+    let nodes: Vec<Server> = (0..NODES).map(|_| node()).collect::<Result<_>>()?;
+    let addresses = nodes.iter().map(|node| node.address).collect();
+    let contender = match at {
+        0 => bench.weir("weir", addresses, Cache::Off),
+        1 => Contender::NginxBalancer { nodes: addresses },
+        _ => Contender::HaproxyBalancer { nodes: addresses },
+    };
+    let gateway = Server::start(&contender, PROBE)?;
+    let folder = result_folder(bench, "stalls")?;
+    let before = served(&nodes[0])?;
+    let load = begin(bench, &folder, &gateway, rate)?;
+    while served(&nodes[0])? < before + rate / NODES as u64 {
+        shell::pause(Duration::from_millis(50));
+    }
+    for node in &nodes[..count] {
+        match trouble {
+            Trouble::Kill => node.signal("-KILL"),
+            Trouble::Stop => node.signal("-STOP"),
+            Trouble::Fault(fault) => set(node, fault)?,
+        }
+    }
+    shell::pause(Duration::from_secs(bench.seconds));
+    for node in &nodes[..count] {
+        match trouble {
+            Trouble::Kill => {}
+            Trouble::Stop => node.signal("-CONT"),
+            Trouble::Fault(_) => set(node, Fault::None)?,
+        }
+    }
+    Ok((contender.name(), seen(load)?))
+}
+
+fn node() -> Result<Server> {
+    let address = free_ports(1)?[0];
+    let mut command = pinned(LOAD_CORE);
+    command.arg(shell::root().join("target/release/xtask")).arg("backend");
+    command.args(["--listen", &address.to_string()]);
+    command.args(["--latency-ms", &NODE_LATENCY_MS.to_string()]);
+    Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
+}
+
+/// Calls that a node has answered.
+fn served(node: &Server) -> Result<u64> {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SERVED_METHOD}","params":[]}}"#);
+    let reply = http::post(node.address, &body)?;
+    let reply: Value = serde_json::from_slice(&reply.body)?;
+    reply["result"].as_u64().with_context(|| format!("no count of calls: {reply}"))
+}
+
+fn set(node: &Server, fault: Fault) -> Result<()> {
+    let reply = http::post(node.address, &fault.call())?;
+    ensure!(reply.status == 200, "the constant node answers {}", reply.status);
+    Ok(())
+}
+
+fn begin(bench: &Bench, folder: &Path, gateway: &Server, rate: u64) -> Result<Child> {
+    let (address, seconds) = (gateway.address, bench.seconds + CALM_SECONDS);
+    let text = format!(
+        "[target]\nurl = \"http://{address}\"\ntimeout = \"10s\"\n\
+         [validity]\nwaited_share_max = 1\n\
+         [[scenario]]\nname = \"calls\"\nmix = \"own\"\nworkers_max = 4000\n\
+         stages = [{{ name = \"s\", duration = \"{seconds}s\", rate = {rate} }}]\n\
+         [[mix.own.calls]]\nmethod = \"{CALLED_METHOD}\"\n\
+         params = [{{ draw = \"block\", behind = [0, 1000000] }}]\n"
+    );
+    let plan = folder.join("plan.toml");
+    fs::write(&plan, text)?;
+    let mut command: Command = pinned(LOAD_CORE);
+    command.arg(&bench.weir).args(["load", "--json", "-", "--quiet"]).arg(&plan);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().context("cannot start weir load")
+}
+
+fn seen(load: Child) -> Result<Seen> {
+    let output = load.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("weir load gave no result: {said}"))?;
+    let overall = &result["overall"];
+    let classes = overall["classes"].as_array().into_iter().flatten();
+    let ok = classes.into_iter().find(|class| class["class"] == "ok");
+    let figures = (
+        overall["calls"].as_f64(),
+        overall["failed_share"].as_f64(),
+        ok.and_then(|ok| ok["latency"]["p999_ms"].as_f64()),
+        ok.and_then(|ok| ok["latency"]["max_ms"].as_f64()),
+    );
+    let (Some(calls), Some(failed), Some(p999_ms), Some(slowest_ms)) = figures else {
+        bail!("weir load gave no figures: {overall}");
+    };
+    Ok(Seen { calls, failed: failed * calls, p999_ms, slowest_ms })
+}
