@@ -89,7 +89,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(what) => bench::run(&what)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;
-        },
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

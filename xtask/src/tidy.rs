@@ -6,6 +6,7 @@
 //! and dead links in code docs belong to other stages of `cargo xtask check`.
 
 mod arrows;
+mod layers;
 mod names;
 mod paths;
 mod reach;
@@ -51,6 +52,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     source::sleep_in_tests,
     source::open_work,
     arrows::check,
+    layers::check,
     table::check,
     reach::check,
     names::banned,

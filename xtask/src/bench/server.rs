@@ -184,17 +184,15 @@ impl Contender {
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
             Self::NginxBalancer { nodes } => {
-                let server = |node: &SocketAddr| {
-                    format!("    server {node} max_fails=1 fail_timeout=1s;\n")
-                };
+                let server =
+                    |node: &SocketAddr| format!("    server {node} max_fails=1 fail_timeout=1s;\n");
                 let values = [("@NODES@", nodes.iter().map(server).collect())];
                 let template = include_str!("nginx_balancer.conf");
                 nginx(&mut command, &place(template, "nginx.conf", &values)?);
             }
             Self::HaproxyBalancer { nodes } => {
-                let server = |(index, node): (usize, &SocketAddr)| {
-                    format!("  server n{index} {node}\n")
-                };
+                let server =
+                    |(index, node): (usize, &SocketAddr)| format!("  server n{index} {node}\n");
                 let values = [("@NODES@", nodes.iter().enumerate().map(server).collect())];
                 let template = include_str!("haproxy_balancer.cfg");
                 let configuration = place(template, "haproxy.cfg", &values)?;

@@ -1,0 +1,192 @@
+//! Which folders of a crate may import which: the layers of ARCHITECTURE.md.
+//!
+//! A folder imports only from layers below its own, so no circle can cross a folder. The check reads
+//! paths that begin with `crate`, `self` or `super` as tokens, in macros too; tests are left out.
+//! Imports between crates are checked in `arrows.rs`.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::Finding;
+use super::source::is_test;
+use super::tree::Tree;
+
+/// A folder of source, and its modules by layer: the first layer imports none of the others.
+struct Layers {
+    folder: &'static str,
+    layers: &'static [&'static [&'static str]],
+}
+
+/// Every folder whose layers are fixed. A module of it that stands in no layer is a finding.
+const LAYERS: &[Layers] = &[Layers {
+    folder: "xtask/src",
+    layers: &[&["shell"], &["backend", "fuzz", "generate", "sim", "tidy"], &["check"], &["bench"]],
+}];
+
+const RULE: &str = "layers";
+
+/// Every module imports only from layers below its own.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    LAYERS.iter().flat_map(|layers| check_folder(tree, layers)).collect()
+}
+
+fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let layer_of = |name: &str| layers.layers.iter().position(|layer| layer.contains(&name));
+    let prefix = format!("{}/", layers.folder);
+    let base = module_path(layers.folder);
+    for (path, text) in tree.texts(".rs") {
+        let Some(inside) = path.strip_prefix(&prefix) else { continue };
+        if is_test(path) || matches!(inside, "lib.rs" | "main.rs") {
+            continue;
+        }
+        let own = inside.split('/').next().unwrap_or_default();
+        let own = own.strip_suffix(".rs").unwrap_or(own);
+        let Some(layer) = layer_of(own) else {
+            let message = format!("{own} stands in no layer of {}", layers.folder);
+            found.push(Finding::new(path, 1, RULE, message));
+            continue;
+        };
+        let imports = match imports(&module_path(path), text) {
+            Ok(imports) => imports,
+            Err(reason) => {
+                found.push(Finding::new(path, 1, RULE, reason));
+                continue;
+            }
+        };
+        for import in imports {
+            let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
+            // What is in no layer here is an item of the folder's own module or a finding elsewhere.
+            let Some(other) = layer_of(name) else { continue };
+            if name != own && other >= layer {
+                let message = format!("{own} must not import from {name}");
+                found.push(Finding::new(path, import.line, RULE, message));
+            }
+        }
+    }
+    found.dedup(); // one line may import several items of a folder
+    found
+}
+
+/// Segments below the crate's root: `crates/gateway/src/cache/memory.rs` is `cache`, `memory`.
+fn module_path(path: &str) -> Vec<String> {
+    let inside = path.split_once("/src").map_or("", |(_, inside)| inside);
+    let segments = inside.split('/').filter(|segment| !segment.is_empty());
+    let names = segments.map(|segment| segment.strip_suffix(".rs").unwrap_or(segment));
+    names.filter(|name| !matches!(*name, "lib" | "main")).map(str::to_owned).collect()
+}
+
+/// A path that a file names, from the crate's root.
+#[derive(Debug, PartialEq, Eq)]
+struct Import {
+    path: Vec<String>,
+    line: usize,
+}
+
+/// Every path in `text` that begins with `crate`, `self` or `super`, for a file at `module`.
+///
+/// # Errors
+/// If the text is no Rust.
+fn imports(module: &[String], text: &str) -> Result<Vec<Import>, String> {
+    let tokens: TokenStream = text.parse().map_err(|error| format!("not Rust: {error}"))?;
+    let mut found = Vec::new();
+    read(&tokens.into_iter().collect::<Vec<_>>(), module, &mut found);
+    Ok(found)
+}
+
+/// Reads the tokens of a module, or of a group in it.
+fn read(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
+    let mut at = 0;
+    while at < tokens.len() {
+        if is_test_attribute(&tokens[at..]) {
+            at = end_of_item(tokens, at + 2);
+            continue;
+        }
+        match &tokens[at] {
+            TokenTree::Ident(word) if word == "mod" => {
+                if let [TokenTree::Ident(name), TokenTree::Group(body), ..] = &tokens[at + 1..] {
+                    let inner = [module, &[name.to_string()]].concat();
+                    read(&body.stream().into_iter().collect::<Vec<_>>(), &inner, found);
+                    at += 2;
+                }
+            }
+            TokenTree::Ident(word) => {
+                let start = match word.to_string().as_str() {
+                    "crate" => Some(Vec::new()),
+                    "self" => Some(module.to_vec()),
+                    "super" => module.split_last().map(|(_, parent)| parent.to_vec()),
+                    _ => None,
+                };
+                if let Some(start) = start
+                    && is_path_separator(&tokens[at + 1..])
+                {
+                    at += 3 + read_path(&tokens[at + 3..], start, found);
+                    continue;
+                }
+            }
+            TokenTree::Group(group) => {
+                read(&group.stream().into_iter().collect::<Vec<_>>(), module, found);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Reads what follows `::` after `path` and returns the number of tokens read.
+fn read_path(tokens: &[TokenTree], mut path: Vec<String>, found: &mut Vec<Import>) -> usize {
+    let mut at = 0;
+    loop {
+        match tokens.get(at) {
+            Some(TokenTree::Ident(word)) if word == "super" => {
+                path.pop();
+            }
+            Some(TokenTree::Ident(word)) => path.push(word.to_string()),
+            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                let inner: Vec<_> = group.stream().into_iter().collect();
+                for branch in inner.split(is_comma) {
+                    read_path(branch, path.clone(), found);
+                }
+                return at + 1;
+            }
+            _ => break,
+        }
+        at += 1;
+        if !is_path_separator(&tokens[at..]) {
+            break;
+        }
+        at += 2;
+    }
+    let line = tokens.first().map_or(0, |token| token.span().start().line);
+    found.push(Import { path, line });
+    at
+}
+
+fn is_path_separator(tokens: &[TokenTree]) -> bool {
+    let colon =
+        |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
+    matches!(tokens, [first, second, ..] if colon(first) && colon(second))
+}
+
+fn is_comma(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
+}
+
+/// Whether the tokens begin with `#[cfg(test)]` or the like.
+fn is_test_attribute(tokens: &[TokenTree]) -> bool {
+    let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
+    let text = group.stream().to_string().replace(' ', "");
+    hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
+}
+
+/// Where the item that begins at `at` ends: after its `;` or its body.
+fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
+    let ends = |token: &TokenTree| match token {
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        _ => false,
+    };
+    tokens[at..].iter().position(ends).map_or(tokens.len(), |length| at + length + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Arrows that the layers forbid, in every way of writing them, and those that they allow.
+
+use super::super::tree::Tree;
+use super::{Layers, check_folder};
+
+const SAMPLE: Layers =
+    Layers { folder: "crates/x/src", layers: &[&["policy"], &["call", "io"], &["path"]] };
+
+fn caught(path: &str, text: &str) -> Vec<String> {
+    let found = check_folder(&Tree::of(&[(path, text)]), &SAMPLE);
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_import_from_the_same_or_a_later_layer_is_caught_however_it_is_written() {
+    for text in [
+        "use crate::path::Request;",
+        "use crate::{policy, io::{self, read}};",
+        "use super::super::path;",
+        "fn f() { crate::path::answer(); }",
+        "fn f() { println!(\"{}\", crate::io::READ) }",
+        "mod inner { use super::super::super::path::Request; }",
+        "impl crate::path::Step for X {}",
+    ] {
+        assert_eq!(caught("crates/x/src/call/request.rs", text).len(), 1, "{text}");
+    }
+    assert_eq!(
+        caught("crates/x/src/policy.rs", "//! Doc.\nuse super::call::Request;"),
+        ["crates/x/src/policy.rs:2: layers: policy must not import from call"]
+    );
+}
+
+#[test]
+fn lower_layers_tests_and_a_folders_own_files_pass() {
+    for text in [
+        "use crate::policy::Choice;",
+        "use super::response::Response;\nuse self::body::Body;\nuse crate::call;",
+        "#[cfg(test)]\nmod tests { use crate::path::Request; }",
+        "#[cfg(test)]\nuse crate::path::Request;\nuse crate::policy::Choice;",
+        "use crate::Error;",
+        "/// Like [`crate::path::Request`].\nstruct X; // crate::path",
+    ] {
+        assert_eq!(caught("crates/x/src/call/request.rs", text), [""; 0], "{text}");
+    }
+    let text = "use crate::path::Request;";
+    assert_eq!(caught("crates/x/src/call/request/tests.rs", text), [""; 0]);
+    assert_eq!(caught("crates/x/src/lib.rs", text), [""; 0]);
+}
+
+#[test]
+fn a_module_in_no_layer_is_caught() {
+    assert_eq!(
+        caught("crates/x/src/new/file.rs", ""),
+        ["crates/x/src/new/file.rs:1: layers: new stands in no layer of crates/x/src"]
+    );
+}
+
+#[test]
+fn every_fixed_folder_exists() {
+    let tree = Tree::read(&crate::shell::root()).unwrap();
+    for layers in super::LAYERS {
+        assert!(tree.texts(".rs").any(|(path, _)| path.starts_with(layers.folder)));
+        for name in layers.layers.concat() {
+            let file = format!("{}/{name}.rs", layers.folder);
+            assert!(tree.text(&file).is_some(), "{file} is in a layer and does not exist");
+        }
+    }
+}
