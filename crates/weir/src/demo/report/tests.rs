@@ -80,10 +80,6 @@ fn the_table_of_a_good_run() {
           asked twice for being late                   34  hedges; 30 answered first
           nodes taken out                               1  taken back once
           new blocks followed                          20  2 reorgs, up to 3 blocks deep
-
-          what happened
-             2.0 s  node-3 falls 5 blocks behind
-             2.5 s    weir takes node-3 out
     "#]].assert_eq(&table(&report));
 }
 
@@ -128,8 +124,6 @@ fn the_table_of_a_bad_run() {
           asked twice for being late                   34  hedges; 30 answered first
           nodes taken out                               1  not taken back
           new blocks followed                          20  1 reorg, 3 blocks deep
-
-          what happened
 
           what went wrong
           eth_call []: stale by 3 blocks
