@@ -14,3 +14,6 @@ pub(crate) mod page;
 pub mod process;
 pub mod status;
 pub(crate) mod tally;
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,8 @@ mod tests;
 
 use draw::{Plot, bar, plot};
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/live.js");
+pub(super) const STYLE: &str = include_str!("page/style.css");
+pub(super) const SCRIPT: &str = include_str!("page/live.js");
 
 /// The policy that goes with a page made with this nonce.
 pub(crate) fn policy(nonce: &str) -> String {

@@ -52,6 +52,7 @@ quota = 1000
 
 [quota]
 file = "no-such-folder/quotas.json"
+shared = true
 
 [[rule]]
 name = "closed"
