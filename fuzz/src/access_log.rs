@@ -6,18 +6,16 @@
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 
-#[path = "../../crates/gateway/src/see/access_log/format.rs"]
+#[path = "../../crates/gateway/src/access_log/format.rs"]
 mod format;
 #[path = "../../crates/gateway/src/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/see/access_log/read.rs"]
+#[path = "../../crates/gateway/src/access_log/read.rs"]
 mod read;
 
 /// Where the gateway has them.
-mod see {
-    pub(crate) mod access_log {
-        pub(crate) use crate::{format, read};
-    }
+mod access_log {
+    pub(crate) use crate::{format, read};
 }
 
 #[cfg(fuzzing)]

@@ -3,8 +3,8 @@
 //! Called by `fuzz/src/access_log.rs` for as long as one likes, and by the test below for a second in
 //! every check. Not part of the crate's interface.
 
-use crate::see::access_log::format::{BYTES_MAX, COMBINED, Format, FormatFault};
-use crate::see::access_log::read::Reader;
+use crate::access_log::format::{BYTES_MAX, COMBINED, Format, FormatFault};
+use crate::access_log::read::Reader;
 
 /// Tries bytes as a format of the access log, up to the first line end, and as a line of it behind
 /// that; and as a line of JSON.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::front::answer::Payload;
+use crate::metrics::label::IndexLookup;
 use crate::path::{Ask, Fetched};
 use crate::rules::heads::ChainView;
 use crate::worker::Worker;
@@ -91,14 +92,13 @@ pub(crate) async fn recall(worker: &Worker, ask: &Ask<'_>, params: &[u8]) -> Opt
     let until = now + ask.deadline.saturating_duration_since(now) / 2;
     let found = tokio::time::timeout_at(until, receiver).await;
     worker.tick();
-    let counts = &worker.counters.index;
-    let count = match &found {
-        Ok(Ok(Found::Whole(_))) => &counts.hits,
-        Ok(Ok(Found::Part { .. })) => &counts.parts,
-        Ok(Ok(Found::Nothing)) => &counts.misses,
-        Ok(Err(_)) | Err(_) => &counts.failed,
+    let outcome = match &found {
+        Ok(Ok(Found::Whole(_))) => IndexLookup::Hit,
+        Ok(Ok(Found::Part { .. })) => IndexLookup::Part,
+        Ok(Ok(Found::Nothing)) => IndexLookup::Miss,
+        Ok(Err(_)) | Err(_) => IndexLookup::Failed,
     };
-    count.add(1);
+    worker.counters.index.lookups[outcome].add(1);
     found.ok()?.ok().filter(|found| *found != Found::Nothing)
 }
 

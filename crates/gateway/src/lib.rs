@@ -5,10 +5,14 @@
 //! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `limits` (what request limits
 //! keep), `quota` (what keys have used this month), `subscribe` (clients that are told of what is to come), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
 //! `shared`, `worker` and `thread` (state), `runtime` (threads), `tls` (what handshakes with clients
-//! need), `websocket` (its frames, for both sides), `see` (what can be watched).
+//! need), `websocket` (its frames, for both sides), `call` (values of a call), `metrics` (counters),
+//! `access_log` and `admin` (what operators see).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod access_log;
+pub mod admin;
 mod cache;
+mod call;
 mod coalesce;
 pub mod config;
 mod error;
@@ -18,6 +22,7 @@ mod fuzz;
 pub mod index;
 mod limits;
 mod memory;
+mod metrics;
 mod nodes;
 mod path;
 mod quota;
@@ -25,7 +30,6 @@ mod recall;
 mod redis;
 pub mod rules;
 pub mod runtime;
-pub mod see;
 mod shared;
 mod subscribe;
 mod thread;

@@ -17,9 +17,10 @@ use wire::method::Method;
 use crate::config::{self, Config, LimitKind};
 use crate::error::{Failure, Kind};
 use crate::front::head::KeyHeader;
+use crate::metrics::label::LimitOutcome;
+use crate::metrics::thread::Counters;
 use crate::rules::access::Grant;
 use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
-use crate::see::counters::Counters;
 
 pub(crate) mod clients;
 pub(crate) mod shared;
@@ -31,43 +32,6 @@ pub(crate) use table::KEY_BYTES;
 use table::{Material, Table};
 use zone::Zone;
 pub(crate) use zone::{Fill, key_headers};
-
-/// What became of a call in a zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LimitOutcome {
-    Passed,
-    Delayed,
-    Rejected,
-    DelayedDryRun,
-    RejectedDryRun,
-}
-
-impl LimitOutcome {
-    /// All outcomes, in the order of [`LimitOutcome::index`].
-    pub(crate) const ALL: [LimitOutcome; 5] = [
-        LimitOutcome::Passed,
-        LimitOutcome::Delayed,
-        LimitOutcome::Rejected,
-        LimitOutcome::DelayedDryRun,
-        LimitOutcome::RejectedDryRun,
-    ];
-
-    /// nginx's word for it (`$limit_req_status`), in lower case.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            LimitOutcome::Passed => "passed",
-            LimitOutcome::Delayed => "delayed",
-            LimitOutcome::Rejected => "rejected",
-            LimitOutcome::DelayedDryRun => "delayed_dry_run",
-            LimitOutcome::RejectedDryRun => "rejected_dry_run",
-        }
-    }
-
-    /// Its place in counters.
-    pub(crate) fn index(self) -> usize {
-        self as usize
-    }
-}
 
 /// A key that was made before its call was read.
 #[derive(Debug, Clone, Copy)]

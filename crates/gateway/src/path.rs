@@ -24,10 +24,11 @@ use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
 
 use crate::cache::Entry;
+use crate::call::cache_status::CacheStatus;
 use crate::coalesce::{Boarding, Flight};
 use crate::config::{Balance, HashKey};
 use crate::error::{Failure, Kind};
-use crate::front::answer::{Answered, Content, Mark, Payload, Reply};
+use crate::front::answer::{Answered, Content, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::head::KeyHeader;
 use crate::front::note::Calls;
@@ -274,7 +275,7 @@ async fn answer_item<'a>(
         Err(refusal) => return Some(refused(worker, request, refusal)),
     };
     if let Some(grant) = &request.caller.grant {
-        worker.counters.keys[grant.index].add(1);
+        worker.counters.keys[grant.index].calls.add(1);
     }
     let began = worker.now();
     let place = request.calls.map_or(0, Calls::begin);
@@ -446,12 +447,12 @@ async fn answer_call(
     call: &Call<'_>,
     found: Option<(usize, &'static Method)>,
     now: Instant,
-) -> (Fetched, Mark) {
+) -> (Fetched, CacheStatus) {
     let view = worker.shared.chains[request.chain].view.load();
     let ask = route(worker, request, call, found, &view, now);
     let Some((_, method)) = found else {
         drop(view);
-        return (Box::pin(place_and_fetch(worker, &ask, None)).await, Mark::Bypass);
+        return (Box::pin(place_and_fetch(worker, &ask, None)).await, CacheStatus::Bypass);
     };
     if method.bound == Bound::Logs {
         drop(view);
@@ -463,14 +464,14 @@ async fn answer_call(
     if ask.caching.from_view
         && let Some(head) = view.head
     {
-        return (head_value(&call.method, head.number), Mark::Hit);
+        return (head_value(&call.method, head.number), CacheStatus::Hit);
     }
     let mut key = worker.spare.take();
     let resolved = ask.caching.resolved.map(Resolved::Number);
     let keyed = write_call_key(worker, &mut key, &ask, method, &call.params, resolved);
     if keyed && let Some(fetched) = kept(worker, &key, &view) {
         worker.spare.give(key);
-        return (fetched, Mark::Hit);
+        return (fetched, CacheStatus::Hit);
     }
     drop(view);
     if let (Some(number), Some((_, span)), Some(at)) = (ask.caching.resolved, block, method.block) {
@@ -490,9 +491,9 @@ async fn answer_sticky(
     call: &Call<'_>,
     found: Option<(usize, &'static Method)>,
     now: Instant,
-) -> (Fetched, Mark) {
+) -> (Fetched, CacheStatus) {
     match subscribe::answer(worker, request, call).await {
-        Outcome::Payload(payload) => (Fetched::of(payload), Mark::Bypass),
+        Outcome::Payload(payload) => (Fetched::of(payload), CacheStatus::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
@@ -631,9 +632,13 @@ fn answer_ask<'a>(
     worker: &'a Rc<Worker>,
     ask: Ask<'a>,
     key: Option<&'a [u8]>,
-) -> Pin<Box<dyn Future<Output = (Fetched, Mark)> + 'a>> {
+) -> Pin<Box<dyn Future<Output = (Fetched, CacheStatus)> + 'a>> {
     Box::pin(async move {
-        let mark = if ask.caching.rule == CacheRule::Never { Mark::Bypass } else { Mark::Miss };
+        let mark = if ask.caching.rule == CacheRule::Never {
+            CacheStatus::Bypass
+        } else {
+            CacheStatus::Miss
+        };
         while let Some((flight, joined)) = key.and_then(|key| board(worker, &ask, key)) {
             let crowded = overload::is_crowded(worker, &ask);
             let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
@@ -648,16 +653,16 @@ fn answer_ask<'a>(
                     continue;
                 }
             }
-            return marked(fetched, if joined { Mark::Join } else { mark });
+            return marked(fetched, if joined { CacheStatus::Coalesced } else { mark });
         }
         marked(obtain(worker, &ask, key, None).await, mark)
     })
 }
 
 /// A call that a tier has answered is a hit, but for who joined another's.
-fn marked(fetched: Fetched, mark: Mark) -> (Fetched, Mark) {
-    let hit = fetched.from_tier && mark != Mark::Join;
-    (fetched, if hit { Mark::Hit } else { mark })
+fn marked(fetched: Fetched, mark: CacheStatus) -> (Fetched, CacheStatus) {
+    let hit = fetched.from_tier && mark != CacheStatus::Coalesced;
+    (fetched, if hit { CacheStatus::Hit } else { mark })
 }
 
 /// What Redis or the index has, where they are on, or else what a node says, which is kept.

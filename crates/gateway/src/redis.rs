@@ -26,11 +26,13 @@ use tokio::sync::{Notify, oneshot};
 use crate::cache::Entry;
 use crate::config;
 use crate::front::answer::Payload;
+use crate::metrics::counters::RedisCounters;
+use crate::metrics::label::{RedisLookup, RedisStore};
+use crate::metrics::thread::Counters;
 use crate::path::{Ask, Fetched};
 use crate::rules::cacheable::{AnswerFacts, CacheRule, Kept};
 use crate::rules::heads::{ChainView, Hash};
 use crate::rules::portable::{Bond, Proof, adopt, bond, proof};
-use crate::see::counters::{Counters, RedisCounts};
 use crate::shared::{NO_NODE, Shared};
 use crate::worker::Worker;
 
@@ -180,7 +182,7 @@ impl Tier {
         Some(tier)
     }
 
-    fn counts(&self) -> &RedisCounts {
+    fn counts(&self) -> &RedisCounters {
         &self.counters.redis
     }
 
@@ -204,7 +206,7 @@ impl Tier {
         worker.tick();
         let value = value::decode(&found, self.config.entry_bytes_max).ok();
         let Some(value) = value.filter(|value| value.material == name.material) else {
-            self.counts().refused.add(1);
+            self.counts().lookups[RedisLookup::Refused].add(1);
             return None;
         };
         // Judged by the view that is served now, not by the one of the call's start.
@@ -217,10 +219,10 @@ impl Tier {
             None => Some(None),
         };
         let Some((kept, until)) = kept.and_then(|kept| Some((kept, until(&kept)?))) else {
-            self.counts().stale.add(1);
+            self.counts().lookups[RedisLookup::Stale].add(1);
             return None;
         };
-        self.counts().hits.add(1);
+        self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
         let (is_error, doubted_since, node) = (value.is_error, None, NO_NODE);
         let entry = Entry { bytes: bytes.clone(), is_error, node, kept, until, doubted_since };
@@ -257,7 +259,7 @@ impl Tier {
         let mut unproved = self.unproved.borrow_mut();
         let bytes = self.unproved_bytes.get() + size;
         if unproved.len() >= UNPROVED_MAX || bytes > UNPROVED_BYTES_MAX {
-            self.counts().stores_dropped.add(1);
+            self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
         self.unproved_bytes.set(bytes);
@@ -278,7 +280,7 @@ impl Tier {
             if polled {
                 proved.push(waiting.stored.take());
             } else {
-                self.counts().stores_dropped.add(1);
+                self.counts().stores[RedisStore::Dropped].add(1);
             }
             false
         });
@@ -298,7 +300,7 @@ impl Tier {
         let Some(name) = self.name(stored.chain, &stored.key, head) else { return };
         let primary = self.lines.last().expect("the primary is always there");
         if !primary.is_closed() || self.stores.get() >= STORES_MAX {
-            self.counts().stores_dropped.add(1);
+            self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
         let ttl = stored.age_max.map_or(self.config.ttl_max, |age| age.min(self.config.ttl_max));
@@ -321,8 +323,8 @@ impl Tier {
             tier.stores.set(tier.stores.get() - 1);
             let counts = tier.counts();
             match sent {
-                Ok(Ok(())) => counts.stores.add(1),
-                Ok(Err(_)) | Err(_) => counts.stores_failed.add(1),
+                Ok(Ok(())) => counts.stores[RedisStore::Ok].add(1),
+                Ok(Err(_)) | Err(_) => counts.stores[RedisStore::Failed].add(1),
             }
         });
     }
@@ -330,7 +332,7 @@ impl Tier {
     /// What is stored under a key; none too if Redis is left alone, slow or away.
     async fn find(self: &Rc<Self>, name: String) -> Option<Bytes> {
         let Some(line) = self.lines.iter().position(|line| line.is_closed()) else {
-            self.counts().skipped.add(1);
+            self.counts().lookups[RedisLookup::Skipped].add(1);
             return None;
         };
         let (tell, told) = oneshot::channel();
@@ -370,18 +372,19 @@ impl Tier {
         match asked {
             Ok(Ok(values)) => {
                 line.succeeded();
-                counts.misses.add(values.iter().filter(|value| value.is_none()).count() as u64);
+                counts.lookups[RedisLookup::Miss]
+                    .add(values.iter().filter(|value| value.is_none()).count() as u64);
                 for (tell, value) in tells.into_iter().zip(values) {
                     // Who does not wait any more has no use for it.
                     let _ = tell.send(value);
                 }
                 return;
             }
-            Ok(Err(_)) => counts.errors.add(keys),
-            Err(_) => counts.timeouts.add(keys),
+            Ok(Err(_)) => counts.lookups[RedisLookup::Error].add(keys),
+            Err(_) => counts.lookups[RedisLookup::Timeout].add(keys),
         }
         if line.failed(now) {
-            counts.opened.add(1);
+            counts.breakers_opened.add(1);
         }
     }
 
@@ -405,7 +408,7 @@ impl Tier {
             }
         }
         let open = self.lines.iter().filter(|line| !line.is_closed()).count();
-        self.counts().open.set(open as u64);
+        self.counts().breakers_open.set(open as u64);
         if !self.unproved.borrow().is_empty() {
             self.prove();
         }

@@ -22,6 +22,8 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::access_log::write::Writer;
+use crate::admin;
 use crate::config::Config;
 use crate::config::diff::{Change, diff};
 use crate::error::Error;
@@ -31,8 +33,6 @@ use crate::nodes::watch::Watch;
 use crate::quota;
 use crate::quota::keep::Keeper;
 use crate::redis::news::News;
-use crate::see::access_log::write::Writer;
-use crate::see::admin;
 use crate::shared::{Outcome, Shared};
 use crate::thread::{Door, Thread};
 
@@ -567,8 +567,8 @@ pub mod simulated {
         }
 
         /// The state as `/status` of the admin address shows it.
-        pub fn status(&self) -> crate::see::status::Status {
-            crate::see::status::Status::of(&self.thread.worker().shared)
+        pub fn status(&self) -> crate::admin::status::Status {
+            crate::admin::status::Status::of(&self.thread.worker().shared)
         }
 
         /// The served head of the first chain.

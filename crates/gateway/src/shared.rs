@@ -15,12 +15,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use wire::method::{Family, family};
 
+use crate::access_log::write::Queues;
 use crate::cache::Cache;
 use crate::config::{self, Balance, Config, HashKey};
 use crate::front::caller::{Gate, Wanted};
 use crate::limits::Limits;
 use crate::limits::clients::Clients;
 use crate::memory;
+use crate::metrics::thread::{Counters, Labels};
 use crate::nodes::dial::Dial;
 use crate::nodes::overload::Room;
 use crate::quota::Quotas;
@@ -33,8 +35,6 @@ use crate::rules::health::{
     Fallback, HealthEvent, HealthSettings, NodeHealth, NodeState, Unsupported, usable_set,
 };
 use crate::rules::route::{ChainRoutes, Router};
-use crate::see::access_log::write::Queues;
-use crate::see::counters::{Counters, Labels};
 use crate::subscribe::Feed;
 
 mod lineage;
@@ -78,7 +78,6 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     /// What all configurations of this process have in common.
     pub(crate) lineage: Arc<Lineage>,
-    labels: Labels,
     /// The index of each node by its number; none for numbers of nodes that are gone.
     by_number: Vec<Option<usize>>,
 }
@@ -174,16 +173,14 @@ impl Shared {
             NodeShared::new(&config, node, place, lineage.next_node(), number(index), dial)
         });
         let nodes = nodes.collect();
-        let labels = labels(&config);
+        let labels = Labels::of(&config);
         let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
         let answers = config.redis.as_ref().filter(|redis| redis.answers);
         let redis = answers.map(|_| Arc::default());
         let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
         let before = None;
-        Shared::build(
-            config, chains, nodes, counters, cache, redis, lineage, labels, by_number, before,
-        )
+        Shared::build(config, chains, nodes, counters, cache, redis, lineage, by_number, before)
     }
 
     #[expect(clippy::too_many_arguments)] // The parts of one value, each named as its field.
@@ -195,7 +192,6 @@ impl Shared {
         cache: Option<Cache>,
         redis: Option<Arc<redis::Common>>,
         lineage: Arc<Lineage>,
-        labels: Labels,
         by_number: Vec<Option<usize>>,
         before: Option<&Shared>,
     ) -> Arc<Shared> {
@@ -224,7 +220,6 @@ impl Shared {
             ),
             router: router(&config),
             lineage,
-            labels,
             by_number,
             config: Arc::new(config),
         });
@@ -516,23 +511,6 @@ fn room(
 /// The number of the node with this index, while numbers last.
 fn number(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(NO_NODE)
-}
-
-fn labels(config: &Config) -> Labels {
-    let chain = |chain: &config::Chain| (Arc::clone(&chain.name), family(chain.family).count());
-    let node =
-        |node: &config::Node| (Arc::clone(&config.chains[node.chain].name), Arc::clone(&node.name));
-    let group = |group: &config::Group| {
-        (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
-    };
-    Labels {
-        chains: config.chains.iter().map(chain).collect(),
-        nodes: config.nodes.iter().map(node).collect(),
-        groups: config.groups.iter().map(group).collect(),
-        keys: config.access.counted_names().map(Arc::from).collect(),
-        rules: config.rules.iter().map(|rule| Arc::from(&*rule.name)).collect(),
-        zones: config.zones.iter().map(|zone| Arc::clone(&zone.name)).collect(),
-    }
 }
 
 /// Everything of a request's head up to the digits of the body's length.

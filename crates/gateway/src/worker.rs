@@ -16,6 +16,7 @@ use crate::config::{Config, Group};
 use crate::front::caller;
 use crate::front::head::Head;
 use crate::front::token::Tokens;
+use crate::metrics::thread::Counters;
 use crate::nodes::balance::Balancer;
 use crate::nodes::gather::Gather;
 use crate::nodes::http2::Http2;
@@ -29,7 +30,6 @@ use crate::rules::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::rules::hedge::{Hedge, HedgeSettings};
 use crate::rules::retry::RetryBudget;
 use crate::rules::stall::Silence;
-use crate::see::counters::Counters;
 use crate::shared::{GroupShared, NodeShared, Shared};
 
 /// Further attempts after responses that may lack something, as a share of calls to nodes: as many
@@ -110,7 +110,7 @@ impl LocalNode {
     ) -> LocalNode {
         let config = &shared.config;
         let place = shared.nodes.iter().position(|own| std::ptr::eq(own, node));
-        let counts = place.map(|place| Arc::clone(&shared.counters[index].nodes[place]));
+        let counts = place.map(|place| Arc::clone(&shared.counters[index].upstreams[place]));
         let counts = counts.unwrap_or_default();
         let methods = shared.chains[node.config.chain].family.count();
         let connections_max = node.config.connections_max.div_ceil(config.threads);
@@ -296,13 +296,13 @@ impl Worker {
         silence.begins(self.now(), local.in_flight.get() == 0);
         local.silence.set(silence);
         local.in_flight.update(|calls| calls + 1);
-        self.counters.nodes[node].in_flight.add(1);
+        self.counters.upstreams[node].in_flight.add(1);
     }
 
     /// And one that has ended.
     pub(crate) fn left(&self, node: usize) {
         self.nodes[node].in_flight.update(|calls| calls - 1);
-        self.counters.nodes[node].in_flight.subtract_one();
+        self.counters.upstreams[node].in_flight.subtract_one();
     }
 
     /// Reads the clock. To be called where time has passed: when a connection or a call begins, and
@@ -362,7 +362,7 @@ impl Worker {
                 multiplex.sweep(now);
             }
         }
-        self.counters.flights.set(self.flights.len() as u64);
+        self.counters.calls_in_flight.set(self.flights.len() as u64);
     }
 }
 
@@ -373,12 +373,12 @@ fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
 /// The lanes of all groups, those whose group goes on as before a reload taken over.
 fn lanes(shared: &Shared, index: usize, before: &[Option<Rc<Lane>>]) -> Vec<Option<Rc<Lane>>> {
     let counts = &shared.counters[index].groups;
-    let lane = |(group, counts): (&GroupShared, _)| {
+    let lane = |(group, (_, counts)): (&GroupShared, (_, _))| {
         let room = group.room.as_ref();
         let known = before.iter().flatten().find(|lane| lane.is_of(room));
         known.cloned().or_else(|| Lane::new(&shared.config, room, counts))
     };
-    shared.groups.iter().zip(counts).map(lane).collect()
+    shared.groups.iter().zip(counts.iter()).map(lane).collect()
 }
 
 /// The budget of further attempts after a response that may lack something.

@@ -1,6 +1,6 @@
 //! `weir logs`: sums up access logs of the gateway or of nginx.
 //!
-//! Lines are read by `gateway::see::access_log::read`; counting is `logs/sums.rs`, printing
+//! Lines are read by `gateway::access_log::read`; counting is `logs/sums.rs`, printing
 //! `logs/report.rs`. What is kept does not grow with the files.
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
-use gateway::see::access_log::format::Format;
-use gateway::see::access_log::read::{LINE_BYTES_MAX, LineFault, Reader};
+use gateway::access_log::format::Format;
+use gateway::access_log::read::{LINE_BYTES_MAX, LineFault, Reader};
 use jiff::Timestamp;
 
 use crate::FAULTY;

@@ -62,7 +62,7 @@ impl GenerateDocs {
 
 /// The text of `docs/metrics.md`: the gateway's, then a run's.
 fn metrics() -> String {
-    gateway::see::metrics::reference() + &lab::export::reference()
+    gateway::admin::metrics::reference() + &lab::export::reference()
 }
 
 /// Width of the help texts in the page: what a terminal of usual width shows.

@@ -18,10 +18,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gateway::admin::status::{NodeStatus, Status};
 use gateway::config::{Config, Overrides};
 use gateway::runtime::Gateway;
 use gateway::runtime::simulated::Simulation;
-use gateway::see::status::{NodeStatus, Status};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use simnode::oracle::OracleOptions;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 
+use crate::access_log::format::Format;
 use crate::rules::access::{AddressRules, Grant, Policy};
-use crate::see::access_log::format::Format;
 
 /// Who may call.
 #[derive(Clone, Debug)]

@@ -22,8 +22,8 @@ use super::{
     Cache, Config, ContentType, Cors, Filters, Front, Health, Log, LogFormat, Overload,
     RetryBudget, WebSocket,
 };
+use crate::access_log::format::Format;
 use crate::rules::overload::Priorities;
-use crate::see::access_log::format::Format;
 
 mod access;
 mod chains;

@@ -14,8 +14,8 @@ use super::database::Database;
 use super::redis_url::RedisUrl;
 use super::url::NodeUrl;
 use super::{HashKey, KeyPart};
+use crate::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use crate::rules::limit::Rate;
-use crate::see::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use crate::tls::ciphers;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use wire::call::Refusal;
 use wire::error::ErrorCode;
 use wire::quantity::write_decimal;
 
+use crate::call::cache_status::CacheStatus;
 use crate::config::{Cors, Front};
 use crate::error::{Failure, Kind};
 use crate::front::body::ChunkFault;
@@ -25,39 +26,6 @@ use crate::rules::direct::Action;
 use crate::rules::memory::Purpose;
 use crate::shared::Shared;
 use crate::subscribe::Unable;
-
-/// How the cache took part in an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// From memory, or known without asking a node.
-    Hit,
-    /// From a node, and possible to keep.
-    Miss,
-    /// From a call to a node that another client had begun.
-    Join,
-    /// From a node; not possible to keep.
-    Bypass,
-}
-
-impl Mark {
-    /// All marks, in the order of [`Mark::index`].
-    pub(crate) const ALL: [Mark; 4] = [Mark::Hit, Mark::Miss, Mark::Join, Mark::Bypass];
-
-    /// The word in the `x-weir-cache` header and in metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Mark::Hit => "hit",
-            Mark::Miss => "miss",
-            Mark::Join => "join",
-            Mark::Bypass => "bypass",
-        }
-    }
-
-    /// Its place in counters.
-    pub(crate) fn index(self) -> usize {
-        self as usize
-    }
-}
 
 /// What one call is answered with.
 #[derive(Debug, Clone)]
@@ -76,7 +44,7 @@ pub(crate) struct Answered<'a> {
     /// The id's bytes as they came; `null` where none could be read.
     pub(crate) id: &'a [u8],
     pub(crate) payload: Content<'a>,
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<CacheStatus>,
     /// The node that gave the answer, now or when it was kept.
     pub(crate) node: Option<usize>,
 }
@@ -305,7 +273,7 @@ fn one(answered: Answered<'_>, shared: &Shared) -> Message {
 fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
     let front = &shared.config.front;
     let mut body = Vec::with_capacity(256 * items.len());
-    let mut counts = [0usize; Mark::ALL.len()];
+    let mut counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
@@ -327,7 +295,7 @@ fn batch(items: &[Answered<'_>], shared: &Shared) -> Message {
     let mut message = Message::plain(status, Body::whole(body));
     message.retry_after = retry_after;
     if front.answer_headers {
-        let said: Vec<String> = Mark::ALL
+        let said: Vec<String> = CacheStatus::ALL
             .iter()
             .filter(|mark| counts[mark.index()] > 0)
             .map(|mark| format!("{}={}", mark.as_str(), counts[mark.index()]))

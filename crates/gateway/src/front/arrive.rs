@@ -15,42 +15,12 @@ use crate::config::ListenTls;
 use crate::front::http1::{self, Standing};
 use crate::front::peer::Peer;
 use crate::front::{http2, tls};
+use crate::metrics::label::{Handshake, ProxyRefusal, TlsVersion};
 use crate::rules::client::AddressSource;
 use crate::rules::proxy::{self, HEADER_BYTES_MAX};
 use crate::thread::Thread;
 use crate::tls::client::ClientCertificate;
 use crate::worker::Worker;
-
-/// Why a connection was closed for its PROXY header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProxyRefusal {
-    /// The peer is not among those that may speak it.
-    Untrusted,
-    /// What came is no header, or the connection ended within it.
-    Malformed,
-    /// It did not come in time.
-    Late,
-}
-
-impl ProxyRefusal {
-    /// All of them, in the order of [`ProxyRefusal::index`].
-    pub(crate) const ALL: [ProxyRefusal; 3] =
-        [ProxyRefusal::Untrusted, ProxyRefusal::Malformed, ProxyRefusal::Late];
-
-    /// The word in metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ProxyRefusal::Untrusted => "untrusted",
-            ProxyRefusal::Malformed => "malformed",
-            ProxyRefusal::Late => "timeout",
-        }
-    }
-
-    /// Its place in counters.
-    pub(crate) fn index(self) -> usize {
-        self as usize
-    }
-}
 
 /// Serves a connection to the TLS address.
 pub(crate) async fn serve_tls(
@@ -68,13 +38,15 @@ pub(crate) async fn serve_tls(
     let stream = match shaken {
         Ok(stream) => stream,
         Err(fault) => {
-            worker.counters.tls.failed(&fault);
+            worker.counters.tls_handshakes_failed[fault.class()].add(1);
             tracing::debug!(%from, %fault, "tls handshake failed");
             return;
         }
     };
     let session = stream.session();
-    worker.counters.tls.shaken(session.protocol_version(), session.handshake_kind());
+    let version = TlsVersion::of(session.protocol_version());
+    let handshake = Handshake::of(session.handshake_kind());
+    worker.counters.tls_handshakes[version][handshake].add(1);
     if let Some([own, ..]) = session.peer_certificates() {
         let certificate = ClientCertificate::read(own);
         tracing::debug!(%from, ?certificate, "client has shown a certificate");
@@ -120,12 +92,12 @@ async fn peer(worker: &Worker, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer
                 tracing::debug!(%from, %error, "no PROXY header can be read");
                 ProxyRefusal::Malformed
             }
-            Err(_) => ProxyRefusal::Late,
+            Err(_) => ProxyRefusal::Timeout,
         }
     } else {
         ProxyRefusal::Untrusted
     };
-    worker.counters.proxy_refused[refusal.index()].add(1);
+    worker.counters.proxy_refused[refusal].add(1);
     None
 }
 

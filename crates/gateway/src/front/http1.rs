@@ -713,7 +713,7 @@ fn refused_often(worker: &Worker, client: IpAddr) -> Option<Message> {
 }
 
 fn denied(worker: &Worker, denial: Denial) -> Message {
-    worker.counters.denied[denial.index()].add(1);
+    worker.counters.denied[denial].add(1);
     counted(worker, Message::denied(denial))
 }
 

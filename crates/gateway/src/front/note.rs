@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::front::answer::{Answered, Mark, Message, code_of};
+use crate::access_log::record::{CallRecord, Record, masked};
+use crate::call::cache_status::CacheStatus;
+use crate::front::answer::{Answered, Message, code_of};
 use crate::front::caller::Caller;
 use crate::front::head::{Head, Verb};
-use crate::see::access_log::record::{CallRecord, Record, masked};
 use crate::worker::Worker;
 
 /// Longest name of a method that is kept for the log.
@@ -56,7 +57,7 @@ impl Calls {
         let mut list = self.list.borrow_mut();
         let Some(slot) = list.get_mut(place) else { return };
         let shared = &worker.shared;
-        let asked = !matches!(answered.mark, None | Some(Mark::Hit));
+        let asked = !matches!(answered.mark, None | Some(CacheStatus::Hit));
         let end = method.floor_char_boundary(METHOD_BYTES_MAX);
         *slot = Some(CallRecord {
             method: method[..end].into(),

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::metrics::label::HandshakeFailure;
 use crate::wait::Watchdog;
 
 /// Why a handshake came to no end.
@@ -31,29 +32,19 @@ pub(crate) enum HandshakeFault {
 }
 
 impl HandshakeFault {
-    /// The classes in metrics, in the order of [`HandshakeFault::class`].
-    pub(crate) const CLASSES: [&str; 8] = [
-        "timeout",
-        "closed",
-        "not_tls",
-        "nothing_in_common",
-        "certificate_missing",
-        "certificate_refused",
-        "alert",
-        "other",
-    ];
-
-    /// Its place among the classes.
-    pub(crate) fn class(&self) -> usize {
+    /// Returns the class that is counted.
+    pub(crate) fn class(&self) -> HandshakeFailure {
         match self {
-            HandshakeFault::Late => 0,
-            HandshakeFault::Closed => 1,
-            HandshakeFault::Tls(rustls::Error::InvalidMessage(_)) => 2,
-            HandshakeFault::Tls(rustls::Error::PeerIncompatible(_)) => 3,
-            HandshakeFault::Tls(rustls::Error::NoCertificatesPresented) => 4,
-            HandshakeFault::Tls(rustls::Error::InvalidCertificate(_)) => 5,
-            HandshakeFault::Tls(rustls::Error::AlertReceived(_)) => 6,
-            HandshakeFault::Tls(_) => 7,
+            HandshakeFault::Late => HandshakeFailure::Timeout,
+            HandshakeFault::Closed => HandshakeFailure::Closed,
+            HandshakeFault::Tls(error) => match error {
+                rustls::Error::InvalidMessage(_) => HandshakeFailure::NotTls,
+                rustls::Error::PeerIncompatible(_) => HandshakeFailure::NothingInCommon,
+                rustls::Error::NoCertificatesPresented => HandshakeFailure::CertificateMissing,
+                rustls::Error::InvalidCertificate(_) => HandshakeFailure::CertificateRefused,
+                rustls::Error::AlertReceived(_) => HandshakeFailure::Alert,
+                _ => HandshakeFailure::Other,
+            },
         }
     }
 }

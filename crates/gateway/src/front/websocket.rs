@@ -102,9 +102,9 @@ where
 {
     let mut socket = Socket::new(opened, bounds, head);
     let thread = Rc::clone(&socket.thread);
-    thread.worker().counters.websockets_opened.add(1);
+    thread.worker().counters.websocket_opened();
     let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
-    thread.worker().counters.websockets_closed.add(1);
+    thread.worker().counters.websockets_open.subtract_one();
     ended?;
     socket.stream.shutdown().await
 }

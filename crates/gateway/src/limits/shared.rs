@@ -16,10 +16,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Act, ChainLimits, Charge, Counted, LimitOutcome, Limits, RateLimit};
+use super::{Act, ChainLimits, Charge, Counted, Limits, RateLimit};
 use crate::limits::table::Material;
+use crate::metrics::label::{LimitJudge, LimitOutcome};
+use crate::metrics::thread::Counters;
 use crate::rules::limit::{Judgement, Looked, State, Terms, judge, left, look};
-use crate::see::counters::Counters;
 
 #[cfg(test)]
 mod tests;
@@ -107,7 +108,7 @@ impl Limits {
                     table.touch(at, now);
                 }
                 drop(table);
-                counters.shared_zones.from_memory.add(1);
+                counters.shared_limits.calls[LimitJudge::Memory].add(1);
                 counters.zone(limit.zone, LimitOutcome::Rejected);
                 return Some(Charge::Refuse(self.over_rate(limit, caller, now, 1)));
             }
@@ -136,10 +137,10 @@ impl Limits {
     ) -> Charge {
         let chain = &self.chains[caller.chain];
         let Some(verdict) = verdict else {
-            counters.shared_zones.by_share.add(1);
+            counters.shared_limits.calls[LimitJudge::Share].add(1);
             return self.charge_here(chain, &chain.rates, caller, now, counters);
         };
-        counters.shared_zones.by_redis.add(1);
+        counters.shared_limits.calls[LimitJudge::Redis].add(1);
         for (asked, state) in question.asked.iter().zip(&verdict.states) {
             if let Some(state) = state {
                 self.remember(asked, *state, verdict.now, question.sent, now);

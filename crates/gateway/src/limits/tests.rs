@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::method::{FamilyName, family};
 
 use super::*;
-use crate::see::counters::Labels;
+use crate::metrics::thread::Labels;
 
 const NODES: &str = "\
 [chain.eth]
@@ -30,7 +30,7 @@ struct Scene {
 }
 
 fn counters(zones: usize) -> Counters {
-    let zones = (0..zones).map(|at| at.to_string().into()).collect();
+    let zones = (0..zones).map(|at| [at.to_string().into()]).collect();
     Counters::new(&Labels { zones, ..Labels::default() })
 }
 
@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn outcomes(&self, zone: usize) -> Vec<u64> {
-        self.counters.zones[zone].iter().map(|count| count.get()).collect()
+        self.counters.zones[zone].calls.iter().map(|(_, count)| count.get()).collect()
     }
 }
 

@@ -228,7 +228,6 @@ impl Course {
                 Blame::None => {}
             },
             Verdict::RateLimited { retry_after } => {
-                worker.counters.nodes[attempt.node].rate_limited.add(1);
                 shared.health(attempt.node, |health, now| health.rate_limited(now, retry_after));
             }
             Verdict::Unsupported => {

@@ -179,8 +179,8 @@ impl Gather {
         if calls.waiting.len() < 2 || calls.waiting.iter().all(|call| call.part.is_closed()) {
             return calls.give(|_| Part::Alone);
         }
-        worker.counters.nodes[node].batches.add(1);
-        worker.counters.nodes[node].batched.add(calls.waiting.len() as u64);
+        worker.counters.upstreams[node].batches.add(1);
+        worker.counters.upstreams[node].batched.add(calls.waiting.len() as u64);
         let post =
             |fresh| post(&worker, node, &calls, calls.deadline, fresh, calls.answer_bytes_max);
         let posted = match post(false).await {

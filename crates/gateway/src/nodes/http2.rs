@@ -25,12 +25,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::config::{Config, Node};
 use crate::error::{Kind, Sent};
 use crate::memory::{Full, Hold};
+use crate::metrics::counters::UpstreamCounters;
 use crate::nodes::dial::{Dial, Way};
 use crate::nodes::http1::{HttpAnswer, retry_after};
 use crate::nodes::post::{Body, Broken};
 use crate::nodes::stream::Stream;
 use crate::rules::memory::Purpose;
-use crate::see::counters::NodeCounts;
 use crate::worker::Worker;
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ pub(crate) struct Http2 {
     changed: Notify,
     /// When the node last wanted HTTP/1.1.
     declined: Cell<Option<Instant>>,
-    counts: Arc<NodeCounts>,
+    counts: Arc<UpstreamCounters>,
 }
 
 impl fmt::Debug for Http2 {
@@ -104,7 +104,7 @@ impl Http2 {
         config: &Config,
         node: &Node,
         dial: &Dial,
-        counts: &Arc<NodeCounts>,
+        counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Http2>> {
         let mut node = node.clone();
         let tls = node.tls.as_mut().filter(|_| node.http2)?;

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use wire::answer::call_bytes;
 
 use crate::config::{Config, Node};
+use crate::metrics::counters::UpstreamCounters;
 use crate::nodes::dial::{Dial, Way};
 use crate::nodes::stream::Stream;
 use crate::nodes::trunk::{Loss, Notice, Settings, Trunk};
 use crate::path::Ask;
-use crate::see::counters::NodeCounts;
 use crate::websocket::handshake::{Opening, Refusal};
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ pub(crate) struct Multiplex {
     /// By place of the method, the last one for all unknown: how often it is still to be taken for one
     /// with large answers.
     large: RefCell<Vec<u8>>,
-    counts: Arc<NodeCounts>,
+    counts: Arc<UpstreamCounters>,
     closed: Cell<bool>,
 }
 
@@ -88,7 +88,7 @@ impl Multiplex {
         node: &Node,
         dial: &Dial,
         methods: usize,
-        counts: &Arc<NodeCounts>,
+        counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Multiplex>> {
         node.multiplexed()?;
         Some(Rc::new(Multiplex {
@@ -226,11 +226,11 @@ impl Multiplex {
         self.lanes[lane].trunks.borrow_mut().push(Rc::clone(&trunk));
         drop(_dialing);
         let _open = Open { multiplex: &self, lane, trunk: &trunk };
-        self.counts.trunks_open.add(1);
+        self.counts.multiplexed_open.add(1);
         let loss = driver.await;
         tracing::debug!(node = &*self.node.name, ?loss, "a connection for many calls has ended");
         if loss != Loss::Retired {
-            self.counts.trunks_lost.add(1);
+            self.counts.multiplexed_lost.add(1);
             self.failed();
         }
     }
@@ -297,7 +297,7 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         let lane = &self.multiplex.lanes[self.lane];
         lane.trunks.borrow_mut().retain(|own| !Rc::ptr_eq(own, self.trunk));
-        self.multiplex.counts.trunks_open.subtract_one();
+        self.multiplex.counts.multiplexed_open.subtract_one();
         self.multiplex.changed.notify_waiters();
     }
 }

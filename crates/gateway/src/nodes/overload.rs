@@ -22,11 +22,12 @@ use parking_lot::Mutex;
 
 use crate::config::{Config, Group};
 use crate::error::{Failure, Kind};
+use crate::metrics::counters::GroupCounters;
+use crate::metrics::thread::Counters;
 use crate::path::Ask;
 use crate::rules::overload::limiter::Limiter;
 use crate::rules::overload::queue::{Key, Pushed, Queue, QueueSettings};
 use crate::rules::overload::{Class, Shed};
-use crate::see::counters::{Counters, GroupCounts};
 use crate::worker::Worker;
 
 /// How often a thread works out its share of a limit.
@@ -47,7 +48,7 @@ pub(crate) struct Room {
     limited: AtomicBool,
     saturated: AtomicBool,
     /// What each thread holds and wants.
-    threads: Vec<Arc<GroupCounts>>,
+    threads: Vec<Arc<GroupCounters>>,
 }
 
 impl Room {
@@ -55,7 +56,7 @@ impl Room {
     pub(crate) fn new(
         config: &Config,
         group: &Group,
-        threads: Vec<Arc<GroupCounts>>,
+        threads: Vec<Arc<GroupCounters>>,
     ) -> Option<Arc<Room>> {
         config.overload.as_ref()?;
         let limiter = Limiter::new(group.in_flight);
@@ -70,7 +71,7 @@ impl Room {
     }
 
     /// The counters of a group on all threads.
-    pub(crate) fn threads(counters: &[Arc<Counters>], group: usize) -> Vec<Arc<GroupCounts>> {
+    pub(crate) fn threads(counters: &[Arc<Counters>], group: usize) -> Vec<Arc<GroupCounters>> {
         counters.iter().map(|thread| Arc::clone(&thread.groups[group])).collect()
     }
 
@@ -95,7 +96,7 @@ impl Room {
     }
 
     /// What a thread that holds and wants so many may hold.
-    fn share(&self, own: &GroupCounts, wanted: u64) -> u32 {
+    fn share(&self, own: &GroupCounters, wanted: u64) -> u32 {
         let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
         let others: u64 = others.map(|thread| thread.in_flight.get() + thread.queued.get()).sum();
         let limit = u64::from(self.limit());
@@ -112,7 +113,7 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Lane {
     room: Arc<Room>,
-    counts: Arc<GroupCounts>,
+    counts: Arc<GroupCounters>,
     in_flight: Cell<u32>,
     share: Cell<u32>,
     /// When the share is to be worked out again, and the limit of which it is.
@@ -153,7 +154,7 @@ impl Lane {
     pub(crate) fn new(
         config: &Config,
         room: Option<&Arc<Room>>,
-        counts: &Arc<GroupCounts>,
+        counts: &Arc<GroupCounters>,
     ) -> Option<Rc<Lane>> {
         let (room, overload) = (room?, config.overload.as_ref()?);
         let settings = QueueSettings {
@@ -229,7 +230,7 @@ impl Lane {
                 return;
             };
             self.counts.queued.subtract_one();
-            self.counts.waited[class.index()].observe(waited);
+            self.counts.waited[class].observe(waited);
             self.hold();
             waiter.turn(State::Placed);
         }
@@ -238,7 +239,7 @@ impl Lane {
     /// Tells one that was taken out of the queue.
     fn shed(&self, waiter: &Waiter, class: Class, why: Shed) {
         self.counts.queued.subtract_one();
-        self.counts.shed[class.index()][why.index()].add(1);
+        self.counts.shed[class][why].add(1);
         waiter.turn(State::Done);
     }
 }
@@ -287,7 +288,7 @@ pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<
             key
         }
         Pushed::Full(_) => {
-            lane.counts.shed[ask.class.index()][Shed::Full.index()].add(1);
+            lane.counts.shed[ask.class][Shed::Full].add(1);
             return Err(overloaded(worker, lane));
         }
     };
@@ -309,7 +310,7 @@ pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<
     worker.tick();
     if late && matches!(waiter.state.get(), State::Waiting) {
         queued.give_up();
-        lane.counts.shed[ask.class.index()][Shed::Late.index()].add(1);
+        lane.counts.shed[ask.class][Shed::Late].add(1);
     }
     match waiter.state.get() {
         State::Placed => {

@@ -64,7 +64,7 @@ pub(crate) async fn post(
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
-            worker.counters.nodes[node].connects.add(1);
+            worker.counters.upstreams[node].connects.add(1);
             // Apart, because most calls find a connection and need no room for making one.
             let dial = state.dial.connect(&state.config, Way::Http);
             match Box::pin(tokio::time::timeout_at(deadline, dial)).await {

@@ -14,6 +14,7 @@ use wire::quantity::Decimal;
 
 use crate::error::{Failure, Kind, Sent};
 use crate::front::answer::Payload;
+use crate::metrics::label::AttemptOutcome;
 use crate::nodes::http1::HttpAnswer;
 use crate::nodes::multiplex::{Multiplex, NoTrunk};
 use crate::nodes::overload;
@@ -67,9 +68,13 @@ pub(crate) async fn attempt(
         }
         Err(broken) => failed(node, broken),
     };
-    let failed = matches!(attempt.verdict, Verdict::NodeFault(_));
+    let outcome = match attempt.verdict {
+        Verdict::NodeFault(_) => AttemptOutcome::Failed,
+        Verdict::RateLimited { .. } => AttemptOutcome::RateLimited,
+        _ => AttemptOutcome::Ok,
+    };
     let took = worker.now().saturating_sub(began);
-    worker.counters.attempt(node, took, failed);
+    worker.counters.upstreams[node].attempted(outcome, took);
     if attempt.verdict.is_answer() {
         overload::answered(worker, ask, epoch);
     }
@@ -166,7 +171,7 @@ async fn over_trunk(
 ) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
     let _leaving = multiplex.leaving();
     let call = trunk.call(&ask.name, ask.params.as_deref(), worker.recent(), deadline)?;
-    worker.counters.nodes[node].multiplexed.add(1);
+    worker.counters.upstreams[node].multiplexed.add(1);
     match call.await {
         Ok((id, body)) => {
             multiplex.answered(ask, body.len());

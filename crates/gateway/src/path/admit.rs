@@ -31,7 +31,7 @@ pub(super) fn directed<'a>(
     let facts = facts(request, Some(CallFacts { method: &call.method, params }));
     let directed = walk(worker, &facts);
     for place in &directed.fitted {
-        worker.counters.rules[*place].add(1);
+        worker.counters.rules[*place].calls.add(1);
     }
     let chain = match directed.path {
         Cow::Borrowed(_) => request.chain,
@@ -44,7 +44,7 @@ pub(super) fn directed<'a>(
         End::Free => Ok(Request { chain, ..*request }),
         End::Group(group) => Ok(Request { chain, group: Some(group), ..*request }),
         End::Deny(place) => {
-            worker.counters.denied[Denial::Rule.index()].add(1);
+            worker.counters.denied[Denial::Rule].add(1);
             Err(Kind::Rule(place as u16))
         }
     }
@@ -81,7 +81,7 @@ fn may_reach(worker: &Worker, request: &Request<'_>, chain: usize) -> bool {
     let grant = request.caller.grant.as_ref();
     let may = grant.is_none_or(|grant| grant.leads_to(chain));
     if !may {
-        worker.counters.denied[Denial::Chain.index()].add(1);
+        worker.counters.denied[Denial::Chain].add(1);
     }
     may
 }
@@ -136,7 +136,7 @@ pub(super) fn permitted(
     };
     let other = stands_for(&call.method).map_or(Ok(()), may_call_as);
     other.and_then(|()| may_call_as(&call.method)).map_err(|denial| {
-        worker.counters.denied[denial.index()].add(1);
+        worker.counters.denied[denial].add(1);
         Kind::MethodOff
     })
 }

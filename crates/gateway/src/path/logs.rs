@@ -16,8 +16,9 @@ use wire::key::Resolved;
 use wire::method::Method;
 
 use super::{Ask, Fetched, answer_ask, kept, write_call_key};
+use crate::call::cache_status::CacheStatus;
 use crate::error::{Failure, Kind};
-use crate::front::answer::{Mark, Payload};
+use crate::front::answer::Payload;
 use crate::index::{self, Found};
 use crate::memory::{Full, Hold};
 use crate::rules::cacheable::{CacheRule, Caching};
@@ -35,7 +36,7 @@ pub(super) async fn answer(
     ask: Ask<'_>,
     call: &Call<'_>,
     method: &'static Method,
-) -> (Fetched, Mark) {
+) -> (Fetched, CacheStatus) {
     let config = &worker.shared.config.cache;
     let view = worker.shared.chains[ask.chain].view.load_full();
     let filter = LogFilter::read(&call.params).ok().filter(|_| worker.shared.cache.is_some());
@@ -52,7 +53,9 @@ pub(super) async fn answer(
     };
     let held = from_index(worker, &ask, &filter, &parts).await;
     let parts = match &held {
-        Some((part, fetched)) if covers(*part, &parts) => return (fetched.clone(), Mark::Hit),
+        Some((part, fetched)) if covers(*part, &parts) => {
+            return (fetched.clone(), CacheStatus::Hit);
+        }
         Some((part, _)) => around(*part, &parts),
         None => parts,
     };
@@ -70,7 +73,7 @@ pub(super) async fn answer(
         let gathered = &gathered;
         async move {
             let (fetched, mark) = match held {
-                Some(fetched) => (fetched, Mark::Hit),
+                Some(fetched) => (fetched, CacheStatus::Hit),
                 None => one(worker, ask, call, method, Some(range), view).await,
             };
             // The parts together are an answer, and may be as long as one.
@@ -87,7 +90,7 @@ pub(super) async fn answer(
             }
         }
     });
-    let answered: Vec<(Fetched, Mark)> =
+    let answered: Vec<(Fetched, CacheStatus)> =
         futures_util::stream::iter(asks).buffered(PARTS_CONCURRENCY).collect().await;
     join(&parts, answered)
 }
@@ -120,19 +123,19 @@ pub(super) async fn one(
     method: &'static Method,
     block: Option<Resolved>,
     view: &ChainView,
-) -> (Fetched, Mark) {
+) -> (Fetched, CacheStatus) {
     let mut key = Vec::new();
     let keyed = write_call_key(worker, &mut key, &ask, method, params, block);
     if keyed && let Some(fetched) = kept(worker, &key, view) {
-        return (fetched, Mark::Hit);
+        return (fetched, CacheStatus::Hit);
     }
     answer_ask(worker, ask, keyed.then_some(&key[..])).await
 }
 
 /// Joins the parts' answers, which are in the order of their blocks.
-fn join(parts: &[Part], mut answered: Vec<(Fetched, Mark)>) -> (Fetched, Mark) {
-    let hit = answered.iter().all(|(_, mark)| *mark == Mark::Hit);
-    let mark = if hit { Mark::Hit } else { Mark::Miss };
+fn join(parts: &[Part], mut answered: Vec<(Fetched, CacheStatus)>) -> (Fetched, CacheStatus) {
+    let hit = answered.iter().all(|(_, mark)| *mark == CacheStatus::Hit);
+    let mark = if hit { CacheStatus::Hit } else { CacheStatus::Miss };
     if answered.len() == 1
         && let Some((fetched, mark)) = answered.pop()
     {

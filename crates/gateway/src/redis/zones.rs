@@ -19,8 +19,10 @@ use super::line::{Line, PROBE_PATIENCE, Role};
 use super::script::{Script, hex, numbers};
 use crate::config::Config;
 use crate::limits::shared::{Question, Verdict};
+use crate::metrics::counters::SharedLimitCounters;
+use crate::metrics::label::RedisFailure;
+use crate::metrics::thread::Counters;
 use crate::rules::limit::State;
-use crate::see::counters::{Counters, SharedCounts};
 use crate::shared::Shared;
 
 #[cfg(test)]
@@ -70,8 +72,8 @@ impl Judge {
         Some(judge)
     }
 
-    fn counts(&self) -> &SharedCounts {
-        &self.counters.shared_zones
+    fn counts(&self) -> &SharedLimitCounters {
+        &self.counters.shared_limits
     }
 
     /// What Redis says to a call, which is charged there unless it is refused; none if Redis is left
@@ -93,16 +95,16 @@ impl Judge {
                     self.line.succeeded();
                     return Some(verdict);
                 }
-                counts.errors.add(1);
+                counts.failures[RedisFailure::Error].add(1);
             }
             Ok(Err(error)) => {
                 tracing::debug!(kind = ?error.kind(), "redis did not judge a call");
-                counts.errors.add(1);
+                counts.failures[RedisFailure::Error].add(1);
             }
-            Err(_) => counts.timeouts.add(1),
+            Err(_) => counts.failures[RedisFailure::Timeout].add(1),
         }
         if self.line.failed(now) {
-            counts.opened.add(1);
+            counts.breakers_opened.add(1);
         }
         None
     }
@@ -149,7 +151,7 @@ impl Judge {
                     own.line.probed(well, own.shared.now());
                 });
             }
-            own.counts().open.set(u64::from(!own.line.is_usable(own.shared.now())));
+            own.counts().fallback_threads.set(u64::from(!own.line.is_usable(own.shared.now())));
             drop(own);
             tokio::time::sleep(TEND_INTERVAL).await;
         }

@@ -12,9 +12,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{ChainShared, NO_NODE, NodeShared, Shared, health_settings, labels};
+use super::{ChainShared, NO_NODE, NodeShared, Shared, health_settings};
 use crate::cache::Cache;
 use crate::config::{self, Config, ListenTls};
+use crate::metrics::thread::Labels;
 use crate::nodes::dial::Dial;
 
 impl Shared {
@@ -63,8 +64,8 @@ impl Shared {
             new
         });
         let nodes = nodes.collect();
-        let labels = labels(&config);
-        let counters = self.counters.iter().map(|own| Arc::new(own.after(&self.labels, &labels)));
+        let labels = Labels::of(&config);
+        let counters = self.counters.iter().map(|own| Arc::new(own.after_reload(&labels)));
         let counters = counters.collect();
         let cache = config.cache.enabled.then(|| match &self.cache {
             Some(cache) => cache.under(&config.cache),
@@ -82,7 +83,6 @@ impl Shared {
             cache,
             redis,
             lineage,
-            labels,
             by_number,
             Some(self),
         );

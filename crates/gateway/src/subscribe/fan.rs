@@ -138,14 +138,14 @@ impl Fan {
         };
         let number = self.next.replace(self.next.get() + 1);
         members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
-        self.thread.worker().counters.subscriptions_begun.add(1);
+        self.thread.worker().counters.subscriptions_open.add(1);
         number
     }
 
     /// Lets a member go; after the last one nothing is followed any more.
     pub(super) fn leave(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
-            self.thread.worker().counters.subscriptions_ended.add(1);
+            self.thread.worker().counters.subscriptions_open.subtract_one();
             self.end_if_empty();
         }
     }
@@ -168,7 +168,7 @@ impl Fan {
         for member in members.values() {
             member.tell(said);
         }
-        self.thread.worker().counters.notices_sent.add(members.len() as u64);
+        self.thread.worker().counters.subscription_notifications.add(members.len() as u64);
     }
 
     fn tell_logs(&self, logs: &Logs) {
@@ -184,7 +184,7 @@ impl Fan {
             places.iter().for_each(|place| member.tell(&logs[*place].1));
             count += places.len() as u64;
         }
-        self.thread.worker().counters.notices_sent.add(count);
+        self.thread.worker().counters.subscription_notifications.add(count);
     }
 
     /// Nobody can be told any more what comes next: they have to begin anew.

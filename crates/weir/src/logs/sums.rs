@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gateway::see::access_log::read::Line;
+use gateway::access_log::read::Line;
 use hdrhistogram::Histogram;
 
 /// Rows of the time line; two days by second. More are made coarser, tenfold at a time.

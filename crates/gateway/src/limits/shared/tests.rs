@@ -11,8 +11,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::Config;
+use crate::metrics::label::LimitJudge;
+use crate::metrics::thread::Labels;
 use crate::rules::limit::{CALL, raised};
-use crate::see::counters::Labels;
 
 const START: u64 = 1 << 40;
 /// What Redis is waited for, ms.
@@ -72,10 +73,9 @@ struct Gateway {
 
 impl Gateway {
     fn new(config: &Config) -> Gateway {
-        let zones = config.zones.iter().map(|zone| zone.name.clone()).collect();
         Gateway {
             limits: Limits::after(None, config).unwrap(),
-            counters: Counters::new(&Labels { zones, ..Labels::default() }),
+            counters: Counters::new(&Labels::of(config)),
         }
     }
 
@@ -103,12 +103,12 @@ impl Gateway {
     }
 
     fn judged(&self) -> [u64; 3] {
-        let counts = &self.counters.shared_zones;
-        [&counts.by_redis, &counts.by_share, &counts.from_memory].map(|count| count.get())
+        let calls = &self.counters.shared_limits.calls;
+        [LimitJudge::Redis, LimitJudge::Share, LimitJudge::Memory].map(|by| calls[by].get())
     }
 
     fn outcomes(&self, zone: usize) -> Vec<u64> {
-        self.counters.zones[zone].iter().map(|count| count.get()).collect()
+        self.counters.zones[zone].calls.iter().map(|(_, count)| count.get()).collect()
     }
 }
 

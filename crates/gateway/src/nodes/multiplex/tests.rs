@@ -46,7 +46,7 @@ impl Node {
 struct Scene {
     multiplex: Rc<Multiplex>,
     node: Arc<Node>,
-    counts: Arc<NodeCounts>,
+    counts: Arc<UpstreamCounters>,
 }
 
 fn scene(keys: &str) -> Scene {
@@ -63,7 +63,7 @@ fn scene(keys: &str) -> Scene {
         far.taken.lock().push(theirs);
         Ok(ours)
     }));
-    let counts = Arc::<NodeCounts>::default();
+    let counts = Arc::<UpstreamCounters>::default();
     let methods = family(FamilyName::Ethereum).count();
     let multiplex = Multiplex::new(&config, &config.nodes[0], &dial, methods, &counts);
     Scene { multiplex: multiplex.expect("the node has such an address"), node, counts }
@@ -168,7 +168,7 @@ fn a_full_connection_gets_a_second_up_to_the_bound() {
         assert_eq!(scene.node.taken(), 2);
         // The other lane has its first whatever the bound.
         assert!(scene.opened(&heavy()).await.is_some());
-        assert_eq!((scene.node.taken(), scene.counts.trunks_open.get()), (3, 3));
+        assert_eq!((scene.node.taken(), scene.counts.multiplexed_open.get()), (3, 3));
         drop(calls.pop());
         assert!(scene.trunk(&light()).is_some(), "a call has left");
     });
@@ -227,7 +227,7 @@ fn a_way_that_fails_is_left_alone_longer_each_time() {
             scene.multiplex.answered(&light(), 10);
             scene.node.hang_up();
             settled().await;
-            assert_eq!(scene.counts.trunks_lost.get(), 1);
+            assert_eq!(scene.counts.multiplexed_lost.get(), 1);
             let rest = scene.rest().await;
             assert!(near(rest, first), "{keys}: {rest:?}");
         });
@@ -298,15 +298,15 @@ fn what_is_idle_is_closed_but_for_the_first() {
         drop(calls);
         scene.multiplex.sweep(Instant::now() + Duration::from_secs(9));
         settled().await;
-        assert_eq!(scene.counts.trunks_open.get(), 3);
+        assert_eq!(scene.counts.multiplexed_open.get(), 3);
         scene.multiplex.sweep(Instant::now() + Duration::from_secs(11));
         settled().await;
-        assert_eq!(scene.counts.trunks_open.get(), 2, "one of each lane is left");
-        assert_eq!(scene.counts.trunks_lost.get(), 0, "we closed it");
+        assert_eq!(scene.counts.multiplexed_open.get(), 2, "one of each lane is left");
+        assert_eq!(scene.counts.multiplexed_lost.get(), 0, "we closed it");
         assert!(scene.trunk(&light()).is_some(), "and nothing rests for it");
         scene.multiplex.close();
         settled().await;
-        assert_eq!(scene.counts.trunks_open.get(), 0);
+        assert_eq!(scene.counts.multiplexed_open.get(), 0);
         assert!(scene.opened(&light()).await.is_none(), "none is opened any more");
     });
 }

@@ -1,0 +1,120 @@
+//! Goal: a line is one line, holds what is known, and shows no key. Method: one record, with one
+//! field of a hostile client at a time.
+
+use super::*;
+use crate::access_log::read::Reader;
+
+fn record() -> Record {
+    Record {
+        time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_298_645_123),
+        client: "10.0.0.1".parse().unwrap(),
+        key: Some("alice".into()),
+        tier: None,
+        chain: Some("eth".into()),
+        path: "/".into(),
+        verb: "POST",
+        protocol: "HTTP/1.1",
+        status: 200,
+        bytes_in: 70,
+        bytes_out: 40,
+        took: Duration::from_micros(1500),
+        calls: 1,
+        call: Some(CallRecord {
+            method: "eth_call".into(),
+            chain: "eth".into(),
+            error: None,
+            mark: Some(CacheStatus::Miss),
+            node: Some("a".into()),
+            bytes: 10,
+            took: Duration::from_micros(1400),
+            upstream: Some(Duration::from_micros(1400)),
+        }),
+        extra: Some(extra("rpc.example", "curl/8")),
+    }
+}
+
+fn extra(host: &str, header: &str) -> Arc<Extra> {
+    let mut extra = Extra::default();
+    extra.host = host.into();
+    extra.headers = Box::new([Some(header.as_bytes().into())]);
+    Arc::new(extra)
+}
+
+fn line(format: &str, record: &Record) -> String {
+    let kept: [Box<str>; 1] = [USER_AGENT.into()];
+    let format = Format::parse(format).unwrap().placed(|_| Some(0));
+    let mut out = String::new();
+    write(&mut out, &format, &kept, record);
+    out
+}
+
+#[test]
+fn lines_hold_what_is_known() {
+    expect_test::expect![[r#"
+        {"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","node":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}
+    "#]]
+    .assert_eq(&line("json", &record()));
+    expect_test::expect![[r#"
+        10.0.0.1 - alice [21/Nov/2026:22:04:05 +0000] "POST / HTTP/1.1" 200 40 "curl/8" "curl/8"
+    "#]]
+    .assert_eq(&line("combined", &record()));
+    expect_test::expect![[r#"
+        1795298645.123 2026-11-21T22:04:05.123000Z - eth eth_call 1 - miss a 0.002 0.001 70 rpc.example /
+    "#]]
+    .assert_eq(&line(
+        "$msec $time_iso8601 $tier $chain $rpc_method $rpc_calls $rpc_error $cache $node \
+         $request_time $upstream_response_time $request_length $host $uri",
+        &record(),
+    ));
+}
+
+#[test]
+fn no_client_can_write_a_line() {
+    let wicked = "a\"b\\c\nd\r\t\u{1b}[2J\u{9b}\u{2028}é\u{0}";
+    let mut record = record();
+    let call = record.call.as_mut().unwrap();
+    call.method = wicked.into();
+    record.path = wicked.into();
+    record.extra = Some(extra(wicked, wicked));
+    for format in ["json", "combined", "$rpc_method $uri $host"] {
+        let line = line(format, &record);
+        let body = line.strip_suffix('\n').unwrap();
+        assert!(!body.chars().any(char::is_control), "{body:?}");
+        assert!(!body.contains('\u{2028}'), "{body:?}");
+    }
+    let parsed: serde_json::Value = serde_json::from_str(&line("json", &record)).unwrap();
+    assert_eq!(parsed["method"], wicked);
+    assert!(line("combined", &record).is_ascii());
+}
+
+#[test]
+fn what_is_long_is_cut() {
+    let mut record = record();
+    record.call.as_mut().unwrap().method = "é".repeat(100_000).into();
+    for format in ["json", "$rpc_method"] {
+        assert!(line(format, &record).len() < 4 * TEXT_BYTES_MAX + 1000);
+    }
+}
+
+#[test]
+fn paths_are_masked_where_a_key_could_stand() {
+    assert_eq!(&*masked("/eth"), "/eth");
+    assert_eq!(&*masked("/v1/0123456789abcdef0123/eth"), "/v1/***/eth");
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for format in ["json", "combined", "$msec|$remote_addr|$key|$rpc_method|$status|$request_time"]
+    {
+        let reader = Reader::new(&Format::parse(format).unwrap()).unwrap();
+        let line = line(format, &record());
+        let read = reader.line(line.trim_end()).unwrap();
+        assert_eq!((read.status, &*read.client), (200, "10.0.0.1"), "{format}");
+        assert_eq!(read.key.as_deref(), Some("alice"), "{format}");
+        assert_eq!(read.seconds.floor(), 1_795_298_645.0, "{format}");
+        if format != "combined" {
+            assert_eq!(read.method.as_deref(), Some("eth_call"), "{format}");
+            assert!((0.0015..=0.002).contains(&read.took.unwrap()), "{format}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Goal: serving never waits, what does not fit is told, and a moved file is followed. Method: the
+//! writer over a temporary folder; what is waited for is looked at in the file.
+
+use super::*;
+use crate::access_log::format::Format;
+
+fn config(to: LogTarget, queue_lines: usize) -> AccessLog {
+    let format = Format::parse("$rpc_method").unwrap();
+    AccessLog { to, format, per_call: false, sample: 1.0, errors_always: true, queue_lines }
+}
+
+fn record(method: &str) -> Record {
+    use super::record::CallRecord;
+    let call = CallRecord {
+        method: method.into(),
+        chain: "eth".into(),
+        error: None,
+        mark: None,
+        node: None,
+        bytes: 0,
+        took: Duration::ZERO,
+        upstream: None,
+    };
+    Record {
+        time: std::time::SystemTime::UNIX_EPOCH,
+        client: "::1".parse().unwrap(),
+        key: None,
+        tier: None,
+        chain: None,
+        path: "/".into(),
+        verb: "POST",
+        protocol: "HTTP/1.1",
+        status: 200,
+        bytes_in: 0,
+        bytes_out: 0,
+        took: Duration::ZERO,
+        calls: 1,
+        call: Some(call),
+        extra: None,
+    }
+}
+
+fn wait_for(path: &Path, due: &str) {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while std::fs::read_to_string(path).unwrap_or_default() != due {
+        assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(path));
+        std::thread::park_timeout(Duration::from_millis(5)); // Another thread writes by the clock.
+    }
+}
+
+#[test]
+fn a_full_queue_drops_and_says_so() {
+    let queues = Queues::new(config(LogTarget::Stdout, 4), &[], 2);
+    let kept = (0..10).filter(|_| queues.put(1, record("m"))).count();
+    assert_eq!(kept, 2);
+    assert!(queues.put(0, record("m")), "threads do not share a queue");
+}
+
+#[test]
+fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
+    let queues = Arc::new(Queues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
+    let writer = Writer::start(Arc::clone(&queues)).unwrap();
+    assert!(queues.put(0, record("one")));
+    wait_for(&path, "one\n");
+    std::fs::rename(&path, &moved).unwrap();
+    wait_for(&path, "");
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while !path.exists() {
+        assert!(Instant::now() < give_up, "it is not opened anew");
+        std::thread::park_timeout(Duration::from_millis(5)); // Another thread opens by the clock.
+    }
+    assert!(queues.put(1, record("two\nlines")));
+    writer.stop();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\\x0Alines\n");
+    assert_eq!(std::fs::read_to_string(&moved).unwrap(), "one\n");
+    assert_eq!(queues.unwritten(), 0);
+}
+
+#[test]
+fn a_file_that_takes_nothing_is_counted() {
+    let full = LogTarget::File("/dev/full".into());
+    let queues = Arc::new(Queues::new(config(full, 100), &[], 1));
+    let writer = Writer::start(Arc::clone(&queues)).unwrap();
+    assert!(queues.put(0, record("one")));
+    writer.stop();
+    assert_eq!(queues.unwritten(), 1);
+    let nowhere = LogTarget::File("/nowhere/a.log".into());
+    let queues = Queues::new(config(nowhere, 100), &[], 1);
+    assert!(Writer::start(Arc::new(queues)).is_err());
+}

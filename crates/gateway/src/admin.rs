@@ -1,0 +1,246 @@
+//! The admin address: metrics, health, readiness, status and the status page.
+//!
+//! It runs on the watch thread, so that a scrape costs the serving threads nothing. It only reads. It
+//! has no password, so no response may hold a secret. In reading order: `status` (the state as one
+//! value), `metrics` (state and counters as OpenMetrics text), `history` (the last two minutes),
+//! `page` (status and history as HTML), `process` (the identity of a process); here is the listener.
+
+pub(crate) mod history;
+pub mod metrics;
+pub(crate) mod page;
+pub mod process;
+pub mod status;
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::metrics::thread::Counters;
+use crate::runtime::Phase;
+use crate::shared::Shared;
+
+#[cfg(test)]
+mod goldens;
+#[cfg(test)]
+mod tests;
+
+use history::{History, SAMPLE_INTERVAL};
+use status::Status;
+
+/// Open connections; more wait to be accepted. A scraper needs one, a browser six.
+const CONNECTIONS_MAX: usize = 64;
+/// Bytes of a request's head; hyper takes nothing below 8 KiB.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Time for a request's head to arrive, and for an idle connection to be kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest life of a connection, so that clients that never read cannot keep all of them.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
+/// Time for the last answer of a connection that has come of age.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a connection could not be accepted, most likely for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How far the gateway's own life has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    /// Whether every serving thread was started.
+    pub(crate) ready: Arc<AtomicBool>,
+    pub(crate) phase: watch::Receiver<Phase>,
+}
+
+/// What answers are made from.
+struct Admin {
+    shared: watch::Receiver<Arc<Shared>>,
+    standing: Standing,
+    history: RefCell<History>,
+}
+
+/// Serves until dropped; needs a `tokio` local runtime.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    shared: watch::Receiver<Arc<Shared>>,
+    standing: Standing,
+) {
+    let admin = Rc::new(Admin { shared, standing, history: RefCell::default() });
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut sample = tokio::time::interval(SAMPLE_INTERVAL);
+    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let accepted = async {
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
+            (listener.accept().await, permit)
+        };
+        tokio::select! {
+            (accepted, permit) = accepted => match accepted {
+                Ok((stream, _)) => {
+                    let admin = Rc::clone(&admin);
+                    tokio::task::spawn_local(async move {
+                        connection(admin, stream).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection on the admin address");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            _ = sample.tick() => admin.sample(),
+        }
+    }
+}
+
+async fn connection(admin: Rc<Admin>, stream: TcpStream) {
+    let is_local = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
+    let service = service_fn(|request: Request<Incoming>| {
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let answer = if is_local && !host.is_none_or(is_local_name) {
+            let text = "on a loopback address the host must be an address or localhost\n";
+            plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
+        } else {
+            admin.answer(request.method(), request.uri().path())
+        };
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = tokio::time::sleep(CONNECTION_AGE_MAX) => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(LAST_ANSWER_TIMEOUT, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection on the admin address failed");
+    }
+}
+
+impl Admin {
+    /// What is looked at: the newest configuration with its state.
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared.borrow())
+    }
+
+    fn sample(&self) {
+        let shared = self.shared();
+        let counters = Counters::sum(&shared.counters);
+        let generation = shared.lineage.reloads().generation;
+        self.history.borrow_mut().sample(shared.now(), generation, &counters);
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        const ROUTES: [&str; 5] = ["/", "/healthz", "/readyz", "/status", "/metrics"];
+        if !ROUTES.contains(&path) {
+            let text = format!("not found; there are {}\n", ROUTES.join(" "));
+            return plain(StatusCode::NOT_FOUND, text);
+        }
+        // To HEAD, hyper sends the head of this answer and leaves out the body.
+        if method != Method::GET && method != Method::HEAD {
+            let text = "method is not allowed; GET and HEAD are\n".to_owned();
+            let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+            answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match path {
+            "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
+            "/readyz" => self.readiness(),
+            "/status" => self.status(),
+            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.shared())),
+            _ => self.page(),
+        }
+    }
+
+    fn readiness(&self) -> Response<Full<Bytes>> {
+        let reasons = self.unready(&Status::of(&self.shared()));
+        if reasons.is_empty() {
+            return plain(StatusCode::OK, "ready\n".to_owned());
+        }
+        plain(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
+    }
+
+    fn status(&self) -> Response<Full<Bytes>> {
+        let mut json = serde_json::to_string_pretty(&Status::of(&self.shared()))
+            .expect("a status has only string keys and finite numbers");
+        json.push('\n');
+        with_type("application/json", json)
+    }
+
+    fn page(&self) -> Response<Full<Bytes>> {
+        let status = Status::of(&self.shared());
+        let nonce = nonce();
+        let html = page::html(&status, &self.history.borrow(), &self.unready(&status), &nonce);
+        let mut answer = with_type("text/html; charset=utf-8", html);
+        let policy = HeaderValue::from_str(&page::policy(&nonce)).expect("a nonce is hexadecimal");
+        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+        answer
+    }
+
+    /// Why the gateway should get no traffic; empty when it should.
+    fn unready(&self, status: &Status) -> Vec<String> {
+        let mut reasons = Vec::new();
+        match *self.standing.phase.borrow() {
+            Phase::Serving if self.standing.ready.load(Ordering::Acquire) => {}
+            Phase::Serving => reasons.push("starting".to_owned()),
+            Phase::Leaving | Phase::Replaced | Phase::Draining | Phase::Stopped => {
+                reasons.push("stopping".to_owned())
+            }
+        }
+        reasons.extend(status.unready());
+        reasons
+    }
+}
+
+/// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a dot,
+/// which public name servers do not know. A page's own name may be made to lead to a loopback
+/// address, and the page would then read what is served here.
+fn is_local_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<IpAddr>().is_ok() || !name.contains('.') || name.ends_with(".localhost")
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut answer = with_type("text/plain; charset=utf-8", text);
+    *answer.status_mut() = status;
+    answer
+}
+
+fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// Text that nobody can guess, new for each page: 128 bits from randomly keyed hashers.
+fn nonce() -> String {
+    let half = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", half(), half())
+}

@@ -1,0 +1,294 @@
+//! Goal: `/metrics`, `/status` and the page keep every byte of what they say. Method: a gateway in
+//! which every number is another one and none is 0, printed into the files of `goldens/`. What
+//! depends on the clock or the machine is set to fixed values first.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use expect_test::expect_file;
+
+use super::history::History;
+use super::status::Status;
+use super::status::tests::{fresh, populated};
+use super::{metrics, page};
+use crate::cache::Entry;
+use crate::call::cache_status::CacheStatus;
+use crate::limits::{Charge, Counted};
+use crate::memory::Hold;
+use crate::metrics::instrument::{By, Counter, Gauge, Histogram};
+use crate::metrics::label::{AttemptOutcome, Label};
+use crate::metrics::thread::{Counters, Labels};
+use crate::rules::cacheable::{Binding, Kept};
+use crate::rules::memory::Purpose;
+use crate::shared::{Outcome, Shared};
+
+/// Gives out numbers, each of them once.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+
+    fn add(&mut self, counters: &[&Counter]) {
+        counters.iter().for_each(|counter| counter.add(self.next()));
+    }
+
+    fn raise(&mut self, gauges: &[&Gauge]) {
+        gauges.iter().for_each(|gauge| gauge.add(self.next()));
+    }
+
+    fn add_each<L: Label>(&mut self, counters: &By<L>) {
+        counters.iter().for_each(|(_, counter)| counter.add(self.next()));
+    }
+
+    fn observe(&mut self, latencies: &[&Histogram]) {
+        for latencies in latencies {
+            let micros = self.next() * 150;
+            latencies.observe(Duration::from_micros(micros));
+            latencies.observe(Duration::from_micros(micros * 40));
+        }
+    }
+}
+
+/// [`populated`], with all that is still zero there.
+fn full() -> Arc<Shared> {
+    let shared = populated();
+    shared.lineage.reloaded(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
+    shared.lineage.upgrade_failed("it ended");
+    let memory = &shared.lineage.memory;
+    memory.set_max(64 << 20);
+    for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
+        let mut hold = Hold::new(memory, purpose);
+        hold.set(bytes).unwrap();
+        std::mem::forget(hold);
+        (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));
+    }
+    let kept = Kept { binding: Binding::Free, generation: 4, null: false };
+    let bytes = bytes::Bytes::from_static(b"\"0x1\"");
+    let entry = Entry { bytes, is_error: false, node: 0, kept, until: None, doubted_since: None };
+    assert!(shared.cache.as_ref().unwrap().put(b"key", entry));
+    let redis = shared.redis.as_ref().unwrap();
+    redis.messages_sent.store(11, Ordering::Relaxed);
+    redis.messages_heard.store(12, Ordering::Relaxed);
+    let quotas = shared.quotas.as_ref().unwrap();
+    let grant = &shared.config.access.keys[0].grant;
+    (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());
+    quotas.book.refused.store(14, Ordering::Relaxed);
+    quotas.book.write_failures.store(15, Ordering::Relaxed);
+    fill_zone(&shared);
+    shared.chains[1].reorgs.store(16, Ordering::Relaxed);
+    shared.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
+    let mut numbers = Numbers(200);
+    shared.counters.iter().for_each(|thread| count_more(thread, &mut numbers));
+    shared
+}
+
+/// More clients than the zone can hold.
+fn fill_zone(shared: &Shared) {
+    let limits = shared.limits.as_ref().unwrap();
+    let apart = Counters::new(&Labels::of(&shared.config));
+    for client in 0..2000 {
+        let caller = Counted {
+            client: IpAddr::V4(Ipv4Addr::from_bits(client)),
+            chain: 0,
+            chain_name: "main",
+            name: "eth_call",
+            method: None,
+            headers: &[],
+            grant: None,
+            ahead: None,
+        };
+        let Charge::Ask(question) = limits.charge(&caller, 0, &apart) else {
+            panic!("Redis is to be asked");
+        };
+        assert!(matches!(limits.settle(&question, None, &caller, 0, &apart), Charge::Pass));
+    }
+}
+
+/// Adds another number to each counter of a thread.
+fn count_more(thread: &Counters, numbers: &mut Numbers) {
+    let websockets = numbers.next();
+    thread.websockets_opened.add(websockets);
+    thread.websockets_open.add(websockets);
+    numbers.raise(&[&thread.subscriptions_open]);
+    numbers.add(&[&thread.subscription_notifications]);
+    let connections = numbers.next();
+    thread.connections_accepted.add(connections);
+    thread.connections_open.add(connections);
+    numbers.add(&[
+        &thread.connections_refused,
+        &thread.requests,
+        &thread.batches,
+        &thread.calls_refused,
+        &thread.notifications,
+        &thread.retries,
+        &thread.second_opinions,
+        &thread.hedges,
+        &thread.hedges_won,
+        &thread.fills,
+        &thread.fills_refused,
+    ]);
+    numbers.raise(&[&thread.calls_in_flight]);
+    numbers.add(&[&thread.log_lines, &thread.log_dropped]);
+    numbers.raise(&[&thread.calls_waiting]);
+    thread.tls_handshakes.iter().for_each(|(_, handshakes)| numbers.add_each(handshakes));
+    numbers.add_each(&thread.tls_handshakes_failed);
+    numbers.add_each(&thread.proxy_refused);
+    numbers.add_each(&thread.denied);
+    for status in [400, 401, 403, 404, 405, 408, 413, 415, 417, 429, 431, 505, 500, 503] {
+        (0..numbers.next() - 200).for_each(|_| thread.refused(status));
+    }
+    let redis = &thread.redis;
+    numbers.add_each(&redis.lookups);
+    numbers.add_each(&redis.stores);
+    numbers.raise(&[&redis.unproved, &redis.breakers_open]);
+    numbers.add(&[&redis.breakers_opened]);
+    numbers.add_each(&thread.index.lookups);
+    let limits = &thread.shared_limits;
+    numbers.add_each(&limits.calls);
+    numbers.add_each(&limits.failures);
+    numbers.add(&[&limits.breakers_opened]);
+    numbers.raise(&[&limits.fallback_threads]);
+    numbers.observe(&[&redis.latency, &limits.latency]);
+    for counters in [&thread.methods[0][3], &thread.methods[1][0]] {
+        for status in CacheStatus::ALL {
+            let calls = numbers.next() - 200;
+            (0..calls).for_each(|_| counters.answered(status, Duration::from_millis(calls)));
+        }
+        numbers.add(&[&counters.errors, &counters.failed]);
+    }
+    for (_, upstream) in thread.upstreams.iter() {
+        let [failed, rate_limited, attempts] = [numbers.next(), numbers.next(), numbers.next()];
+        let attempted = &upstream.attempts;
+        attempted[AttemptOutcome::Failed].add(failed);
+        attempted[AttemptOutcome::RateLimited].add(rate_limited);
+        attempted[AttemptOutcome::Ok].add(3 * attempts - failed - rate_limited);
+        numbers.raise(&[&upstream.in_flight]);
+        numbers.add(&[&upstream.connects, &upstream.multiplexed]);
+        numbers.add(&[&upstream.batches, &upstream.batched]);
+        numbers.raise(&[&upstream.multiplexed_open]);
+        numbers.add(&[&upstream.multiplexed_lost]);
+        numbers.observe(&[&upstream.latency]);
+    }
+    for (_, group) in thread.groups.iter() {
+        numbers.raise(&[&group.in_flight, &group.queued]);
+        group.shed.iter().for_each(|(_, reasons)| numbers.add_each(reasons));
+        group.waited.iter().for_each(|(_, waited)| numbers.observe(&[waited]));
+    }
+    numbers.add(&[&thread.keys[0].calls, &thread.rules[0].calls]);
+    numbers.add_each(&thread.zones[0].calls);
+}
+
+/// The text of `/metrics` by family, in the order of their names, with `~` for numbers that differ from one run
+/// to the next.
+fn families(text: &str) -> String {
+    const VARYING: [&str; 6] = [
+        "weir_uptime_seconds ",
+        "weir_chain_head_age_seconds{",
+        "weir_reload_last_timestamp_seconds ",
+        "weir_zone_keys{",
+        "weir_zone_evictions_total{",
+        "weir_build_info{",
+    ];
+    let text = text.strip_suffix("# EOF\n").expect("an end mark");
+    let mut families: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("# HELP ") {
+            families.push(String::new());
+        }
+        let varies = VARYING.iter().any(|start| line.starts_with(start));
+        let line = match line.rsplit_once(' ') {
+            Some((series, value)) if varies => {
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                format!("{} ~", series.replace(env!("CARGO_PKG_VERSION"), "~"))
+            }
+            _ => line.to_owned(),
+        };
+        *families.last_mut().expect("a family begins with its help") += &(line + "\n");
+    }
+    families.sort();
+    families.concat()
+}
+
+/// The same for a status.
+fn steady(shared: &Shared) -> Status {
+    let mut status = Status::of(shared);
+    status.version = "0.0.0";
+    status.uptime_seconds = 93_784.5;
+    status.process.id = 1;
+    status.process.start_ticks = Some(2);
+    status.config.last_reload.as_mut().unwrap().unix_seconds = 1_795_000_000.25;
+    let zone = &mut status.zones[0];
+    assert!(zone.keys > 0 && zone.evicted > 0, "{zone:?}");
+    (zone.keys, zone.evicted) = (3, 4);
+    status.chains[0].head_age_seconds = Some(12.5);
+    status.chains[0].nodes[1].state_ends_seconds = Some(30.25);
+    status
+}
+
+/// A page with each tag on a line of its own, without its style and script, and with a closing tag
+/// for each that closes itself.
+fn tags(html: &str) -> String {
+    let mut html = html.replace(page::STYLE, "STYLE").replace(page::SCRIPT, "SCRIPT");
+    while let Some(end) = html.find("/>") {
+        let start = html[..end].rfind('<').expect("a tag begins");
+        let name = html[start + 1..end].split(' ').next().unwrap_or_default().to_owned();
+        html.replace_range(end..end + 2, &format!("></{name}>"));
+    }
+    let lines = html.split_inclusive('>').flat_map(|part| {
+        part.split_once('<').map(|(text, tag)| {
+            // Line ends between tags say nothing; other spaces are shown.
+            let text = text
+                .split('\n')
+                .map(|line| if line.trim().is_empty() && text.contains('\n') { "" } else { line });
+            let text: String = text.collect();
+            let text = if text.is_empty() { text } else { format!("  [{text}]\n") };
+            format!("{text}<{tag}\n")
+        })
+    });
+    lines.collect()
+}
+
+#[test]
+fn metrics_are_as_in_the_golden_file() {
+    let text = families(&metrics::text(&full()));
+    expect_file!["goldens/metrics.txt"].assert_eq(&text);
+    // Only connections of slow clients can make it rise.
+    const ZERO: [&str; 1] = ["weir_memory_connections_closed"];
+    for family in text.split("# HELP ").skip(1) {
+        let name = family.split(' ').next().unwrap_or_default();
+        let samples = family.lines().skip(1).filter(|line| line.starts_with("weir_"));
+        let values = samples.filter_map(|line| line.rsplit(' ').next());
+        let is_zero =
+            values.into_iter().all(|value| value.parse::<f64>().is_ok_and(|value| value == 0.0));
+        assert_eq!(is_zero, ZERO.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_status_is_as_in_the_golden_file() {
+    let json = serde_json::to_string_pretty(&steady(&full())).unwrap() + "\n";
+    expect_file!["goldens/status.json"].assert_eq(&json);
+}
+
+#[test]
+fn the_page_is_as_in_the_golden_file() {
+    let shared = full();
+    let status = steady(&shared);
+    let mut history = History::default();
+    history.sample(Duration::ZERO, 1, &Counters::default());
+    history.sample(Duration::from_secs(1), 1, &Counters::sum(&shared.counters));
+    let html = page::html(&status, &history, &status.unready(), "n0");
+    expect_file!["goldens/page.txt"].assert_eq(&tags(&html));
+}
+
+#[test]
+fn the_page_of_an_idle_gateway_is_as_in_the_golden_file() {
+    let status = Status { version: "0.0.0", uptime_seconds: 7.25, ..Status::of(&fresh()) };
+    let html = page::html(&status, &History::default(), &[], "n0");
+    expect_file!["goldens/page_idle.txt"].assert_eq(&tags(&html));
+}

@@ -1,0 +1,105 @@
+//! The last two minutes, one sample a second, for the lines on the status page.
+//!
+//! The admin task samples; nobody else reads it. Longer memory is the business of whoever scrapes
+//! `/metrics`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::call::cache_status::CacheStatus;
+use crate::metrics::counters::MethodCounters;
+use crate::metrics::thread::Counters;
+
+#[cfg(test)]
+mod tests;
+
+/// Seconds between two samples.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Samples kept: the ends of 120 intervals.
+pub(crate) const SAMPLES_MAX: usize = 121;
+
+/// A line to draw: one value per interval, oldest first; none where nothing was measured.
+pub(crate) type Line = Vec<Option<f64>>;
+
+/// Samples of the last two minutes.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    samples: VecDeque<Sample>,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Duration,
+    calls: u64,
+    /// Calls that no node was asked for: hits and joins.
+    spared: u64,
+    nodes: Vec<NodeSample>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NodeSample {
+    attempts: u64,
+    sum_micros: u64,
+}
+
+impl History {
+    /// Takes what was counted until `now`. With another `generation` of the configuration nodes may
+    /// stand elsewhere, so that their lines begin anew.
+    pub(crate) fn sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.samples.iter_mut().for_each(|sample| sample.nodes.clear());
+        }
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        let upstreams = counters.upstreams.iter();
+        let upstreams = upstreams.map(|(_, own)| NodeSample {
+            attempts: own.latency.count(),
+            sum_micros: own.latency.sum_micros.get(),
+        });
+        self.samples.push_back(Sample {
+            at: now,
+            calls: counters.all_methods().map(MethodCounters::calls).sum(),
+            spared: counters.answered(CacheStatus::Hit) + counters.answered(CacheStatus::Coalesced),
+            nodes: upstreams.collect(),
+        });
+    }
+
+    /// Calls answered per second.
+    pub(crate) fn calls_per_second(&self) -> Line {
+        self.line(|before, after| {
+            rate(before.at, after.at, after.calls.saturating_sub(before.calls))
+        })
+    }
+
+    /// Calls answered per second without asking a node.
+    pub(crate) fn spared_per_second(&self) -> Line {
+        self.line(|before, after| {
+            rate(before.at, after.at, after.spared.saturating_sub(before.spared))
+        })
+    }
+
+    /// Mean duration of the attempts at this node that ended in each interval, milliseconds.
+    pub(crate) fn node_latency_ms(&self, node: usize) -> Line {
+        self.line(|before, after| {
+            let (before, after) = (before.nodes.get(node)?, after.nodes.get(node)?);
+            let attempts = after.attempts.saturating_sub(before.attempts);
+            let micros = after.sum_micros.saturating_sub(before.sum_micros);
+            (attempts > 0).then(|| micros as f64 / attempts as f64 / 1000.0)
+        })
+    }
+
+    fn line(&self, value: impl Fn(&Sample, &Sample) -> Option<f64>) -> Line {
+        self.samples
+            .iter()
+            .zip(self.samples.iter().skip(1))
+            .map(|(before, after)| value(before, after))
+            .collect()
+    }
+}
+
+fn rate(before: Duration, after: Duration, more: u64) -> Option<f64> {
+    let seconds = after.saturating_sub(before).as_secs_f64();
+    (seconds > 0.0).then(|| more as f64 / seconds)
+}

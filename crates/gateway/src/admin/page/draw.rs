@@ -1,0 +1,116 @@
+//! Small SVG drawings for the page: lines over the last two minutes, and a divided bar.
+//!
+//! Each is an image with a text that says the same, for readers who cannot see it. Colours and
+//! sizes are in `style.css`.
+
+use std::fmt::Write;
+
+use crate::admin::history::{Line, SAMPLES_MAX};
+
+/// Width of a drawing in its own units: one per interval.
+const WIDTH: usize = SAMPLES_MAX - 1;
+/// Height of a drawing in its own units.
+const HEIGHT: f64 = 30.0;
+/// Space above the highest value, so that a thick stroke is not cut.
+const MARGIN: f64 = 2.0;
+
+/// What a drawing of lines shows.
+pub(super) struct Plot<'a> {
+    /// CSS class, which gives the size.
+    pub(super) class: &'static str,
+    /// What it shows, for those who cannot see it.
+    pub(super) label: &'a str,
+    /// The line itself.
+    pub(super) line: &'a Line,
+    /// A second one, drawn as an area below the first; a part of it.
+    pub(super) part: Option<&'a Line>,
+}
+
+/// Draws a line, newest at the right, scaled from zero to its highest value. Intervals without a
+/// value are gaps.
+pub(super) fn plot(out: &mut String, plot: &Plot<'_>) {
+    let top = plot.line.iter().flatten().fold(0.0_f64, |top, value| top.max(*value));
+    let _ = write!(
+        out,
+        "<svg class=\"{}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
+         role=\"img\" aria-label=\"{}\">\
+         <line class=\"floor\" x1=\"0\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\"/>",
+        plot.class,
+        super::Escaped(plot.label),
+    );
+    for run in runs(plot.line) {
+        let _ = write!(out, "<path class=\"under\" d=\"{}\"/>", area(&run, top));
+    }
+    for run in plot.part.map(runs).unwrap_or_default() {
+        let _ = write!(out, "<path class=\"spared\" d=\"{}\"/>", area(&run, top));
+    }
+    for run in runs(plot.line) {
+        let _ = write!(out, "<path class=\"stroke\" d=\"{}\"/>", stroke(&run, top));
+    }
+    out.push_str("</svg>");
+}
+
+/// Draws a bar divided by these amounts, each with its CSS class. Nothing is drawn of nothing.
+pub(super) fn bar(out: &mut String, label: &str, parts: &[(&'static str, u64)]) {
+    let whole: u64 = parts.iter().map(|part| part.1).sum();
+    let _ = write!(
+        out,
+        "<svg class=\"bar\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\" role=\"img\" \
+         aria-label=\"{}\"><rect class=\"miss\" width=\"100\" height=\"1\"/>",
+        super::Escaped(label),
+    );
+    let mut start = 0.0;
+    for (class, amount) in parts.iter().filter(|_| whole > 0) {
+        let width = *amount as f64 * 100.0 / whole as f64;
+        let _ = write!(
+            out,
+            "<rect class=\"{class}\" x=\"{start:.3}\" width=\"{width:.3}\" height=\"1\"/>"
+        );
+        start += width;
+    }
+    out.push_str("</svg>");
+}
+
+/// A stretch without gaps: places and values.
+type Run = Vec<(f64, f64)>;
+
+/// The stretches of a line, placed so that the newest value is at the right edge.
+fn runs(line: &Line) -> Vec<Run> {
+    let offset = WIDTH.saturating_sub(line.len());
+    let mut runs: Vec<Run> = Vec::new();
+    let mut joined = false;
+    for (at, value) in line.iter().enumerate() {
+        let Some(value) = value else {
+            joined = false;
+            continue;
+        };
+        if !joined {
+            runs.push(Run::new());
+        }
+        joined = true;
+        if let Some(run) = runs.last_mut() {
+            // A value stands for its whole interval, so that a single one is seen too.
+            run.push(((offset + at) as f64, *value));
+            run.push(((offset + at) as f64 + 0.9, *value));
+        }
+    }
+    runs
+}
+
+fn height(value: f64, top: f64) -> f64 {
+    if top > 0.0 { HEIGHT - value / top * (HEIGHT - MARGIN) } else { HEIGHT }
+}
+
+fn stroke(run: &Run, top: f64) -> String {
+    let mut path = String::new();
+    for (at, (x, value)) in run.iter().enumerate() {
+        let letter = if at == 0 { 'M' } else { 'L' };
+        let _ = write!(path, "{letter}{x:.1} {:.1}", height(*value, top));
+    }
+    path
+}
+
+fn area(run: &Run, top: f64) -> String {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return String::new() };
+    format!("{}L{:.1} {HEIGHT}L{:.1} {HEIGHT}Z", stroke(run, top), last.0, first.0)
+}

@@ -1,0 +1,123 @@
+//! Goal: the page shows every chain, node and method, escapes every name, and fetches nothing from
+//! elsewhere.
+
+use std::time::Duration;
+
+use super::draw::{Plot, bar, plot};
+use super::{Escaped, bytes, html, length, millis, policy, whole};
+use crate::admin::history::History;
+use crate::admin::status::Status;
+use crate::admin::status::tests::populated;
+use crate::metrics::thread::Counters;
+
+fn page(change: impl FnOnce(&mut Status)) -> String {
+    let shared = populated();
+    let mut status = Status::of(&shared);
+    change(&mut status);
+    let mut history = History::default();
+    history.sample(Duration::ZERO, 1, &Counters::default());
+    history.sample(Duration::from_secs(1), 1, &Counters::sum(&shared.counters));
+    html(&status, &history, &status.unready(), "n0")
+}
+
+/// Whether every tag that opens closes, in order.
+fn balanced(html: &str) -> Result<(), String> {
+    const VOID: [&str; 3] = ["meta", "br", "!doctype"];
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html;
+    while let Some(start) = rest.find('<') {
+        let end = start + rest[start..].find('>').ok_or("a tag does not end")?;
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or_default();
+        if tag.starts_with('/') {
+            match open.pop() {
+                Some(opened) if opened == name => {}
+                opened => return Err(format!("</{name}> closes {opened:?}")),
+            }
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+            if name == "style" || name == "script" {
+                rest = &rest[rest.find(&format!("</{name}>")).ok_or("it never ends")?..];
+            }
+        }
+    }
+    if open.is_empty() { Ok(()) } else { Err(format!("left open: {open:?}")) }
+}
+
+#[test]
+fn it_shows_every_chain_node_and_method() {
+    let page = page(|_| {});
+    for text in ["main", "side", "first", "second", "third", "eth_call", "22,431,084"] {
+        assert!(page.contains(text), "{text} is not shown");
+    }
+    assert!(page.contains("<span class=\"badge bad\">ejected</span>"));
+    assert!(page.contains("not ready</span> chain side: no node can be used;"));
+    assert!(page.contains("60.0\u{202f}%"), "the hit ratio is shown");
+    balanced(&page).unwrap();
+    assert!(balanced("<p><b></p></b>").is_err() && balanced("<p>").is_err());
+}
+
+#[test]
+fn names_are_escaped() {
+    let name = "<img src=x onerror=alert(1)>\"'&";
+    let page = page(|status| {
+        status.chains[0].name = name.to_owned();
+        status.chains[0].nodes[0].name = name.to_owned();
+        status.chains[0].nodes[0].place = name.to_owned();
+        status.chains[0].methods[0].name = name.to_owned();
+        status.chains[0].groups[0].name = name.to_owned();
+        status.chains[0].groups[0].candidates = vec![name.to_owned()];
+    });
+    assert!(!page.contains("<img"), "a name became a tag");
+    assert!(!page.contains("alert(1)>"), "a name could end a tag");
+    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;"));
+    balanced(&page).unwrap();
+    assert_eq!(Escaped("plain").to_string(), "plain");
+}
+
+#[test]
+fn nothing_comes_from_elsewhere() {
+    let page = page(|_| {});
+    assert!(!page.contains("http://") && !page.contains("https://"), "something is fetched");
+    assert!(!page.contains(" style=\""), "the policy forbids style attributes");
+    assert!(page.contains("<style nonce=\"n0\">") && page.contains("<script nonce=\"n0\">"));
+    assert!(policy("n0").contains("default-src 'none'"));
+    assert!(!page.contains("sekrit"), "a secret is shown");
+}
+
+#[test]
+fn lines_break_where_nothing_was_measured() {
+    let mut out = String::new();
+    let line = vec![Some(1.0), Some(2.0), None, Some(4.0)];
+    plot(&mut out, &Plot { class: "spark", label: "a \"line\"", line: &line, part: None });
+    assert_eq!(out.matches("class=\"stroke\"").count(), 2);
+    assert!(out.contains("aria-label=\"a &quot;line&quot;\""));
+    assert!(out.contains("M119.0 2.0L119.9 2.0"), "the newest is at the right, at the top: {out}");
+    let mut out = String::new();
+    plot(&mut out, &Plot { class: "spark", label: "", line: &vec![Some(0.0)], part: None });
+    assert!(!out.contains("NaN"), "all zero is a flat line: {out}");
+}
+
+#[test]
+fn bars_are_divided_by_amount() {
+    let mut out = String::new();
+    bar(&mut out, "x", &[("hit", 3), ("miss", 1)]);
+    assert!(out.contains("class=\"hit\" x=\"0.000\" width=\"75.000\""), "{out}");
+    assert!(out.contains("class=\"miss\" x=\"75.000\" width=\"25.000\""), "{out}");
+    let mut out = String::new();
+    bar(&mut out, "x", &[("hit", 0)]);
+    assert!(!out.contains("NaN") && !out.contains("class=\"hit\""), "{out}");
+}
+
+#[test]
+fn numbers_are_written_for_people() {
+    assert_eq!(whole(1_234_567), "1,234,567");
+    assert_eq!(whole(999), "999");
+    assert_eq!(bytes(64 << 20).replace('\u{202f}', " "), "64 MiB");
+    assert_eq!(bytes(1536).replace('\u{202f}', " "), "1.5 KiB");
+    assert_eq!(millis(Some(0.134)).replace('\u{202f}', " "), "0.13 ms");
+    assert_eq!(millis(Some(2500.0)).replace('\u{202f}', " "), "2.5 s");
+    assert_eq!(length(93_784.0), "1 d 2 h");
+    assert_eq!(length(125.0).replace('\u{202f}', " "), "2 min 5 s");
+}

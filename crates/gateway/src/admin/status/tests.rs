@@ -1,0 +1,242 @@
+//! Goal: the status shows what the configuration, the snapshots and all threads' counters hold, and
+//! no secret. [`populated`] is also what the tests of `/metrics` and of the page look at.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{NodeState, Status};
+use crate::call::cache_status::CacheStatus;
+use crate::config::Config;
+use crate::metrics::label::{
+    AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
+};
+use crate::rules::heads::{ChainView, Head, NodeView};
+use crate::shared::{Outcome, Shared};
+
+const CONFIG: &str = r#"
+[server]
+threads = 2
+
+[chain.main]
+family = "ethereum"
+default = true
+
+[chain.side]
+family = "bitcoin"
+paths = ["/side"]
+
+[[node]]
+name = "first"
+url = "https://user:sekrit1@first.example:8545/v3/sekrit20123456789012345678901234567890?key=sekrit3"
+chain = "main"
+headers = { x-api-key = "sekrit4" }
+
+[[node]]
+name = "second"
+url = "http://127.0.0.1:8546"
+ws_url = "ws://127.0.0.1:8547"
+chain = "main"
+weight = 3
+
+[[node]]
+name = "third"
+url = "http://127.0.0.1:8332"
+chain = "side"
+
+[cache]
+bytes_max = "1MiB"
+
+[[key]]
+name = "alice"
+secret = "sekrit5-0123456789abcdef"
+quota = 1000
+
+[quota]
+file = "no-such-folder/quotas.json"
+shared = true
+
+[[rule]]
+name = "closed"
+keys = ["alice"]
+deny = 403
+
+[redis]
+url = "redis://user:sekrit5@127.0.0.1:1"
+gateways = 2
+
+[zone.clients]
+key = ["client"]
+rate = "10r/s"
+bytes = "64KiB"
+shared = true
+
+[[limit]]
+zone = "clients"
+"#;
+
+/// Two chains and three nodes of which nothing is known yet.
+pub(crate) fn fresh() -> Arc<Shared> {
+    let config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
+        .unwrap_or_else(|faults| panic!("{faults}"));
+    Shared::new(config, Vec::new())
+}
+
+/// An index that has nothing.
+struct NoIndex;
+
+impl crate::index::Index for NoIndex {
+    fn chain(&self) -> &str {
+        "none"
+    }
+
+    fn is_of(&self, _: u64) -> bool {
+        true
+    }
+
+    fn serves(&self, _method: &str) -> bool {
+        false
+    }
+
+    fn ask(&self, _: crate::index::Question, _: tokio::sync::oneshot::Sender<crate::index::Found>) {
+    }
+}
+
+/// The same with heads, an ejected and a foreign node, and something in every counter of both
+/// threads.
+pub(crate) fn populated() -> Arc<Shared> {
+    let shared = fresh();
+    let mut view = ChainView::default();
+    view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
+    view.finalized = Some(22_431_000);
+    view.generation = 4;
+    let [mark, other] = [0, 1].map(|node: usize| shared.nodes[node].mark);
+    let head = Some(22_431_084);
+    let seen = NodeView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
+    let behind = NodeView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
+    view.nodes = vec![seen, behind];
+    shared.chains[0].publish(view, Duration::from_millis(1));
+    shared.chains[0].reorgs.store(2, Ordering::Relaxed);
+    shared.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
+    for _ in 0..3 {
+        let now = shared.now();
+        shared.nodes[1].health.lock().poll_failed(now, 0);
+    }
+    shared.lineage.with_index(Arc::new(NoIndex));
+    shared.lineage.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
+    shared.nodes[1].ejections.store(1, Ordering::Relaxed);
+    shared.nodes[1].readmissions.store(5, Ordering::Relaxed);
+    shared.nodes[2].foreign.store(true, Ordering::Relaxed);
+    let (call, _) = shared.chains[0].family.find("eth_call").unwrap();
+    for thread in &shared.counters {
+        thread.keys[0].calls.add(2);
+        thread.rules[0].calls.add(1);
+        let unknown = thread.methods[0].len() - 1;
+        let hit = CacheStatus::Hit;
+        for status in [hit, hit, hit, CacheStatus::Miss, CacheStatus::Coalesced] {
+            thread.methods[0][call].answered(status, Duration::from_micros(300));
+        }
+        thread.methods[0][unknown].answered(CacheStatus::Bypass, Duration::from_millis(40));
+        thread.methods[0][unknown].errors.add(1);
+        thread.methods[0][unknown].failed.add(2);
+        for outcome in <LimitOutcome as Label>::ALL {
+            thread.zone(0, *outcome);
+        }
+        thread.calls_waiting.set(3);
+        let upstream = &thread.upstreams[0];
+        upstream.attempted(AttemptOutcome::RateLimited, Duration::from_millis(5));
+        upstream.attempted(AttemptOutcome::Failed, Duration::from_millis(5));
+        upstream.in_flight.set(7);
+        upstream.connects.add(1);
+        thread.connection_opened();
+        thread.connection_opened();
+        thread.connection_closed();
+        thread.refused(413);
+        let redis = &thread.redis;
+        redis.lookups[RedisLookup::Hit].add(2);
+        redis.lookups[RedisLookup::Stale].add(2);
+        redis.stores[RedisStore::Ok].add(2);
+        redis.breakers_opened.add(2);
+        redis.breakers_open.add(2);
+        redis.latency.observe(Duration::from_micros(200));
+        thread.shared_limits.calls[LimitJudge::Redis].add(4);
+        thread.shared_limits.latency.observe(Duration::from_micros(200));
+        for count in [&thread.requests, &thread.batches, &thread.retries, &thread.hedges] {
+            count.add(3);
+        }
+    }
+    shared
+}
+
+#[test]
+fn numbers_add_up_over_threads() {
+    let status = Status::of(&populated());
+    let main = &status.chains[0];
+    let methods: Vec<_> = main.methods.iter().map(|method| (&*method.name, method.calls)).collect();
+    assert_eq!(methods, [("eth_call", 10), ("other", 2)]);
+    let call = &main.methods[0];
+    assert_eq!((call.hit, call.miss, call.join, call.bypass), (6, 2, 2, 0));
+    let other = &main.methods[1];
+    assert_eq!((other.errors, other.failed), (2, 4));
+    assert!((25.6..=51.2).contains(&other.latency_p50_ms.unwrap()));
+    let node = &main.nodes[0];
+    assert_eq!((node.attempts, node.failed, node.rate_limited, node.in_flight), (4, 2, 2, 14));
+    let totals = &status.totals;
+    assert_eq!((totals.connections_open, totals.connections_accepted), (2, 4));
+    assert_eq!((totals.calls, totals.requests, totals.batches), (12, 6, 6));
+    assert_eq!((totals.in_flight, totals.errors, totals.failed), (14, 2, 4));
+    let refused = totals.refused.iter().find(|refused| refused.status == 413).unwrap();
+    assert_eq!(refused.requests, 2);
+    assert_eq!(status.cache.hit_ratio, Some(0.6));
+}
+
+#[test]
+fn chains_and_nodes_are_shown_as_they_are() {
+    let status = Status::of(&populated());
+    let main = &status.chains[0];
+    let head = main.head.as_ref().unwrap();
+    assert_eq!((head.number, &*head.hash), (22_431_084, &*format!("0x{}", "ab".repeat(32))));
+    assert_eq!((main.finalized, main.reorgs, main.reorg_depth_max), (Some(22_431_000), 2, 3));
+    assert!(main.head_age_seconds.is_some());
+    let states: Vec<_> =
+        status.chains.iter().flat_map(|chain| &chain.nodes).map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Healthy, NodeState::Ejected, NodeState::Foreign]);
+    let out = &main.nodes[1];
+    assert!(out.state_ends_seconds.unwrap() > 0.0);
+    assert_eq!((out.lag, out.weight, out.ejections, out.readmissions), (Some(4), 3, 1, 5));
+    assert_eq!(main.nodes[0].place, "first.example:8545");
+    assert_eq!(status.chains[1].nodes[0].head, None);
+    let groups: Vec<_> = main.groups.iter().map(|group| &*group.balance).collect();
+    assert_eq!(groups, ["least_loaded"]);
+}
+
+#[test]
+fn a_healthy_node_behind_the_others_is_called_lagging() {
+    let shared = fresh();
+    let mut view = ChainView::default();
+    let seen = |node: usize, lag: u64| {
+        let mark = shared.nodes[node].mark;
+        NodeView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
+    };
+    view.nodes = vec![seen(0, 0), seen(1, 40)];
+    shared.chains[0].publish(view, Duration::ZERO);
+    let status = Status::of(&shared);
+    let states: Vec<_> = status.chains[0].nodes.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Healthy, NodeState::Lagging]);
+    assert_eq!(status.chains[1].nodes[0].state, NodeState::Healthy, "nothing is known of it yet");
+}
+
+#[test]
+fn readiness_names_what_is_missing() {
+    let reasons = Status::of(&fresh()).unready();
+    assert_eq!(reasons, ["chain main: no head was seen", "chain side: no head was seen"]);
+    let reasons = Status::of(&populated()).unready();
+    assert_eq!(reasons, ["chain side: no node can be used", "chain side: no head was seen"]);
+}
+
+#[test]
+fn json_holds_no_secret_and_no_parts_of_urls() {
+    let json = serde_json::to_string(&Status::of(&populated())).unwrap();
+    assert!(json.contains("first.example:8545"), "the place is shown");
+    assert!(!json.contains("sekrit"), "a secret is shown: {json}");
+}

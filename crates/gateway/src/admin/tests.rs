@@ -1,0 +1,152 @@
+//! Goal: each route answers with its status, type and content, over a real socket.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::{CONNECTIONS_MAX, Standing, serve};
+use crate::admin::status::tests::{fresh, populated};
+use crate::runtime::Phase;
+use crate::shared::Shared;
+
+struct Served {
+    address: std::net::SocketAddr,
+    phase: watch::Sender<Phase>,
+}
+
+impl Served {
+    async fn start(shared: Arc<Shared>, ready: bool) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (phase, seen) = watch::channel(Phase::Serving);
+        let standing = Standing { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
+        tokio::task::spawn_local(serve(listener, watch::channel(shared).1, standing));
+        Served { address, phase }
+    }
+
+    /// The whole answer to one request on a connection of its own.
+    async fn ask(&self, method: &str, path: &str) -> String {
+        self.ask_as("x", method, path).await
+    }
+
+    async fn ask_as(&self, host: &str, method: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build_local(Default::default()).unwrap().block_on(test);
+}
+
+#[test]
+fn a_name_of_a_web_page_is_refused_on_loopback() {
+    run(async {
+        let served = Served::start(populated(), true).await;
+        for (host, status) in [
+            ("127.0.0.1", 200),
+            ("127.0.0.1:8646", 200),
+            ("[::1]:8646", 200),
+            ("localhost:8646", 200),
+            ("weir", 200),
+            ("rebound.example", 421),
+            ("rebound.example:8646", 421),
+            ("127.0.0.1.rebound.example", 421),
+        ] {
+            let answer = served.ask_as(host, "GET", "/healthz").await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        }
+    });
+}
+
+#[test]
+fn every_route_answers() {
+    run(async {
+        let served = Served::start(populated(), true).await;
+        for (path, status, content_type, text) in [
+            ("/healthz", 200, "text/plain", "ok\n"),
+            ("/readyz", 503, "text/plain", "chain side: no head was seen"),
+            ("/status", 200, "application/json", "\"number\": 22431084"),
+            ("/metrics", 200, "application/openmetrics-text; version=1.0.0", "# EOF\n"),
+            ("/", 200, "text/html", "<h1>Weir</h1>"),
+            ("/?x=1", 200, "text/html", "<h1>Weir</h1>"),
+            ("/elsewhere", 404, "text/plain", "/metrics"),
+        ] {
+            let answer = served.ask("GET", path).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+            assert!(answer.contains(&format!("content-type: {content_type}")), "{path}: {answer}");
+            assert!(answer.contains(text), "{path}: {answer}");
+            assert!(!answer.contains("sekrit"), "{path} shows a secret");
+        }
+        let refused = served.ask("POST", "/metrics").await;
+        assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: GET, HEAD"));
+        let head = served.ask("HEAD", "/healthz").await;
+        assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    });
+}
+
+#[test]
+fn the_policy_admits_the_page_only() {
+    run(async {
+        let served = Served::start(populated(), true).await;
+        let nonce_of = |page: &str| {
+            let start = page.find("script-src 'nonce-").unwrap() + "script-src 'nonce-".len();
+            page[start..start + 32].to_owned()
+        };
+        let (one, two) = (served.ask("GET", "/").await, served.ask("GET", "/").await);
+        let nonce = nonce_of(&one);
+        assert!(one.contains(&format!("<script nonce=\"{nonce}\">")), "the page's own script runs");
+        assert_ne!(nonce, nonce_of(&two), "a nonce is used once");
+    });
+}
+
+#[test]
+fn readiness_follows_the_gateways_life() {
+    run(async {
+        let shared = fresh();
+        for chain in &shared.chains {
+            let mut view = crate::rules::heads::ChainView::default();
+            view.head = Some(crate::rules::heads::Head { number: 1, hash: [1; 32] });
+            chain.publish(view, shared.now());
+        }
+        let starting = Served::start(Arc::clone(&shared), false).await;
+        assert!(starting.ask("GET", "/readyz").await.ends_with("\r\n\r\nstarting\n"));
+        let served = Served::start(shared, true).await;
+        let ready = served.ask("GET", "/readyz").await;
+        assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"), "{ready}");
+        served.phase.send_replace(Phase::Draining);
+        let draining = served.ask("GET", "/readyz").await;
+        assert!(draining.starts_with("HTTP/1.1 503 ") && draining.ends_with("stopping\n"));
+        assert!(served.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
+    });
+}
+
+#[test]
+fn connections_beyond_the_bound_wait() {
+    run(async {
+        let served = Served::start(fresh(), true).await;
+        let mut open = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            let mut stream = TcpStream::connect(served.address).await.unwrap();
+            // An answer shows that this one was accepted; it stays open.
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut first = [0; 8];
+            stream.read_exact(&mut first).await.unwrap();
+            open.push(stream);
+        }
+        let late = served.ask("GET", "/healthz");
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(200), late).await;
+        assert!(waited.is_err(), "one more than allowed was served");
+        drop(open);
+        assert!(served.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
+    });
+}

@@ -1,0 +1,326 @@
+//! From numbers to OpenMetrics text and to the rows of `docs/metrics.md`.
+//!
+//! A [`MetricSet`] lists the metrics of one type of object with a description of each, and both the
+//! text and the page are made from that list. Samples are labelled by the configuration and by closed
+//! sets of values, never by clients: their number is bounded.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Unit;
+
+use super::instrument::{By, Counter, Gauge, Histogram, LATENCY_BOUNDS, Sum};
+use super::label::Label;
+
+/// Type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Never falls.
+    Counter,
+    Gauge,
+    Histogram,
+    /// Is always 1; the labels carry the information.
+    Info,
+}
+
+impl Kind {
+    /// Returns the word in the documentation.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info",
+        }
+    }
+
+    /// Returns what OpenMetrics appends to the names of samples.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        }
+    }
+}
+
+/// Description of a metric.
+#[derive(Debug, Clone)]
+pub(crate) struct Description {
+    /// Name with the unit, without the suffix of its type.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) labels: Vec<&'static str>,
+    pub(crate) help: &'static str,
+}
+
+impl Description {
+    /// Returns the unit, which is the last part of the name; empty for plain numbers.
+    pub(crate) fn unit(&self) -> &'static str {
+        const UNITS: [&str; 4] = ["blocks", "bytes", "seconds", "units"];
+        let (_, last) = self.name.rsplit_once('_').unwrap_or_default();
+        if UNITS.contains(&last) { last } else { "" }
+    }
+}
+
+/// Objects of one type that have metrics, such as all upstreams.
+pub(crate) trait MetricSet: Sized {
+    /// Names of the labels that tell the objects apart.
+    const LABELS: &'static [&'static str];
+
+    /// Lists the metrics.
+    fn list(metrics: &mut Metrics<Self>);
+}
+
+/// The metrics of a [`MetricSet`].
+pub(crate) struct Metrics<T>(Vec<Metric<T>>);
+
+/// One metric of an object of type `T`.
+pub(crate) struct Metric<T> {
+    description: Description,
+    write: Write<T>,
+}
+
+type Write<T> = Box<dyn Fn(&T, &mut Samples<'_>) -> fmt::Result>;
+
+impl<T: MetricSet + 'static> Metrics<T> {
+    /// Lists the metrics of `T`.
+    pub(crate) fn new() -> Metrics<T> {
+        let mut metrics = Metrics(Vec::new());
+        T::list(&mut metrics);
+        metrics
+    }
+
+    /// Returns the descriptions in the order of the list.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &Description> {
+        self.0.iter().map(|metric| &metric.description)
+    }
+
+    /// Adds an instrument.
+    pub(crate) fn instrument<I: Instrument + 'static>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        field: fn(&T) -> &I,
+    ) {
+        let metric = self.add(name, I::KIND, help, move |own, samples| field(own).write(samples));
+        I::push_labels(&mut metric.description.labels);
+    }
+
+    /// Adds a counter that is kept elsewhere.
+    pub(crate) fn counter<V: Value + 'static>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        read: fn(&T) -> V,
+    ) -> &mut Metric<T> {
+        self.add(name, Kind::Counter, help, move |own, samples| read(own).write(samples))
+    }
+
+    /// Adds a gauge that is kept elsewhere.
+    pub(crate) fn gauge<V: Value + 'static>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        read: fn(&T) -> V,
+    ) -> &mut Metric<T> {
+        self.add(name, Kind::Gauge, help, move |own, samples| read(own).write(samples))
+    }
+
+    /// Adds an info, whose value is that of its only label.
+    pub(crate) fn info(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        read: fn(&T) -> &'static str,
+    ) -> &mut Metric<T> {
+        self.add(name, Kind::Info, help, move |own, samples| [(read(own), true)].write(samples))
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        write: impl Fn(&T, &mut Samples<'_>) -> fmt::Result + 'static,
+    ) -> &mut Metric<T> {
+        let description = Description { name, kind, labels: T::LABELS.to_vec(), help: help.trim() };
+        self.0.push_mut(Metric { description, write: Box::new(write) })
+    }
+
+    /// Writes the samples of these objects, each with the values of its labels.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub(crate) fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        objects: &[(Vec<&str>, &T)],
+    ) -> fmt::Result {
+        for Metric { description, write } in &self.0 {
+            let unit = description.unit();
+            // The encoder appends the unit to the name by itself.
+            let name = description.name.strip_suffix(unit).unwrap_or(description.name);
+            let name = if unit.is_empty() { name } else { name.trim_end_matches('_') };
+            let kind = match description.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+                Kind::Info => MetricType::Info,
+            };
+            let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
+            let encoder = encoder.encode_descriptor(name, description.help, unit.as_ref(), kind)?;
+            let mut samples = Samples { encoder, description, values: Vec::new() };
+            for (labels, object) in objects {
+                samples.values.clone_from(labels);
+                write(object, &mut samples)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T> Metric<T> {
+    /// Adds a label, with which each sample of the object has a value of its own.
+    pub(crate) fn by(&mut self, label: &'static str) {
+        self.description.labels.push(label);
+    }
+}
+
+/// Where the samples of one metric are written.
+pub(crate) struct Samples<'a> {
+    encoder: MetricEncoder<'a>,
+    description: &'a Description,
+    /// Values of the labels of the next sample.
+    values: Vec<&'a str>,
+}
+
+impl Samples<'_> {
+    /// Writes with a further label.
+    fn labelled(&mut self, label: &'static str, value: &impl Value) -> fmt::Result {
+        self.values.push(label);
+        value.write(self)?;
+        self.values.pop();
+        Ok(())
+    }
+
+    fn whole(&mut self, number: u64) -> fmt::Result {
+        self.sample(|encoder, kind| match kind {
+            Kind::Counter => encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>),
+            _ => encoder.encode_gauge(&number),
+        })
+    }
+
+    fn sample(
+        &mut self,
+        write: impl FnOnce(&mut MetricEncoder<'_>, Kind) -> fmt::Result,
+    ) -> fmt::Result {
+        let Description { name, kind, labels, .. } = self.description;
+        assert_eq!(labels.len(), self.values.len(), "{name} has these labels: {labels:?}");
+        let labels: Vec<_> = labels.iter().copied().zip(self.values.iter().copied()).collect();
+        match kind {
+            Kind::Info => self.encoder.encode_info(&labels),
+            _ if labels.is_empty() => write(&mut self.encoder, *kind),
+            _ => write(&mut self.encoder.encode_family(&labels)?, *kind),
+        }
+    }
+}
+
+/// What one object's samples are written from.
+pub(crate) trait Value {
+    /// Writes the samples.
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result;
+}
+
+impl Value for u64 {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        samples.whole(*self)
+    }
+}
+
+impl Value for bool {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        samples.whole(u64::from(*self))
+    }
+}
+
+impl Value for f64 {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        samples.sample(|encoder, _| encoder.encode_gauge(self))
+    }
+}
+
+/// `None` has no sample.
+impl<V: Value> Value for Option<V> {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        self.as_ref().map_or(Ok(()), |value| value.write(samples))
+    }
+}
+
+/// A sample for each value of a label.
+impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        self.iter().try_for_each(|(label, value)| samples.labelled(label, value))
+    }
+}
+
+/// A number that is counted by threads.
+pub(crate) trait Instrument: Value + Sum {
+    const KIND: Kind;
+
+    /// Appends the names of its labels.
+    fn push_labels(_labels: &mut Vec<&'static str>) {}
+}
+
+impl Value for Counter {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        self.get().write(samples)
+    }
+}
+
+impl Instrument for Counter {
+    const KIND: Kind = Kind::Counter;
+}
+
+impl Value for Gauge {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        self.get().write(samples)
+    }
+}
+
+impl Instrument for Gauge {
+    const KIND: Kind = Kind::Gauge;
+}
+
+impl Value for Histogram {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        let bounds = LATENCY_BOUNDS.into_iter().chain(std::iter::once(f64::INFINITY));
+        let counts = self.buckets.iter().map(Counter::get);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+        let sum = self.sum_micros.get() as f64 / 1e6;
+        samples.sample(|encoder, _| {
+            encoder.encode_histogram::<NoLabelSet>(sum, self.count(), &buckets, None)
+        })
+    }
+}
+
+impl Instrument for Histogram {
+    const KIND: Kind = Kind::Histogram;
+}
+
+impl<L: Label, I: Instrument> Value for By<L, I> {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        self.iter().try_for_each(|(label, own)| samples.labelled(label.as_str(), own))
+    }
+}
+
+impl<L: Label, I: Instrument> Instrument for By<L, I> {
+    const KIND: Kind = I::KIND;
+
+    fn push_labels(labels: &mut Vec<&'static str>) {
+        labels.push(L::NAME);
+        I::push_labels(labels);
+    }
+}

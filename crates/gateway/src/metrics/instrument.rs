@@ -1,0 +1,213 @@
+//! Counters, gauges and histograms, and arrays of them with one element per value of a label.
+//!
+//! Each number has one writer, its thread: to count is a load and a store, without a lock on the
+//! bus and without an allocation. The sum over all threads is an instrument of the same type.
+
+use std::fmt;
+use std::ops::Index;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::label::Label;
+
+/// Upper bounds of the latency buckets in seconds. They double from 100 µs, so that a cache hit and
+/// a slow response both have several buckets around them.
+pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
+    0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
+    0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
+];
+
+/// Adds up the numbers of several threads.
+pub(crate) trait Sum {
+    /// Adds the numbers of `other`.
+    fn merge(&self, other: &Self);
+}
+
+/// A number that never falls.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to the number.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Reads the number.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Sum for Counter {
+    fn merge(&self, other: &Counter) {
+        self.add(other.get());
+    }
+}
+
+/// A number that rises and falls.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(Counter);
+
+impl Gauge {
+    /// Adds to the number.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.add(more);
+    }
+
+    /// Subtracts one from the number.
+    pub(crate) fn subtract_one(&self) {
+        self.set(self.get().wrapping_sub(1));
+    }
+
+    /// Replaces the number.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Reads the number.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Sum for Gauge {
+    fn merge(&self, other: &Gauge) {
+        self.add(other.get());
+    }
+}
+
+/// Durations by bucket, with their sum.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// One more than the bounds: the last bucket has no upper bound.
+    pub(super) buckets: [Counter; LATENCY_BOUNDS.len() + 1],
+    pub(crate) sum_micros: Counter,
+}
+
+impl Histogram {
+    /// Counts a duration.
+    pub(crate) fn observe(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        // The bounds double from 100 µs: the bucket is the number of bits of micros / 100.
+        let at = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
+            .min(LATENCY_BOUNDS.len());
+        self.buckets[at].add(1);
+        self.sum_micros.add(micros);
+    }
+
+    /// Returns the number of durations.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+
+    /// Returns the duration in milliseconds below which this share (0 to 1) of all durations lies,
+    /// interpolated within its bucket as Prometheus' `histogram_quantile` does. `None` without
+    /// durations; the last bound where it lies beyond it.
+    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let rank = share * count as f64;
+        let mut below = 0u64;
+        let mut lower = 0.0;
+        for (bucket, upper) in self.buckets.iter().map(Counter::get).zip(LATENCY_BOUNDS) {
+            if bucket > 0 && (below + bucket) as f64 >= rank {
+                let within = (rank - below as f64) / bucket as f64;
+                return Some((lower + (upper - lower) * within) * 1000.0);
+            }
+            below += bucket;
+            lower = upper;
+        }
+        Some(lower * 1000.0)
+    }
+}
+
+impl Sum for Histogram {
+    fn merge(&self, other: &Histogram) {
+        self.buckets.iter().zip(&other.buckets).for_each(|(own, other)| own.merge(other));
+        self.sum_micros.merge(&other.sum_micros);
+    }
+}
+
+/// An instrument for each value of a label.
+pub(crate) struct By<L: Label, I = Counter>(L::Array<I>);
+
+impl<L: Label, I> By<L, I> {
+    /// Iterates over the values of the label and their instruments.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (L, &I)> {
+        L::ALL.iter().copied().zip(self.0.as_ref())
+    }
+}
+
+impl<L: Label> By<L, Counter> {
+    /// Returns the sum over all values of the label.
+    pub(crate) fn total(&self) -> u64 {
+        self.iter().map(|(_, count)| count.get()).sum()
+    }
+}
+
+impl<L: Label, I> Index<L> for By<L, I> {
+    type Output = I;
+
+    fn index(&self, value: L) -> &I {
+        &self.0.as_ref()[value.index()]
+    }
+}
+
+impl<L: Label, I: Default> Default for By<L, I> {
+    fn default() -> By<L, I> {
+        By(L::array(|_| I::default()))
+    }
+}
+
+impl<L: Label, I: fmt::Debug> fmt::Debug for By<L, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.as_ref()).finish()
+    }
+}
+
+impl<L: Label, I: Sum> Sum for By<L, I> {
+    fn merge(&self, other: &By<L, I>) {
+        self.0.as_ref().iter().zip(other.0.as_ref()).for_each(|(own, other)| own.merge(other));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: every duration falls into the bucket that its bounds name, and quantiles lie where the
+    //! durations do.
+
+    use super::*;
+
+    #[test]
+    fn durations_fall_into_their_buckets() {
+        for (at, bound) in LATENCY_BOUNDS.iter().enumerate() {
+            let histogram = Histogram::default();
+            histogram.observe(Duration::from_secs_f64(*bound));
+            assert_eq!(histogram.buckets[at].get(), 1, "{bound} belongs to the bucket it bounds");
+            histogram.observe(Duration::from_secs_f64(*bound) + Duration::from_micros(1));
+            assert_eq!(histogram.buckets[at + 1].get(), 1, "just over {bound}");
+        }
+        let histogram = Histogram::default();
+        histogram.observe(Duration::ZERO);
+        assert_eq!(histogram.buckets[0].get(), 1);
+    }
+
+    #[test]
+    fn quantiles_lie_in_the_bucket_of_their_duration() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.quantile_ms(0.5), None);
+        for _ in 0..99 {
+            histogram.observe(Duration::from_micros(300));
+        }
+        histogram.observe(Duration::from_millis(70));
+        let at = |share| histogram.quantile_ms(share).unwrap();
+        assert!((0.2..=0.4).contains(&at(0.5)), "p50 is {}", at(0.5));
+        assert!((0.2..=0.4).contains(&at(0.99)), "p99 is {}", at(0.99));
+        assert!((51.2..=102.4).contains(&at(0.999)), "p99.9 is {}", at(0.999));
+        histogram.observe(Duration::from_secs(60));
+        assert_eq!(histogram.quantile_ms(1.0), Some(13107.2), "beyond the last bound");
+    }
+}

@@ -1,0 +1,222 @@
+//! Labels of counters: each is a closed set of values, so that no client can make a series.
+//!
+//! Sets that exist only to be counted are declared here. Sets that decide something are declared in
+//! the layers below, and only their label's name is stated here.
+
+use rustls::{HandshakeKind, ProtocolVersion};
+
+use crate::call::cache_status::CacheStatus;
+use crate::rules::access::Denial;
+use crate::rules::overload::{Class, Shed};
+
+/// A label with a closed set of values.
+pub(crate) trait Label: Copy + 'static {
+    /// Name of the label.
+    const NAME: &'static str;
+    /// All values, in the order of [`Label::index`].
+    const ALL: &'static [Self];
+    /// One element for each value.
+    type Array<T>: AsRef<[T]>;
+
+    /// Builds an array from the indices of the values.
+    fn array<T>(element: impl FnMut(usize) -> T) -> Self::Array<T>;
+
+    /// Returns the place of the value in an array.
+    fn index(self) -> usize;
+
+    /// Returns the value as `/metrics` prints it.
+    fn as_str(self) -> &'static str;
+}
+
+/// Names the label of types that have `ALL`, `index` and `as_str`.
+macro_rules! label {
+    ($($Type:ty: $name:literal;)+) => { $(
+        impl Label for $Type {
+            const NAME: &'static str = $name;
+            const ALL: &'static [$Type] = &<$Type>::ALL;
+            type Array<T> = [T; <$Type>::ALL.len()];
+
+            fn array<T>(element: impl FnMut(usize) -> T) -> Self::Array<T> {
+                std::array::from_fn(element)
+            }
+
+            fn index(self) -> usize {
+                <$Type>::index(self)
+            }
+
+            fn as_str(self) -> &'static str {
+                <$Type>::as_str(self)
+            }
+        }
+    )+ };
+}
+
+/// Declares types that exist only to be counted.
+macro_rules! labels {
+    ($(
+        $(#[doc = $about:literal])+
+        $Type:ident: $name:literal { $($(#[doc = $doc:literal])* $Value:ident = $word:literal,)+ }
+    )+) => {
+        $(
+            $(#[doc = $about])+
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub(crate) enum $Type { $($(#[doc = $doc])* $Value,)+ }
+
+            impl $Type {
+                const ALL: [$Type; [$($word),+].len()] = [$($Type::$Value),+];
+
+                fn index(self) -> usize {
+                    self as usize
+                }
+
+                fn as_str(self) -> &'static str {
+                    [$($word),+][self as usize]
+                }
+            }
+        )+
+        label! { $($Type: $name;)+ }
+    };
+}
+
+label! {
+    CacheStatus: "cache";
+    Class: "class";
+    Denial: "reason";
+    Shed: "reason";
+}
+
+labels! {
+    /// Status of a request that was refused as a whole.
+    RefusedStatus: "status" {
+        BadRequest = "400",
+        Unauthorized = "401",
+        Forbidden = "403",
+        NotFound = "404",
+        MethodNotAllowed = "405",
+        RequestTimeout = "408",
+        BodyTooLarge = "413",
+        MediaType = "415",
+        Expectation = "417",
+        TooManyRequests = "429",
+        HeadTooLarge = "431",
+        Version = "505",
+        Other = "500",
+    }
+
+    /// Why a connection was closed for its PROXY protocol header.
+    ProxyRefusal: "reason" {
+        /// The peer is not a trusted proxy.
+        Untrusted = "untrusted",
+        /// The bytes are no header, or the connection ended within it.
+        Malformed = "malformed",
+        Timeout = "timeout",
+    }
+
+    /// Version of TLS.
+    TlsVersion: "version" { V1_2 = "1.2", V1_3 = "1.3", }
+
+    /// How a TLS handshake was completed.
+    Handshake: "handshake" { Full = "full", Resumed = "resumed", }
+
+    /// Why a TLS handshake with a client failed.
+    HandshakeFailure: "reason" {
+        Timeout = "timeout",
+        Closed = "closed",
+        NotTls = "not_tls",
+        NothingInCommon = "nothing_in_common",
+        CertificateMissing = "certificate_missing",
+        CertificateRefused = "certificate_refused",
+        /// The client refused.
+        Alert = "alert",
+        Other = "other",
+    }
+
+    /// How an attempt at an upstream ended.
+    AttemptOutcome: "outcome" { Ok = "ok", Failed = "failed", RateLimited = "rate_limited", }
+
+    /// How a zone of request limits judged a call, in the words of nginx's `$limit_req_status`.
+    LimitOutcome: "outcome" {
+        Passed = "passed",
+        Delayed = "delayed",
+        Rejected = "rejected",
+        DelayedDryRun = "delayed_dry_run",
+        RejectedDryRun = "rejected_dry_run",
+    }
+
+    /// Who judged a call in a zone that gateways share.
+    LimitJudge: "by" {
+        Redis = "redis",
+        /// This gateway alone, by its share of the zone's rate and burst.
+        Share = "share",
+        /// This gateway, by an earlier verdict of Redis.
+        Memory = "memory",
+    }
+
+    /// Why Redis did not judge a call.
+    RedisFailure: "reason" { Error = "error", Timeout = "timeout", }
+
+    /// Result of a lookup in the index.
+    IndexLookup: "outcome" {
+        Hit = "hit",
+        /// The index holds some of the blocks of a range.
+        Part = "part",
+        Miss = "miss",
+        /// The index cannot be read, is overloaded, or does not respond in time.
+        Failed = "failed",
+    }
+
+    /// Result of a lookup in Redis.
+    RedisLookup: "outcome" {
+        Hit = "hit",
+        Miss = "miss",
+        /// The value does not hold by this gateway's view of the chain.
+        Stale = "stale",
+        /// No gateway wrote the value.
+        Refused = "refused",
+        Error = "error",
+        Timeout = "timeout",
+        /// A circuit breaker is open.
+        Skipped = "skipped",
+    }
+
+    /// Result of a store in Redis.
+    RedisStore: "outcome" {
+        Ok = "ok",
+        Failed = "failed",
+        /// There was no proof of the block, no room, or no connection.
+        Dropped = "dropped",
+    }
+}
+
+impl TlsVersion {
+    /// Returns the version of a completed handshake.
+    pub(crate) fn of(version: Option<ProtocolVersion>) -> TlsVersion {
+        match version {
+            Some(ProtocolVersion::TLSv1_3) => TlsVersion::V1_3,
+            _ => TlsVersion::V1_2,
+        }
+    }
+}
+
+impl Handshake {
+    /// Returns the kind of a completed handshake.
+    pub(crate) fn of(kind: Option<HandshakeKind>) -> Handshake {
+        match kind {
+            Some(HandshakeKind::Resumed) => Handshake::Resumed,
+            _ => Handshake::Full,
+        }
+    }
+}
+
+impl RefusedStatus {
+    /// Returns the label's value for a status; those without one of their own count as 500.
+    pub(crate) fn of(status: u16) -> RefusedStatus {
+        let found = RefusedStatus::ALL.into_iter().find(|own| own.number() == status);
+        found.unwrap_or(RefusedStatus::Other)
+    }
+
+    /// Returns the status as a number.
+    pub(crate) fn number(self) -> u16 {
+        self.as_str().parse().expect("each word is a number")
+    }
+}

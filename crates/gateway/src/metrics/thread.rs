@@ -1,0 +1,240 @@
+//! The counters of one thread under one configuration, and the sum over all threads.
+//!
+//! Numbers are read one after the other while threads go on counting, so sums of different numbers
+//! may differ by the calls of that instant. Each number by itself is exact.
+
+use std::ops::{Deref, Index};
+use std::sync::Arc;
+
+use wire::method::{FamilyName, family};
+
+use super::counters::{
+    GroupCounters, KeyCounters, MethodCounters, RuleCounters, ThreadCounters, UpstreamCounters,
+    ZoneCounters,
+};
+use super::instrument::Sum;
+use super::label::LimitOutcome;
+use crate::call::cache_status::CacheStatus;
+use crate::config::Config;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+/// Removed objects of each type whose counters are kept; the first to be removed is the first
+/// forgotten. More would mean a configuration that is generated with new names over and over.
+const REMOVED_MAX: usize = 256;
+
+/// The label of methods that a chain's table does not know.
+const OTHER_METHOD: &str = "other";
+
+/// The counters of one thread. After a reload the counters of the next configuration share what has
+/// the same labels, so that no number falls.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// By chain, then by place in its method table; the last element counts unknown methods.
+    pub(crate) methods: Labelled<ChainLabel, [MethodCounters]>,
+    pub(crate) upstreams: Labelled<[Arc<str>; 2], UpstreamCounters>,
+    pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
+    /// By [`crate::rules::access::Grant::index`].
+    pub(crate) keys: Labelled<[Arc<str>; 1], KeyCounters>,
+    pub(crate) rules: Labelled<[Arc<str>; 1], RuleCounters>,
+    pub(crate) zones: Labelled<[Arc<str>; 1], ZoneCounters>,
+    thread: Arc<ThreadCounters>,
+}
+
+/// Label of the methods of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChainLabel {
+    pub(crate) name: Arc<str>,
+    /// Gives the names of the methods.
+    pub(crate) family: FamilyName,
+}
+
+/// Labels of all objects of one configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Labels {
+    pub(crate) chains: Vec<ChainLabel>,
+    /// Chain and name.
+    pub(crate) upstreams: Vec<[Arc<str>; 2]>,
+    /// Chain and name.
+    pub(crate) groups: Vec<[Arc<str>; 2]>,
+    /// Names of keys and of issuers of tokens.
+    pub(crate) keys: Vec<[Arc<str>; 1]>,
+    pub(crate) rules: Vec<[Arc<str>; 1]>,
+    pub(crate) zones: Vec<[Arc<str>; 1]>,
+}
+
+impl Labels {
+    /// Returns the labels of a configuration.
+    pub(crate) fn of(config: &Config) -> Labels {
+        let of_chain =
+            |chain: usize, name: &Arc<str>| [Arc::clone(&config.chains[chain].name), name.clone()];
+        let chains = config.chains.iter();
+        Labels {
+            chains: chains
+                .map(|own| ChainLabel { name: Arc::clone(&own.name), family: own.family })
+                .collect(),
+            upstreams: config.nodes.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
+            groups: config.groups.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
+            keys: config.access.counted_names().map(|name| [Arc::from(name)]).collect(),
+            rules: config.rules.iter().map(|own| [Arc::from(&*own.name)]).collect(),
+            zones: config.zones.iter().map(|own| [Arc::clone(&own.name)]).collect(),
+        }
+    }
+}
+
+impl ChainLabel {
+    /// Returns the method names, in the order of the counters.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let known = family(self.family).methods().map(|method| method.name);
+        known.chain(std::iter::once(OTHER_METHOD))
+    }
+}
+
+impl Counters {
+    /// Returns zeros for these labels.
+    pub(crate) fn new(labels: &Labels) -> Counters {
+        Counters::default().after_reload(labels)
+    }
+
+    /// Returns the counters for the labels of another configuration. A label that was there before,
+    /// or before its removal, goes on counting where it stopped.
+    pub(crate) fn after_reload(&self, labels: &Labels) -> Counters {
+        Counters {
+            methods: self.methods.after_reload(&labels.chains, |label| {
+                label.methods().map(|_| MethodCounters::default()).collect()
+            }),
+            upstreams: self.upstreams.after_reload(&labels.upstreams, |_| Arc::default()),
+            groups: self.groups.after_reload(&labels.groups, |_| Arc::default()),
+            keys: self.keys.after_reload(&labels.keys, |_| Arc::default()),
+            rules: self.rules.after_reload(&labels.rules, |_| Arc::default()),
+            zones: self.zones.after_reload(&labels.zones, |_| Arc::default()),
+            thread: Arc::clone(&self.thread),
+        }
+    }
+
+    /// Adds up threads of one configuration.
+    pub(crate) fn sum(threads: &[Arc<Counters>]) -> Counters {
+        let mut sum = Counters::default();
+        for thread in threads {
+            sum.methods.merge(&thread.methods);
+            sum.upstreams.merge(&thread.upstreams);
+            sum.groups.merge(&thread.groups);
+            sum.keys.merge(&thread.keys);
+            sum.rules.merge(&thread.rules);
+            sum.zones.merge(&thread.zones);
+            sum.thread.merge(&thread.thread);
+        }
+        sum
+    }
+
+    /// Returns the counters of the method at this place of its family's table; `None` stands for an
+    /// unknown method.
+    pub(crate) fn method(&self, chain: usize, place: Option<usize>) -> &MethodCounters {
+        let methods = &self.methods[chain];
+        &methods[place.unwrap_or(methods.len() - 1)]
+    }
+
+    /// Counts how a zone judged a call.
+    pub(crate) fn zone(&self, zone: usize, outcome: LimitOutcome) {
+        self.zones[zone].calls[outcome].add(1);
+    }
+
+    /// Returns the number of calls that were answered with this part of the cache.
+    pub(crate) fn answered(&self, cache: CacheStatus) -> u64 {
+        self.all_methods().map(|methods| methods.answered[cache].get()).sum()
+    }
+
+    /// Returns the counters of all methods, those of removed chains included.
+    pub(crate) fn all_methods(&self) -> impl Iterator<Item = &MethodCounters> {
+        let Labelled { present, removed } = &self.methods;
+        present.iter().chain(removed).flat_map(|(_, methods)| &**methods)
+    }
+}
+
+impl Deref for Counters {
+    type Target = ThreadCounters;
+
+    fn deref(&self) -> &ThreadCounters {
+        &self.thread
+    }
+}
+
+/// Counters of the objects of one type, by their place in the configuration.
+#[derive(Debug)]
+pub(crate) struct Labelled<L, C: ?Sized> {
+    present: Vec<(L, Arc<C>)>,
+    /// Counters of objects that a reload removed, at most [`REMOVED_MAX`].
+    removed: Vec<(L, Arc<C>)>,
+}
+
+impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
+    /// Iterates over the labels and their counters.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&L, &Arc<C>)> {
+        self.present.iter().map(|(label, counters)| (label, counters))
+    }
+
+    fn after_reload(&self, labels: &[L], zeros: impl Fn(&L) -> Arc<C>) -> Labelled<L, C> {
+        let known = || self.removed.iter().chain(&self.present);
+        let counters = |label: &L| {
+            let found = known().find(|(own, _)| own == label);
+            found.map_or_else(|| zeros(label), |(_, counters)| Arc::clone(counters))
+        };
+        let present = labels.iter().map(|label| (label.clone(), counters(label))).collect();
+        let gone = known().filter(|(label, _)| !labels.contains(label));
+        let mut removed: Vec<_> = gone.cloned().collect();
+        removed.drain(..removed.len().saturating_sub(REMOVED_MAX));
+        Labelled { present, removed }
+    }
+
+    fn merge(&mut self, other: &Labelled<L, C>)
+    where
+        C: Zeros,
+    {
+        let lists = [(&mut self.present, &other.present), (&mut self.removed, &other.removed)];
+        for (own, other) in lists {
+            if own.is_empty() {
+                *own = other.iter().map(|(label, like)| (label.clone(), like.zeros())).collect();
+            }
+            own.iter().zip(other).for_each(|((_, own), (_, other))| own.merge(other));
+        }
+    }
+}
+
+impl<L, C: ?Sized> Default for Labelled<L, C> {
+    fn default() -> Labelled<L, C> {
+        Labelled { present: Vec::new(), removed: Vec::new() }
+    }
+}
+
+impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
+    type Output = Arc<C>;
+
+    fn index(&self, place: usize) -> &Arc<C> {
+        &self.present[place].1
+    }
+}
+
+/// Counters that a sum can begin with.
+trait Zeros: Sum {
+    /// Returns zeros of the same shape.
+    fn zeros(&self) -> Arc<Self>;
+}
+
+impl<C: Sum + Default> Zeros for C {
+    fn zeros(&self) -> Arc<C> {
+        Arc::default()
+    }
+}
+
+impl<C: Sum> Sum for [C] {
+    fn merge(&self, other: &[C]) {
+        self.iter().zip(other).for_each(|(own, other)| own.merge(other));
+    }
+}
+
+impl<C: Sum + Default> Zeros for [C] {
+    fn zeros(&self) -> Arc<[C]> {
+        self.iter().map(|_| C::default()).collect()
+    }
+}
