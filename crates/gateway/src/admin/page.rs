@@ -1,14 +1,16 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! Drawn by the server, so that it works without scripts; with them it renews itself in place. No
-//! text of a client or a node is on it, and names from the configuration are escaped all the same.
-//! The content security policy admits only this page's own style and script. What is shown is
+//! The server draws it, so that it works without scripts; with them it renews itself in place. It
+//! holds no text of a client or an upstream, and names from the configuration are escaped all the
+//! same. The content security policy admits only this page's own style and script. What it says is
 //! decided here; how it looks is `page/style.css`; lines and bars are `page/draw.rs`.
 
-use std::fmt::{self, Display, Write};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::history::{History, Line};
-use super::status::{ChainStatus, MemoryCache, MethodStatus, NodeState, NodeStatus, Status};
+use super::status::{
+    ChainStatus, GroupStatus, MemoryCache, MethodStatus, NodeState, NodeStatus, Status,
+};
 
 mod draw;
 
@@ -20,7 +22,10 @@ use draw::{Plot, bar, plot};
 pub(super) const STYLE: &str = include_str!("page/style.css");
 pub(super) const SCRIPT: &str = include_str!("page/live.js");
 
-/// The policy that goes with a page made with this nonce.
+/// Stands for what is not known.
+const NONE: &str = "–";
+
+/// Returns the policy that goes with a page made with this nonce.
 pub(crate) fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; \
@@ -28,371 +33,302 @@ pub(crate) fn policy(nonce: &str) -> String {
     )
 }
 
-/// The page. `unready` says why the gateway should get no traffic; empty when it should.
+/// Draws the page. `unready` names the reasons why the gateway should get no traffic; it is empty
+/// when the gateway is ready.
 pub(crate) fn html(status: &Status, history: &History, unready: &[String], nonce: &str) -> String {
-    let mut out = String::with_capacity(32 * 1024);
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Weir</title>\n<noscript><meta http-equiv=\"refresh\" content=\"2\"></noscript>\n\
-         <style nonce=\"{nonce}\">{STYLE}</style>\n</head>\n<body>\n\
-         <header><h1>Weir</h1><span class=\"soft\">version {}</span>\
-         <span id=\"live\" class=\"soft small\" role=\"status\">renewed every 2 s</span></header>\n\
-         <main>\n",
-        Escaped(status.version),
-    );
-    readiness(&mut out, status, unready);
-    tiles(&mut out, status, history);
-    for chain in &status.chains {
-        chain_section(&mut out, chain, history);
-    }
-    let _ = write!(
-        out,
-        "</main>\n<footer class=\"soft small\">Counts are since the start, lines show the last two \
-         minutes. The same as <a href=\"/status\">JSON</a> and as <a href=\"/metrics\">metrics</a>.\
-         </footer>\n<script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n",
-    );
-    out
-}
-
-/// Text between tags or in a quoted attribute, with the five characters that mean something there
-/// replaced.
-pub(super) struct Escaped<T>(pub(super) T);
-
-impl<T: Display> Display for Escaped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaping(f), "{}", self.0)
-    }
-}
-
-struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl Write for Escaping<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.split_inclusive(['&', '<', '>', '"', '\'']) {
-            let (plain, special) = match part.as_bytes().last() {
-                Some(b'&') => (&part[..part.len() - 1], "&amp;"),
-                Some(b'<') => (&part[..part.len() - 1], "&lt;"),
-                Some(b'>') => (&part[..part.len() - 1], "&gt;"),
-                Some(b'"') => (&part[..part.len() - 1], "&quot;"),
-                Some(b'\'') => (&part[..part.len() - 1], "&#39;"),
-                _ => (part, ""),
-            };
-            self.0.write_str(plain)?;
-            self.0.write_str(special)?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Weir" }
+                noscript { meta http-equiv="refresh" content="2"; }
+                style nonce=(nonce) { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { "Weir" }
+                    span.soft { "version " (status.version) }
+                    span #live .soft.small role="status" { "renewed every 2 s" }
+                }
+                main {
+                    (readiness(status, unready))
+                    div.tiles {
+                        (calls_tile(status, history))
+                        (cache_tile(&status.cache))
+                        (nodes_tile(status))
+                        (clients_tile(status))
+                    }
+                    @for chain in &status.chains { (chain_section(chain, history)) }
+                }
+                footer.soft.small {
+                    "Counts are since the start, lines show the last two minutes. The same as "
+                    a href="/status" { "JSON" } " and as " a href="/metrics" { "metrics" } "."
+                }
+                script nonce=(nonce) { (PreEscaped(SCRIPT)) }
+            }
         }
-        Ok(())
+    };
+    page.into_string()
+}
+
+fn readiness(status: &Status, unready: &[String]) -> Markup {
+    html! {
+        p {
+            @if unready.is_empty() {
+                span.badge.good { "ready" } " "
+            } @else {
+                span.badge.bad { "not ready" } " " (unready.join("; ")) " "
+            }
+            span.soft { "up for " (length(status.uptime_seconds)) }
+        }
     }
 }
 
-fn readiness(out: &mut String, status: &Status, unready: &[String]) {
-    let up = length(status.uptime_seconds);
-    if unready.is_empty() {
-        let _ = writeln!(
-            out,
-            "<p><span class=\"badge good\">ready</span> <span class=\"soft\">up for {up}</span></p>"
-        );
-        return;
+fn tile(title: &str, value: &str, unit: &str, content: &Markup) -> Markup {
+    html! {
+        section.sheet.tile {
+            h2 { (title) }
+            p.big { (value) " " small { (unit) } }
+            (content)
+        }
     }
-    let _ = writeln!(
-        out,
-        "<p><span class=\"badge bad\">not ready</span> {} \
-         <span class=\"soft\">up for {up}</span></p>",
-        Escaped(unready.join("; ")),
-    );
 }
 
-fn tiles(out: &mut String, status: &Status, history: &History) {
-    out.push_str("<div class=\"tiles\">\n");
-    calls_tile(out, status, history);
-    cache_tile(out, &status.cache);
-    nodes_tile(out, status);
-    clients_tile(out, status);
-    out.push_str("</div>\n");
-}
-
-fn calls_tile(out: &mut String, status: &Status, history: &History) {
+fn calls_tile(status: &Status, history: &History) -> Markup {
     let (calls, spared) = (history.calls_per_second(), history.spared_per_second());
     let now = calls.last().copied().flatten();
-    let top = highest(&calls);
-    let _ = write!(
-        out,
-        "<section class=\"sheet tile\"><h2>Calls</h2><p class=\"big\">{} <small>per second</small></p>",
-        now.map_or_else(|| "–".to_owned(), real),
-    );
+    let top = real(highest(&calls));
     let label = format!(
-        "Calls per second over the last two minutes: now {}, highest {}. The green part was \
+        "Calls per second over the last two minutes: now {}, highest {top}. The green part was \
          answered without asking a node.",
         real(now.unwrap_or_default()),
-        real(top),
     );
-    plot(out, &Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
-    let _ = writeln!(
-        out,
-        "<p class=\"small soft\">highest {}; {} calls in all; green: without asking a node</p>\
-         </section>",
-        real(top),
-        whole(status.totals.calls),
-    );
+    let value = now.map_or_else(|| NONE.to_owned(), real);
+    let line = plot(&Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
+    let all = whole(status.totals.calls);
+    let content = html! {
+        (line)
+        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without asking a node" }
+    };
+    tile("Calls", &value, "per second", &content)
 }
 
-fn cache_tile(out: &mut String, cache: &MemoryCache) {
-    let ratio = cache.hit_ratio.map_or_else(|| "–".to_owned(), percent);
-    let _ = write!(
-        out,
-        "<section class=\"sheet tile\"><h2>Cache</h2><p class=\"big\">{ratio} \
-         <small>hits{}</small></p>",
-        if cache.enabled { "" } else { " (cache is off)" },
-    );
-    let marks = [
-        ("hit", "hit", cache.hits),
-        ("join", "join", cache.joins),
-        ("miss", "miss", cache.misses),
-        ("bypass", "bypass", cache.bypasses),
+fn cache_tile(cache: &MemoryCache) -> Markup {
+    let ratio = cache.hit_ratio.map_or_else(|| NONE.to_owned(), percent);
+    let unit = if cache.enabled { "hits" } else { "hits (cache is off)" };
+    let parts = [
+        ("hit", cache.hits),
+        ("join", cache.joins),
+        ("miss", cache.misses),
+        ("bypass", cache.bypasses),
     ];
-    let label = marks.map(|(_, word, count)| format!("{word} {}", whole(count))).join(", ");
-    bar(out, &format!("Calls by cache: {label}"), &marks.map(|(class, _, count)| (class, count)));
-    out.push_str("<ul class=\"legend small\">");
-    for (class, word, count) in marks {
-        let _ = write!(
-            out,
-            "<li><svg class=\"key\" viewBox=\"0 0 1 1\" aria-hidden=\"true\"><rect \
-             class=\"{class}\" width=\"1\" height=\"1\"/></svg>{word} {}</li>",
-            whole(count),
-        );
-    }
-    let _ = writeln!(
-        out,
-        "</ul><p class=\"small soft\">{} entries, {} of {}</p></section>",
-        whole(cache.entries),
-        bytes(cache.bytes),
-        bytes(cache.bytes_max),
-    );
+    let label = parts.map(|(word, count)| format!("{word} {}", whole(count))).join(", ");
+    let content = html! {
+        (bar(&format!("Calls by cache: {label}"), &parts))
+        ul.legend.small {
+            @for (word, count) in parts {
+                li {
+                    svg.key viewBox="0 0 1 1" aria-hidden="true" {
+                        rect class=(word) width="1" height="1" {}
+                    }
+                    (word) " " (whole(count))
+                }
+            }
+        }
+        p.small.soft {
+            (whole(cache.entries)) " entries, " (bytes(cache.bytes)) " of " (bytes(cache.bytes_max))
+        }
+    };
+    tile("Cache", &ratio, unit, &content)
 }
 
-fn nodes_tile(out: &mut String, status: &Status) {
+fn nodes_tile(status: &Status) -> Markup {
     let nodes = || status.chains.iter().flat_map(|chain| &chain.nodes);
     let healthy = nodes().filter(|node| node.state == NodeState::Healthy).count();
     let totals = &status.totals;
-    let _ = write!(
-        out,
-        "<section class=\"sheet tile\"><h2>Nodes</h2><p class=\"big\">{healthy} \
-         <small>of {} healthy</small></p>",
-        nodes().count(),
-    );
-    facts_list(
-        out,
-        &[
-            ("attempts under way", whole(totals.in_flight)),
-            ("retries", whole(totals.retries)),
-            ("hedges", format!("{} ({} won)", whole(totals.hedges), whole(totals.hedges_won))),
-            ("calls no node answered", loss(totals.failed)),
-        ],
-    );
-    out.push_str("</section>\n");
-}
-
-fn clients_tile(out: &mut String, status: &Status) {
-    let totals = &status.totals;
-    let refused: u64 = totals.refused.iter().map(|refused| refused.requests).sum();
-    let by_status: Vec<String> = totals
-        .refused
-        .iter()
-        .filter(|refused| refused.requests > 0)
-        .map(|refused| format!("{}: {}", refused.status, whole(refused.requests)))
-        .collect();
-    let refused = if by_status.is_empty() {
-        whole(refused)
-    } else {
-        format!("{} ({})", whole(refused), by_status.join(", "))
+    let unit = format!("of {} healthy", nodes().count());
+    let content = html! {
+        dl.small {
+            dt { "attempts under way" } dd { (whole(totals.in_flight)) }
+            dt { "retries" } dd { (whole(totals.retries)) }
+            dt { "hedges" } dd { (whole(totals.hedges)) " (" (whole(totals.hedges_won)) " won)" }
+            dt { "calls no node answered" } dd { (loss(totals.failed)) }
+        }
     };
-    let _ = write!(
-        out,
-        "<section class=\"sheet tile\"><h2>Clients</h2><p class=\"big\">{} \
-         <small>connections</small></p>",
-        whole(totals.connections_open),
-    );
-    facts_list(
-        out,
-        &[
-            ("requests", whole(totals.requests)),
-            ("of these batches", whole(totals.batches)),
-            ("requests refused", refused),
-            ("malformed calls", whole(totals.calls_refused)),
-            ("connections refused", whole(totals.connections_refused)),
-        ],
-    );
-    out.push_str("</section>\n");
+    tile("Nodes", &healthy.to_string(), &unit, &content)
 }
 
-fn facts_list(out: &mut String, facts: &[(&str, String)]) {
-    out.push_str("<dl class=\"small\">");
-    for (name, value) in facts {
-        let _ = write!(out, "<dt>{name}</dt><dd>{value}</dd>");
-    }
-    out.push_str("</dl>");
+fn clients_tile(status: &Status) -> Markup {
+    let totals = &status.totals;
+    let refused = totals.refused.iter().filter(|refused| refused.requests > 0);
+    let by_status: Vec<String> =
+        refused.map(|own| format!("{}: {}", own.status, whole(own.requests))).collect();
+    let refused = totals.refused.iter().map(|refused| refused.requests).sum();
+    let content = html! {
+        dl.small {
+            dt { "requests" } dd { (whole(totals.requests)) }
+            dt { "of these batches" } dd { (whole(totals.batches)) }
+            dt { "requests refused" }
+            dd {
+                (whole(refused))
+                @if !by_status.is_empty() { " (" (by_status.join(", ")) ")" }
+            }
+            dt { "malformed calls" } dd { (whole(totals.calls_refused)) }
+            dt { "connections refused" } dd { (whole(totals.connections_refused)) }
+        }
+    };
+    tile("Clients", &whole(totals.connections_open), "connections", &content)
 }
 
-fn chain_section(out: &mut String, chain: &ChainStatus, history: &History) {
-    let _ = write!(
-        out,
-        "<section class=\"sheet chain\">\n<div class=\"title\"><h2>{}</h2>\
-         <span class=\"soft\">{}</span></div>\n<dl class=\"facts\">",
-        Escaped(&chain.name),
-        chain.family,
-    );
-    let none = || "–".to_owned();
-    let head = chain.head.as_ref().map_or_else(none, |head| whole(head.number));
-    let hash = chain.head.as_ref().map_or_else(none, |head| {
-        format!("<code title=\"{0}\">{1}…</code>", Escaped(&head.hash), Escaped(short(&head.hash)))
-    });
+fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
+    let head = chain.head.as_ref();
     let reorgs = match chain.reorgs {
         0 => "none".to_owned(),
         some => format!("{}, deepest {}", whole(some), whole(chain.reorg_depth_max)),
     };
     let facts = [
-        ("head", head),
-        ("hash", hash),
+        ("head", or_none(head.map(|head| whole(head.number)))),
         (
-            "last change",
-            chain.head_age_seconds.map_or_else(none, |age| format!("{} ago", length(age))),
+            "hash",
+            or_none(head.map(|head| html! { code title=(head.hash) { (short(&head.hash)) "…" } })),
         ),
-        ("finalized", chain.finalized.map_or_else(none, whole)),
-        ("reorgs", reorgs),
+        ("last change", or_none(chain.head_age_seconds.map(|age| length(age) + " ago"))),
+        ("finalized", or_none(chain.finalized.map(whole))),
+        ("reorgs", or_none(Some(reorgs))),
     ];
-    for (name, value) in facts {
-        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
-    }
-    out.push_str("</dl>\n");
-    nodes_table(out, chain, history);
-    groups_list(out, chain);
-    methods_table(out, &chain.methods);
-    out.push_str("</section>\n");
-}
-
-fn nodes_table(out: &mut String, chain: &ChainStatus, history: &History) {
-    out.push_str(
-        "<h3>Nodes</h3>\n<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">node</th>\
-         <th scope=\"col\" class=\"left\">state</th><th scope=\"col\">head</th>\
-         <th scope=\"col\">behind</th><th scope=\"col\">under way</th>\
-         <th scope=\"col\">attempts</th><th scope=\"col\">failed</th>\
-         <th scope=\"col\">rate limited</th><th scope=\"col\">taken out</th>\
-         <th scope=\"col\">p50</th><th scope=\"col\">p99</th>\
-         <th scope=\"col\" class=\"left\">mean latency, 2 min</th></tr></thead>\n<tbody>\n",
-    );
-    for node in &chain.nodes {
-        node_row(out, node, &history.node_latency_ms(node.index));
-    }
-    out.push_str("</tbody>\n</table></div>\n");
-}
-
-fn node_row(out: &mut String, node: &NodeStatus, latency: &Line) {
-    let _ = write!(out, "<tr><th scope=\"row\">{}", Escaped(&node.name));
-    let place = (node.place != node.name).then_some(&*node.place);
-    // What is as usual needs no word.
-    let is_usual = node.transports == ["http"];
-    let ways = node.transports.iter().copied().filter(|_| !is_usual);
-    let below: Vec<&str> =
-        place.into_iter().chain(ways).chain(node.backup.then_some("backup")).collect();
-    if !below.is_empty() {
-        let _ =
-            write!(out, "<span class=\"below soft small\">{}</span>", Escaped(below.join(", ")));
-    }
-    let ends = node.state_ends_seconds.map_or_else(String::new, |left| match node.state {
-        NodeState::Ejected if left <= 0.0 => {
-            " <span class=\"soft small\">probe due</span>".to_owned()
+    html! {
+        section.sheet.chain {
+            div.title { h2 { (chain.name) } span.soft { (chain.family) } }
+            dl.facts {
+                @for (name, value) in facts { div { dt { (name) } dd { (value) } } }
+            }
+            (nodes_table(chain, history))
+            p.small.soft {
+                @for (at, group) in chain.groups.iter().enumerate() {
+                    @if at > 0 { br; }
+                    (group_line(group))
+                }
+            }
+            (methods_table(&chain.methods))
         }
-        _ => format!(" <span class=\"soft small\">for {}</span>", length(left)),
-    });
-    let behind = node.lag.map_or_else(|| "–".to_owned(), whole);
-    let branch = if node.head.is_some() && !node.consistent {
-        "<span class=\"below soft small\">branch not confirmed</span>"
-    } else {
-        ""
-    };
-    let _ = write!(
-        out,
-        "</th><td class=\"left\"><span class=\"badge {}\">{}</span>{ends}{branch}</td><td>{}</td>\
-         <td>{behind}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-         <td>{}</td><td class=\"left\">",
-        tone(node.state),
-        node.state.as_str(),
-        node.head.map_or_else(|| "–".to_owned(), whole),
-        whole(node.in_flight),
-        whole(node.attempts),
-        loss(node.failed),
-        whole(node.rate_limited),
-        times(node.ejections),
-        millis(node.latency_p50_ms),
-        millis(node.latency_p99_ms),
-    );
+    }
+}
+
+fn table(title: &str, columns: &[&str], rows: &[Markup]) -> Markup {
+    const LEFT: [&str; 2] = ["state", "mean latency, 2 min"];
+    html! {
+        h3 { (title) }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        @for column in columns {
+                            th scope="col" class=[LEFT.contains(column).then_some("left")] {
+                                (column)
+                            }
+                        }
+                    }
+                }
+                tbody { @for row in rows { tr { (row) } } }
+            }
+        }
+    }
+}
+
+fn nodes_table(chain: &ChainStatus, history: &History) -> Markup {
+    const COLUMNS: [&str; 12] = [
+        "node",
+        "state",
+        "head",
+        "behind",
+        "under way",
+        "attempts",
+        "failed",
+        "rate limited",
+        "taken out",
+        "p50",
+        "p99",
+        "mean latency, 2 min",
+    ];
+    let row = |node: &NodeStatus| node_row(node, &history.node_latency_ms(node.index));
+    table("Nodes", &COLUMNS, &chain.nodes.iter().map(row).collect::<Vec<_>>())
+}
+
+fn node_row(node: &NodeStatus, latency: &Line) -> Markup {
+    let place = (node.place != node.name).then_some(&*node.place);
+    // The usual transport needs no word.
+    let is_usual = node.transports == ["http"];
+    let transports = node.transports.iter().copied().filter(|_| !is_usual);
+    let below: Vec<&str> =
+        place.into_iter().chain(transports).chain(node.backup.then_some("backup")).collect();
     let label = format!(
         "Mean latency of attempts at {} over the last two minutes: now {}, highest {}.",
         node.name,
         millis(latency.last().copied().flatten()),
         millis(Some(highest(latency))),
     );
-    plot(out, &Plot { class: "spark", label: &label, line: latency, part: None });
-    out.push_str("</td></tr>\n");
+    html! {
+        th scope="row" {
+            (node.name)
+            @if !below.is_empty() { span.below.soft.small { (below.join(", ")) } }
+        }
+        td.left {
+            span class={ "badge " (tone(node.state)) } { (node.state.as_str()) }
+            @match node.state_ends_seconds {
+                Some(left) if left <= 0.0 && node.state == NodeState::Ejected => {
+                    " " span.soft.small { "probe due" }
+                }
+                Some(left) => { " " span.soft.small { "for " (length(left)) } }
+                None => {}
+            }
+            @if node.head.is_some() && !node.consistent {
+                span.below.soft.small { "branch not confirmed" }
+            }
+        }
+        @for number in [node.head, node.lag] { td { (or_none(number.map(whole))) } }
+        @for count in [node.in_flight, node.attempts] { td { (whole(count)) } }
+        td { (loss(node.failed)) }
+        td { (whole(node.rate_limited)) }
+        td { (times(node.ejections)) }
+        @for ms in [node.latency_p50_ms, node.latency_p99_ms] { td { (millis(ms)) } }
+        td.left { (plot(&Plot { class: "spark", label: &label, line: latency, part: None })) }
+    }
 }
 
-fn groups_list(out: &mut String, chain: &ChainStatus) {
-    out.push_str("<p class=\"small soft\">");
-    for (at, group) in chain.groups.iter().enumerate() {
-        let _ = write!(
-            out,
-            "{}Group {}, {}: {}",
-            if at == 0 { "" } else { "<br>" },
-            Escaped(&group.name),
-            Escaped(&group.balance),
-            Escaped(group.candidates.join(", ")),
-        );
-        if group.shed > 0 || group.queued > 0 {
-            let limit = group.in_flight_limit.unwrap_or_default();
-            let _ = write!(
-                out,
-                "; {} of {} places in use, {} calls wait, {} were told to come back later",
-                group.in_flight,
-                limit,
-                whole(group.queued),
-                whole(group.shed),
-            );
+fn group_line(group: &GroupStatus) -> Markup {
+    html! {
+        "Group " (group.name) ", " (group.balance) ": " (group.candidates.join(", "))
+        @if group.shed > 0 || group.queued > 0 {
+            "; " (group.in_flight) " of " (group.in_flight_limit.unwrap_or_default())
+            " places in use, " (whole(group.queued)) " calls wait, " (whole(group.shed))
+            " were told to come back later"
         }
     }
-    out.push_str("</p>\n");
 }
 
-fn methods_table(out: &mut String, methods: &[MethodStatus]) {
+fn methods_table(methods: &[MethodStatus]) -> Markup {
+    const COLUMNS: [&str; 10] =
+        ["method", "calls", "hit", "join", "miss", "bypass", "errors", "no answer", "p50", "p99"];
     if methods.is_empty() {
-        out.push_str("<p class=\"soft\">No call yet.</p>\n");
-        return;
+        return html! { p.soft { "No call yet." } };
     }
-    out.push_str(
-        "<h3>Methods</h3>\n<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">method</th>\
-         <th scope=\"col\">calls</th><th scope=\"col\">hit</th><th scope=\"col\">join</th>\
-         <th scope=\"col\">miss</th><th scope=\"col\">bypass</th><th scope=\"col\">errors</th>\
-         <th scope=\"col\">no answer</th><th scope=\"col\">p50</th><th scope=\"col\">p99</th>\
-         </tr></thead>\n<tbody>\n",
-    );
-    for method in methods {
-        let _ = writeln!(
-            out,
-            "<tr><th scope=\"row\"><code>{}</code></th><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            Escaped(&method.name),
-            whole(method.calls),
-            whole(method.hit),
-            whole(method.join),
-            whole(method.miss),
-            whole(method.bypass),
-            whole(method.errors),
-            loss(method.failed),
-            millis(method.latency_p50_ms),
-            millis(method.latency_p99_ms),
-        );
-    }
-    out.push_str("</tbody>\n</table></div>\n");
+    let row = |own: &MethodStatus| {
+        html! {
+            th scope="row" { code { (own.name) } }
+            @for count in [own.calls, own.hit, own.join, own.miss, own.bypass, own.errors] {
+                td { (whole(count)) }
+            }
+            td { (loss(own.failed)) }
+            @for ms in [own.latency_p50_ms, own.latency_p99_ms] { td { (millis(ms)) } }
+        }
+    };
+    table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
+}
+
+fn or_none(value: Option<impl Render>) -> Markup {
+    value.map_or_else(|| NONE.render(), |value| value.render())
 }
 
 fn tone(state: NodeState) -> &'static str {
@@ -413,8 +349,10 @@ fn highest(line: &Line) -> f64 {
 }
 
 /// A count that should be zero, marked where it is not.
-fn loss(count: u64) -> String {
-    if count == 0 { whole(0) } else { format!("<span class=\"loss\">{}</span>", whole(count)) }
+fn loss(count: u64) -> Markup {
+    html! {
+        @if count == 0 { (whole(0)) } @else { span.loss { (whole(count)) } }
+    }
 }
 
 fn times(count: u64) -> String {

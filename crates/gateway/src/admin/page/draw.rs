@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
+
 use crate::admin::history::{Line, SAMPLES_MAX};
 
 /// Width of a drawing in its own units: one per interval.
@@ -28,47 +30,41 @@ pub(super) struct Plot<'a> {
 
 /// Draws a line, newest at the right, scaled from zero to its highest value. Intervals without a
 /// value are gaps.
-pub(super) fn plot(out: &mut String, plot: &Plot<'_>) {
+pub(super) fn plot(plot: &Plot<'_>) -> Markup {
     let top = plot.line.iter().flatten().fold(0.0_f64, |top, value| top.max(*value));
-    let _ = write!(
-        out,
-        "<svg class=\"{}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
-         role=\"img\" aria-label=\"{}\">\
-         <line class=\"floor\" x1=\"0\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\"/>",
-        plot.class,
-        super::Escaped(plot.label),
-    );
-    for run in runs(plot.line) {
-        let _ = write!(out, "<path class=\"under\" d=\"{}\"/>", area(&run, top));
+    let view = format!("0 0 {WIDTH} {HEIGHT}");
+    html! {
+        svg class=(plot.class) viewBox=(view) preserveAspectRatio="none" role="img"
+            aria-label=(plot.label)
+        {
+            line.floor x1="0" y1=(HEIGHT) x2=(WIDTH) y2=(HEIGHT) {}
+            @for run in runs(plot.line) { path.under d=(area(&run, top)) {} }
+            @for run in plot.part.map(runs).unwrap_or_default() {
+                path.spared d=(area(&run, top)) {}
+            }
+            @for run in runs(plot.line) { path.stroke d=(stroke(&run, top)) {} }
+        }
     }
-    for run in plot.part.map(runs).unwrap_or_default() {
-        let _ = write!(out, "<path class=\"spared\" d=\"{}\"/>", area(&run, top));
-    }
-    for run in runs(plot.line) {
-        let _ = write!(out, "<path class=\"stroke\" d=\"{}\"/>", stroke(&run, top));
-    }
-    out.push_str("</svg>");
 }
 
 /// Draws a bar divided by these amounts, each with its CSS class. Nothing is drawn of nothing.
-pub(super) fn bar(out: &mut String, label: &str, parts: &[(&'static str, u64)]) {
+pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     let whole: u64 = parts.iter().map(|part| part.1).sum();
-    let _ = write!(
-        out,
-        "<svg class=\"bar\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-label=\"{}\"><rect class=\"miss\" width=\"100\" height=\"1\"/>",
-        super::Escaped(label),
-    );
     let mut start = 0.0;
-    for (class, amount) in parts.iter().filter(|_| whole > 0) {
+    let placed = parts.iter().filter(|_| whole > 0).map(|(class, amount)| {
         let width = *amount as f64 * 100.0 / whole as f64;
-        let _ = write!(
-            out,
-            "<rect class=\"{class}\" x=\"{start:.3}\" width=\"{width:.3}\" height=\"1\"/>"
-        );
+        let at = start;
         start += width;
+        (class, format!("{at:.3}"), format!("{width:.3}"))
+    });
+    html! {
+        svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label) {
+            rect.miss width="100" height="1" {}
+            @for (class, at, width) in placed {
+                rect class=(class) x=(at) width=(width) height="1" {}
+            }
+        }
     }
-    out.push_str("</svg>");
 }
 
 /// A stretch without gaps: places and values.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::draw::{Plot, bar, plot};
-use super::{Escaped, bytes, html, length, millis, policy, whole};
+use super::{bytes, html, length, millis, policy, whole};
 use crate::admin::history::History;
 use crate::admin::status::Status;
 use crate::admin::status::tests::populated;
@@ -22,7 +22,7 @@ fn page(change: impl FnOnce(&mut Status)) -> String {
 
 /// Whether every tag that opens closes, in order.
 fn balanced(html: &str) -> Result<(), String> {
-    const VOID: [&str; 3] = ["meta", "br", "!doctype"];
+    const VOID: [&str; 3] = ["meta", "br", "!DOCTYPE"];
     let mut open: Vec<&str> = Vec::new();
     let mut rest = html;
     while let Some(start) = rest.find('<') {
@@ -71,9 +71,8 @@ fn names_are_escaped() {
     });
     assert!(!page.contains("<img"), "a name became a tag");
     assert!(!page.contains("alert(1)>"), "a name could end a tag");
-    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;"));
+    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;&quot;'&amp;"));
     balanced(&page).unwrap();
-    assert_eq!(Escaped("plain").to_string(), "plain");
 }
 
 #[test]
@@ -88,25 +87,23 @@ fn nothing_comes_from_elsewhere() {
 
 #[test]
 fn lines_break_where_nothing_was_measured() {
-    let mut out = String::new();
     let line = vec![Some(1.0), Some(2.0), None, Some(4.0)];
-    plot(&mut out, &Plot { class: "spark", label: "a \"line\"", line: &line, part: None });
+    let out =
+        plot(&Plot { class: "spark", label: "a \"line\"", line: &line, part: None }).into_string();
     assert_eq!(out.matches("class=\"stroke\"").count(), 2);
     assert!(out.contains("aria-label=\"a &quot;line&quot;\""));
     assert!(out.contains("M119.0 2.0L119.9 2.0"), "the newest is at the right, at the top: {out}");
-    let mut out = String::new();
-    plot(&mut out, &Plot { class: "spark", label: "", line: &vec![Some(0.0)], part: None });
+    let line = vec![Some(0.0)];
+    let out = plot(&Plot { class: "spark", label: "", line: &line, part: None }).into_string();
     assert!(!out.contains("NaN"), "all zero is a flat line: {out}");
 }
 
 #[test]
 fn bars_are_divided_by_amount() {
-    let mut out = String::new();
-    bar(&mut out, "x", &[("hit", 3), ("miss", 1)]);
+    let out = bar("x", &[("hit", 3), ("miss", 1)]).into_string();
     assert!(out.contains("class=\"hit\" x=\"0.000\" width=\"75.000\""), "{out}");
     assert!(out.contains("class=\"miss\" x=\"75.000\" width=\"25.000\""), "{out}");
-    let mut out = String::new();
-    bar(&mut out, "x", &[("hit", 0)]);
+    let out = bar("x", &[("hit", 0)]).into_string();
     assert!(!out.contains("NaN") && !out.contains("class=\"hit\""), "{out}");
 }
 
