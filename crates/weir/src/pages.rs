@@ -32,6 +32,7 @@ const PAGES: &[Page] = &[
     ("study-file.md", lab::study::file::reference),
     ("study-file.schema.json", lab::study::file::schema),
     ("metrics.md", metrics),
+    ("status.schema.json", gateway::admin::status::schema),
     ("cli.md", cli),
     ("result.schema.json", lab::report::schema),
     ("study.schema.json", lab::report::study_schema),

@@ -276,6 +276,18 @@ fn the_status_is_as_in_the_golden_file() {
 }
 
 #[test]
+fn the_status_keeps_its_schema() {
+    let schema = serde_json::from_str(&super::status::schema()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    for shared in [full(), fresh()] {
+        let mut status = serde_json::to_value(Status::of(&shared)).unwrap();
+        schema.validate(&status).unwrap();
+        status["chains"][0]["nodes"][0]["state"] = "tired".into();
+        assert!(schema.validate(&status).is_err());
+    }
+}
+
+#[test]
 fn the_page_is_as_in_the_golden_file() {
     let shared = full();
     let status = steady(&shared);

@@ -1,0 +1,334 @@
+//! Reads the state of the gateway into a [`Status`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use super::{
+    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, MemoryCache, MemoryPurpose, MemoryStatus,
+    MethodStatus, NodeState, NodeStatus, ProcessStatus, Refused, ReloadStatus, Status, Totals,
+    ZoneStatus,
+};
+use crate::call::cache_status::CacheStatus;
+use crate::config::{self, Balance, HashKey};
+use crate::limits::{KEY_BYTES, Limits};
+use crate::memory::Budget;
+use crate::metrics::counters::{GroupCounters, MethodCounters, UpstreamCounters};
+use crate::metrics::instrument::Histogram;
+use crate::metrics::label::{AttemptOutcome, LimitOutcome};
+use crate::metrics::thread::{ChainLabel, Counters};
+use crate::rules::heads::NodeView;
+use crate::rules::health;
+use crate::rules::memory::Purpose;
+use crate::shared::{ChainShared, Outcome, Reloaded, Reloads, Shared};
+
+/// Methods of a chain in the status, those with the most calls; `/metrics` has all.
+const METHODS_MAX: usize = 20;
+
+impl Status {
+    /// Reads the present state.
+    pub(crate) fn of(shared: &Shared) -> Status {
+        Status::with(shared, &Counters::sum(&shared.counters))
+    }
+
+    /// Reads the present state with the counters that were added up before.
+    pub(crate) fn with(shared: &Shared, counters: &Counters) -> Status {
+        let chains = shared
+            .chains
+            .iter()
+            .enumerate()
+            .map(|(index, chain)| chain_status(shared, counters, index, chain))
+            .collect();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: seconds(shared.now()),
+            process: process(),
+            config: config_status(shared.lineage.reloads()),
+            chains,
+            cache: memory_cache(shared, counters),
+            memory: MemoryStatus::of(&shared.lineage.memory),
+            zones: zone_statuses(shared, counters),
+            totals: totals(counters),
+        }
+    }
+
+    /// Returns why the gateway should get no traffic because of its nodes: chains without a head, or
+    /// without a node that may be called.
+    pub(crate) fn unready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for chain in &self.chains {
+            let usable =
+                |node: &NodeStatus| matches!(node.state, NodeState::Healthy | NodeState::Lagging);
+            if !chain.nodes.iter().any(usable) {
+                reasons.push(format!("chain {}: no node can be used", chain.name));
+            }
+            if chain.head.is_none() {
+                reasons.push(format!("chain {}: no head was seen", chain.name));
+            }
+        }
+        reasons
+    }
+}
+
+fn zone_statuses(shared: &Shared, counters: &Counters) -> Vec<ZoneStatus> {
+    let fills = shared.limits.as_ref().map(Limits::fills).unwrap_or_default();
+    let zones = shared.config.zones.iter().zip(fills).zip(counters.zones.iter());
+    zones
+        .map(|((zone, fill), (_, own))| {
+            let count = |outcome: LimitOutcome| own.calls[outcome].get();
+            let fallback_threads = &counters.shared_limits.fallback_threads;
+            ZoneStatus {
+                name: zone.name.to_string(),
+                keys: fill.keys,
+                keys_max: (zone.bytes / KEY_BYTES) as u64,
+                evicted: fill.evicted,
+                shared: zone.shared,
+                fallback_threads: zone.shared.then(|| fallback_threads.get()),
+                passed: count(LimitOutcome::Passed),
+                delayed: count(LimitOutcome::Delayed),
+                rejected: count(LimitOutcome::Rejected),
+                delayed_dry_run: count(LimitOutcome::DelayedDryRun),
+                rejected_dry_run: count(LimitOutcome::RejectedDryRun),
+            }
+        })
+        .collect()
+}
+
+fn process() -> ProcessStatus {
+    let id = std::process::id();
+    ProcessStatus { id, start_ticks: crate::admin::process::start_ticks(id) }
+}
+
+fn config_status(reloads: Reloads) -> ConfigStatus {
+    let reload = |reloaded: Reloaded| {
+        let since = reloaded.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (applied, changes, why) = match reloaded.outcome {
+            Outcome::Applied { changes } => (true, changes, None),
+            Outcome::Refused { why } => (false, Vec::new(), Some(why)),
+        };
+        ReloadStatus { unix_seconds: seconds(since), applied, changes, why }
+    };
+    ConfigStatus {
+        generation: reloads.generation,
+        reloads_applied: reloads.applied,
+        reloads_refused: reloads.refused,
+        last_reload: reloads.last.map(reload),
+        upgrades_failed: reloads.upgrades_failed,
+        upgrade_fault: reloads.upgrade_fault,
+    }
+}
+
+/// Rounded to milliseconds: more digits would only make the JSON harder to read.
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
+/// Rounded to microseconds.
+fn quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
+    latency.quantile_ms(share).map(|ms| (ms * 1000.0).round() / 1000.0)
+}
+
+fn chain_status(
+    shared: &Shared,
+    counters: &Counters,
+    index: usize,
+    chain: &ChainShared,
+) -> ChainStatus {
+    let config = &shared.config.chains[index];
+    let view = chain.view.load();
+    let now = shared.now();
+    ChainStatus {
+        name: chain.name.to_string(),
+        family: chain.family.name().as_str(),
+        head: view.head.map(|head| HeadStatus {
+            number: head.number,
+            hash: alloy_primitives::hex::encode_prefixed(head.hash),
+        }),
+        head_age_seconds: view.head.map(|_| seconds(now.saturating_sub(chain.head_since()))),
+        finalized: view.finalized,
+        reorgs: chain.reorgs.load(Relaxed),
+        reorg_depth_max: chain.reorg_depth_max.load(Relaxed),
+        generation: view.generation,
+        nodes: config
+            .nodes
+            .iter()
+            .map(|&node| node_status(shared, &counters.upstreams[node], node, now))
+            .collect(),
+        groups: config
+            .groups
+            .iter()
+            .map(|&group| group_status(shared, &counters.groups[group], group))
+            .collect(),
+        methods: method_statuses(chain, &counters.methods[index]),
+    }
+}
+
+fn node_status(
+    shared: &Shared,
+    counters: &UpstreamCounters,
+    index: usize,
+    now: Duration,
+) -> NodeStatus {
+    let node = &shared.nodes[index];
+    let view = shared.chains[node.config.chain].view.load();
+    let seen = node.seen(&view).unwrap_or_default();
+    let (state, until) = if node.foreign.load(Relaxed) {
+        (NodeState::Foreign, None)
+    } else {
+        state_of(node.health.lock().state(now), seen)
+    };
+    NodeStatus {
+        index,
+        name: node.config.name.to_string(),
+        place: node.config.url.place(),
+        state,
+        state_ends_seconds: until.map(|until| seconds(until.saturating_sub(now))),
+        head: seen.head,
+        lag: seen.head.map(|_| seen.lag),
+        at_head: seen.at_head,
+        consistent: seen.consistent,
+        weight: node.config.weight,
+        backup: node.config.backup,
+        in_flight: counters.in_flight.get(),
+        attempts: counters.attempts.total(),
+        failed: counters.attempts[AttemptOutcome::Failed].get(),
+        rate_limited: counters.attempts[AttemptOutcome::RateLimited].get(),
+        connects: counters.connects.get(),
+        transports: transports(&node.config),
+        multiplexed: counters.multiplexed.get(),
+        batches: counters.batches.get(),
+        batched: counters.batched.get(),
+        trunks_open: counters.multiplexed_open.get(),
+        trunks_lost: counters.multiplexed_lost.get(),
+        ejections: node.ejections.load(Relaxed),
+        readmissions: node.readmissions.load(Relaxed),
+        latency_p50_ms: quantile_ms(&counters.latency, 0.5),
+        latency_p99_ms: quantile_ms(&counters.latency, 0.99),
+    }
+}
+
+fn transports(node: &config::Node) -> Vec<&'static str> {
+    let over_http = node.http().map(|(url, _)| match node.http2 {
+        true => "http2",
+        false => url.transport().name(),
+    });
+    let multiplexed = node.multiplexed().map(|(url, _)| url.transport().name());
+    [multiplexed, over_http].into_iter().flatten().collect()
+}
+
+fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Duration>) {
+    match state {
+        health::NodeState::Healthy if seen.head.is_some() && !seen.at_head => {
+            (NodeState::Lagging, None)
+        }
+        health::NodeState::Healthy => (NodeState::Healthy, None),
+        health::NodeState::Lagging => (NodeState::Lagging, None),
+        health::NodeState::Probing => (NodeState::Probing, None),
+        health::NodeState::Paused { until } => (NodeState::Paused, Some(until)),
+        health::NodeState::Ejected { until } => (NodeState::Ejected, Some(until)),
+    }
+}
+
+fn group_status(shared: &Shared, counters: &GroupCounters, index: usize) -> GroupStatus {
+    let config = &shared.config.groups[index];
+    let candidates = shared.groups[index].candidates.load();
+    let name = |place: &u16| {
+        let node = config.nodes[usize::from(*place)];
+        shared.config.nodes[node].name.to_string()
+    };
+    GroupStatus {
+        name: config.name.to_string(),
+        balance: match &config.balance {
+            Balance::LeastLoaded => "least_loaded".to_owned(),
+            Balance::Weighted => "weighted".to_owned(),
+            Balance::Hash { key, .. } => match key {
+                HashKey::Call => "hash of the call".to_owned(),
+                HashKey::Client => "hash of the client".to_owned(),
+                HashKey::Header(name) => format!("hash of header {name}"),
+            },
+        },
+        candidates: candidates.places.iter().map(name).collect(),
+        in_flight_limit: shared.groups[index].room.as_ref().map(|room| room.limit()),
+        in_flight: counters.in_flight.get(),
+        queued: counters.queued.get(),
+        shed: counters.shed.iter().map(|(_, reasons)| reasons.total()).sum(),
+    }
+}
+
+fn method_statuses(chain: &ChainShared, counters: &[MethodCounters]) -> Vec<MethodStatus> {
+    let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.name() };
+    let mut called: Vec<_> =
+        label.methods().zip(counters).filter(|(_, own)| own.calls() > 0).collect();
+    called.sort_by_key(|(_, own)| std::cmp::Reverse(own.calls()));
+    called.truncate(METHODS_MAX);
+    let status = |(name, own): (&str, &MethodCounters)| MethodStatus {
+        name: name.to_owned(),
+        calls: own.calls(),
+        hit: own.answered[CacheStatus::Hit].get(),
+        miss: own.answered[CacheStatus::Miss].get(),
+        join: own.answered[CacheStatus::Coalesced].get(),
+        bypass: own.answered[CacheStatus::Bypass].get(),
+        errors: own.errors.get(),
+        failed: own.failed.get(),
+        latency_p50_ms: quantile_ms(&own.latency, 0.5),
+        latency_p99_ms: quantile_ms(&own.latency, 0.99),
+    };
+    called.into_iter().map(status).collect()
+}
+
+fn memory_cache(shared: &Shared, counters: &Counters) -> MemoryCache {
+    let [hits, misses, joins, bypasses] = CacheStatus::ALL.map(|status| counters.answered(status));
+    let judged = hits + misses + joins;
+    MemoryCache {
+        enabled: shared.cache.is_some(),
+        entries: shared.cache.as_ref().map_or(0, |cache| cache.len() as u64),
+        bytes: shared.cache.as_ref().map_or(0, |cache| cache.bytes()),
+        bytes_max: shared.config.cache.bytes_max as u64,
+        hits,
+        misses,
+        joins,
+        bypasses,
+        hit_ratio: (judged > 0).then(|| hits as f64 / judged as f64),
+    }
+}
+
+fn totals(counters: &Counters) -> Totals {
+    let refused = counters.requests_refused.iter();
+    Totals {
+        connections_open: counters.connections_open.get(),
+        connections_accepted: counters.connections_accepted.get(),
+        connections_refused: counters.connections_refused.get(),
+        requests: counters.requests.get(),
+        batches: counters.batches.get(),
+        calls: counters.all_methods().map(MethodCounters::calls).sum(),
+        calls_refused: counters.calls_refused.get(),
+        notifications: counters.notifications.get(),
+        refused: refused
+            .map(|(status, count)| Refused { status: status.number(), requests: count.get() })
+            .collect(),
+        errors: counters.all_methods().map(|method| method.errors.get()).sum(),
+        failed: counters.all_methods().map(|method| method.failed.get()).sum(),
+        retries: counters.retries.get(),
+        hedges: counters.hedges.get(),
+        hedges_won: counters.hedges_won.get(),
+        in_flight: counters.upstreams.iter().map(|(_, own)| own.in_flight.get()).sum(),
+        flights: counters.calls_in_flight.get(),
+        waiting: counters.calls_waiting.get(),
+    }
+}
+
+impl MemoryStatus {
+    fn of(budget: &Budget) -> MemoryStatus {
+        let held = budget.held();
+        let purpose = |purpose: Purpose| MemoryPurpose {
+            name: purpose.as_str(),
+            bytes: held[purpose.index()] as u64,
+            refused: budget.refused(purpose),
+        };
+        MemoryStatus {
+            bytes_max: budget.max() as u64,
+            purposes: Purpose::ALL.map(purpose),
+            connections_closed: budget.closed(),
+        }
+    }
+}
