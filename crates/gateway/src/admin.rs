@@ -31,7 +31,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::metrics::thread::Counters;
-use crate::runtime::Phase;
 use crate::shared::Shared;
 
 #[cfg(test)]
@@ -42,31 +41,51 @@ mod tests;
 use history::{History, SAMPLE_INTERVAL};
 use status::Status;
 
-/// Open connections; more wait to be accepted. A scraper needs one, a browser six.
+/// Open connections; more wait in the backlog. A scraper needs one, a browser six.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request's head; hyper takes nothing below 8 KiB.
+/// Bytes of a request's head; hyper accepts no limit below 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Time for a request's head to arrive, and for an idle connection to be kept.
+/// Timeout of a request's head, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest life of a connection, so that clients that never read cannot keep all of them.
+/// Age at which a connection is closed, so that clients that never read cannot hold all of them.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
-/// Time for the last answer of a connection that has come of age.
-const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a connection could not be accepted, most likely for want of file descriptors.
+/// Time for the last response of a connection that is too old.
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept, which is most likely caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How far the gateway's own life has come.
+/// Phase of the gateway's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Phase {
+    Serving,
+    /// Not ready any more, otherwise as before.
+    Leaving,
+    /// Another process serves the same sockets; otherwise as [`Phase::Draining`].
+    Replaced,
+    /// No new connections are accepted; requests that have begun are completed.
+    Draining,
+    Stopped,
+}
+
+impl Phase {
+    /// Returns true if requests are completed and no connections are accepted.
+    pub(crate) fn is_draining(self) -> bool {
+        self >= Phase::Replaced
+    }
+}
+
+/// State of the gateway as a process.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
-    /// Whether every serving thread was started.
+pub(crate) struct Lifecycle {
+    /// True once every serving thread has started.
     pub(crate) ready: Arc<AtomicBool>,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
-/// What answers are made from.
+/// What responses are made from.
 struct Admin {
     shared: watch::Receiver<Arc<Shared>>,
-    standing: Standing,
+    lifecycle: Lifecycle,
     history: RefCell<History>,
 }
 
@@ -74,9 +93,9 @@ struct Admin {
 pub(crate) async fn serve(
     listener: TcpListener,
     shared: watch::Receiver<Arc<Shared>>,
-    standing: Standing,
+    lifecycle: Lifecycle,
 ) {
-    let admin = Rc::new(Admin { shared, standing, history: RefCell::default() });
+    let admin = Rc::new(Admin { shared, lifecycle, history: RefCell::default() });
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sample = tokio::time::interval(SAMPLE_INTERVAL);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -108,13 +127,13 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
     let is_local = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let answer = if is_local && !host.is_none_or(is_local_name) {
+        let response = if is_local && !host.is_none_or(is_local_name) {
             let text = "on a loopback address the host must be an address or localhost\n";
             plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
         } else {
-            admin.answer(request.method(), request.uri().path())
+            admin.response(request.method(), request.uri().path())
         };
-        async { Ok::<_, Infallible>(answer) }
+        async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -126,7 +145,7 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
         ended = connection.as_mut() => ended,
         () = tokio::time::sleep(CONNECTION_AGE_MAX) => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(LAST_ANSWER_TIMEOUT, connection).await {
+            match tokio::time::timeout(LAST_RESPONSE_TIMEOUT, connection).await {
                 Ok(ended) => ended,
                 Err(_) => return,
             }
@@ -138,7 +157,7 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
 }
 
 impl Admin {
-    /// What is looked at: the newest configuration with its state.
+    /// Returns the newest configuration with its state.
     fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared.borrow())
     }
@@ -150,18 +169,18 @@ impl Admin {
         self.history.borrow_mut().sample(shared.now(), generation, &counters);
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         const ROUTES: [&str; 5] = ["/", "/healthz", "/readyz", "/status", "/metrics"];
         if !ROUTES.contains(&path) {
             let text = format!("not found; there are {}\n", ROUTES.join(" "));
             return plain(StatusCode::NOT_FOUND, text);
         }
-        // To HEAD, hyper sends the head of this answer and leaves out the body.
+        // hyper leaves out the body of a response to HEAD.
         if method != Method::GET && method != Method::HEAD {
             let text = "method is not allowed; GET and HEAD are\n".to_owned();
-            let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, text);
-            answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return answer;
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
         }
         match path {
             "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
@@ -191,17 +210,17 @@ impl Admin {
         let status = Status::of(&self.shared());
         let nonce = nonce();
         let html = page::html(&status, &self.history.borrow(), &self.unready(&status), &nonce);
-        let mut answer = with_type("text/html; charset=utf-8", html);
+        let mut response = with_type("text/html; charset=utf-8", html);
         let policy = HeaderValue::from_str(&page::policy(&nonce)).expect("a nonce is hexadecimal");
-        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
-        answer
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+        response
     }
 
-    /// Why the gateway should get no traffic; empty when it should.
+    /// Returns why the gateway should get no traffic.
     fn unready(&self, status: &Status) -> Vec<String> {
         let mut reasons = Vec::new();
-        match *self.standing.phase.borrow() {
-            Phase::Serving if self.standing.ready.load(Ordering::Acquire) => {}
+        match *self.lifecycle.phase.borrow() {
+            Phase::Serving if self.lifecycle.ready.load(Ordering::Acquire) => {}
             Phase::Serving => reasons.push("starting".to_owned()),
             Phase::Leaving | Phase::Replaced | Phase::Draining | Phase::Stopped => {
                 reasons.push("stopping".to_owned())
@@ -213,8 +232,8 @@ impl Admin {
 }
 
 /// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a dot,
-/// which public name servers do not know. A page's own name may be made to lead to a loopback
-/// address, and the page would then read what is served here.
+/// which public name servers do not know. A page whose name resolves to a loopback address could
+/// otherwise read every response (DNS rebinding).
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -225,21 +244,21 @@ fn is_local_name(host: &str) -> bool {
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut answer = with_type("text/plain; charset=utf-8", text);
-    *answer.status_mut() = status;
-    answer
+    let mut response = with_type("text/plain; charset=utf-8", text);
+    *response.status_mut() = status;
+    response
 }
 
 fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    response
 }
 
-/// Text that nobody can guess, new for each page: 128 bits from randomly keyed hashers.
+/// Returns a text that nobody can guess: 128 bits from randomly keyed hashers.
 fn nonce() -> String {
     let half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", half(), half())

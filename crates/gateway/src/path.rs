@@ -23,6 +23,7 @@ use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{AnswerBlock, Bound, Method};
 use wire::quantity;
 
+use crate::access_log::pending::CallRecords;
 use crate::cache::Entry;
 use crate::call::cache_status::CacheStatus;
 use crate::coalesce::{Boarding, Flight};
@@ -31,7 +32,6 @@ use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
 use crate::front::head::KeyHeader;
-use crate::front::note::Calls;
 use crate::index::{self, Found};
 use crate::limits::shared::Question;
 use crate::limits::{Ahead, Charge, Counted, Limits};
@@ -57,9 +57,11 @@ use crate::worker::Worker;
 mod admit;
 mod inquire;
 mod logs;
+mod record;
 
 pub(crate) use admit::{rewritten, still_permitted};
 pub(crate) use inquire::{Inquiry, inquire};
+use record::record;
 
 /// Calls of one batch that are under way at a time. More would let one client take all connections
 /// to the nodes; fewer would make large batches slow.
@@ -79,7 +81,7 @@ pub(crate) struct Request<'a> {
     /// What rules look at in its head; none while nothing does.
     pub(crate) extra: Option<&'a Extra>,
     /// Where the access log wants to hear of each call; none while it is off.
-    pub(crate) calls: Option<&'a Calls>,
+    pub(crate) calls: Option<&'a CallRecords>,
     /// Value of the header that a group balances by, if one does.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that keys of limits are made of.
@@ -220,9 +222,7 @@ fn refused<'a>(worker: &Worker, request: &Request<'_>, refusal: Refusal<'a>) -> 
     worker.counters.calls_refused.add(1);
     let id = refusal.id.unwrap_or(b"null");
     let answered = Answered { id, payload: Content::Refused(refusal), mark: None, node: None };
-    if let Some(calls) = request.calls {
-        calls.note(calls.begin(), worker, request.chain, "", &answered, Duration::ZERO);
-    }
+    record(worker, request, None, "", &answered, Duration::ZERO);
     answered
 }
 
@@ -278,7 +278,7 @@ async fn answer_item<'a>(
         worker.counters.keys[grant.index].calls.add(1);
     }
     let began = worker.now();
-    let place = request.calls.map_or(0, Calls::begin);
+    let place = request.calls.map_or(0, CallRecords::begin);
     let request = match admit::directed(worker, request, &call) {
         Ok(directed) => directed,
         Err(kind) => return denied(worker, request, &call, Failure::ours(kind), place),
@@ -340,10 +340,8 @@ fn told<'a>(
     began: Duration,
     place: usize,
 ) -> Option<Answered<'a>> {
-    if let Some(calls) = request.calls {
-        let took = worker.now().saturating_sub(began);
-        calls.note(place, worker, request.chain, &call.method, &answered, took);
-    }
+    let took = worker.now().saturating_sub(began);
+    record(worker, request, Some(place), &call.method, &answered, took);
     let Some(id) = call.id.raw() else {
         worker.counters.notifications.add(1);
         return None;
@@ -427,10 +425,8 @@ fn limited<'a>(
 ) -> Option<Answered<'a>> {
     let payload = Content::Payload(Payload::Failed(failure));
     let answered = Answered { id: b"null", payload, mark: None, node: None };
-    if let Some(calls) = request.calls {
-        let name = item.as_ref().map_or("", |call| &*call.method);
-        calls.note(calls.begin(), worker, request.chain, name, &answered, Duration::ZERO);
-    }
+    let name = item.as_ref().map_or("", |call| &*call.method);
+    record(worker, request, None, name, &answered, Duration::ZERO);
     let id = match item {
         Ok(call) => call.id.raw(),
         Err(refusal) => Some(refusal.id.unwrap_or(b"null")),

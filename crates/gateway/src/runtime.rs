@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::write::Writer;
-use crate::admin;
+use crate::admin::{self, Phase};
 use crate::config::Config;
 use crate::config::diff::{Change, diff};
 use crate::error::Error;
@@ -89,26 +89,6 @@ struct Snapshot {
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-/// How far a gateway's life has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-pub(crate) enum Phase {
-    Serving,
-    /// Not ready any more, else as before.
-    Leaving,
-    /// Another process serves the same sockets; as [`Phase::Draining`] in all else.
-    Replaced,
-    /// No new connections, begun requests end.
-    Draining,
-    Stopped,
-}
-
-impl Phase {
-    /// Whether begun requests end and no connections are taken.
-    fn is_draining(self) -> bool {
-        self >= Phase::Replaced
     }
 }
 
@@ -362,8 +342,9 @@ impl WatchTask {
             let listener = listener
                 .inspect_err(|error| tracing::error!(%error, "cannot serve the admin address"))
                 .ok()?;
-            let standing = admin::Standing { ready: self.ready.clone(), phase: self.phase.clone() };
-            Some(tokio::task::spawn_local(admin::serve(listener, told, standing)))
+            let lifecycle =
+                admin::Lifecycle { ready: self.ready.clone(), phase: self.phase.clone() };
+            Some(tokio::task::spawn_local(admin::serve(listener, told, lifecycle)))
         });
         loop {
             tokio::select! {

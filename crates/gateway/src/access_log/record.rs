@@ -1,7 +1,7 @@
-//! What is known of a request once it is answered, and how that becomes a line.
+//! The record of a request, and how it becomes a line.
 //!
-//! What clients wrote is escaped, so that no client can write a line or move a cursor. Keys are in
-//! no record: a path is masked before it comes here, and no header that carries secrets is kept.
+//! Texts of clients are escaped, so that no client can write a line or move a cursor. No record holds
+//! a key: a path is masked before, and headers that carry secrets are not kept.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,48 +17,69 @@ use crate::front::caller::Extra;
 #[cfg(test)]
 mod tests;
 
-/// Longest text of a client that is written; the rest is cut.
+/// Bytes of a client's text that are written; the rest is cut.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// What is known of a request, or of one call of it.
+/// Facts about a request, or about one call of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) time: SystemTime,
     pub(crate) client: IpAddr,
     pub(crate) key: Option<Arc<str>>,
     pub(crate) tier: Option<Arc<str>>,
-    pub(crate) chain: Option<Arc<str>>,
-    /// Masked.
+    /// The path with secrets masked.
     pub(crate) path: Box<str>,
-    pub(crate) verb: &'static str,
+    pub(crate) http_method: &'static str,
     pub(crate) protocol: &'static str,
     pub(crate) status: u16,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
     pub(crate) took: Duration,
+    /// Number of calls.
     pub(crate) calls: usize,
     pub(crate) call: Option<CallRecord>,
-    /// The head's own texts.
+    /// Texts of the head.
     pub(crate) extra: Option<Arc<Extra>>,
 }
 
-/// What is known of one call, or of all of a batch together.
+/// Facts about one call, or about all calls of a batch together.
 #[derive(Debug, Clone)]
 pub(crate) struct CallRecord {
     pub(crate) method: Box<str>,
     pub(crate) chain: Arc<str>,
-    /// Code of its error.
+    /// Code of the JSON-RPC error.
     pub(crate) error: Option<i64>,
-    pub(crate) mark: Option<CacheStatus>,
-    pub(crate) node: Option<Arc<str>>,
+    pub(crate) cache: Option<CacheStatus>,
+    /// Name of the upstream that responded.
+    pub(crate) upstream: Option<Arc<str>>,
     pub(crate) bytes: usize,
     pub(crate) took: Duration,
-    /// Time spent on nodes.
-    pub(crate) upstream: Option<Duration>,
+    /// Time spent on upstreams.
+    pub(crate) upstream_time: Option<Duration>,
 }
 
 impl Record {
-    /// Whether it tells of an error.
+    /// Returns the record of a request of which nothing else is known.
+    pub(crate) fn bare(client: IpAddr, protocol: &'static str) -> Record {
+        Record {
+            time: SystemTime::now(),
+            client,
+            key: None,
+            tier: None,
+            path: "-".into(),
+            http_method: "-",
+            protocol,
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            took: Duration::ZERO,
+            calls: 0,
+            call: None,
+            extra: None,
+        }
+    }
+
+    /// Returns true if the status or a call reports an error.
     pub(crate) fn is_error(&self) -> bool {
         self.status >= 400 || self.call.as_ref().is_some_and(|call| call.error.is_some())
     }
@@ -67,17 +88,12 @@ impl Record {
         self.extra.as_ref()?.headers.get(place)?.as_deref()
     }
 
-    fn call<T>(&self, of: impl FnOnce(&CallRecord) -> Option<T>) -> Option<T> {
-        self.call.as_ref().and_then(of)
-    }
-
-    fn chain_name(&self) -> Option<&str> {
-        let own = self.call.as_ref().map(|call| &*call.chain);
-        own.or(self.chain.as_deref())
+    fn call<T>(&self, read: impl FnOnce(&CallRecord) -> Option<T>) -> Option<T> {
+        self.call.as_ref().and_then(read)
     }
 }
 
-/// Appends the line of a record with its end.
+/// Appends the line of a record, with its line end.
 pub(crate) fn write(out: &mut String, format: &Format, kept_headers: &[Box<str>], record: &Record) {
     match format {
         Format::Json => json(out, kept_headers, record),
@@ -105,12 +121,12 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
     text("key", record.key.as_deref().map(str::as_bytes));
     text("tier", record.tier.as_deref().map(str::as_bytes));
     text("host", record.extra.as_ref().map(|extra| extra.host.as_bytes()));
-    text("verb", Some(record.verb.as_bytes()));
+    text("verb", Some(record.http_method.as_bytes()));
     text("path", Some(record.path.as_bytes()));
-    text("chain", record.chain_name().map(str::as_bytes));
+    text("chain", record.call.as_ref().map(|call| call.chain.as_bytes()));
     text("method", record.call.as_ref().map(|call| call.method.as_bytes()));
-    text("cache", record.call(|call| call.mark).map(|mark| mark.as_str().as_bytes()));
-    text("node", record.call.as_ref().and_then(|call| call.node.as_deref()).map(str::as_bytes));
+    text("cache", record.call(|call| call.cache).map(|cache| cache.as_str().as_bytes()));
+    text("node", record.call.as_ref().and_then(|call| call.upstream.as_deref()).map(str::as_bytes));
     text("user_agent", agent.and_then(|place| record.header(place)));
     let _ = write!(out, ",\"status\":{},\"calls\":{}", record.status, record.calls);
     if let Some(error) = record.call(|call| call.error) {
@@ -123,7 +139,7 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
         record.bytes_out,
         record.took.as_secs_f64()
     );
-    if let Some(upstream) = record.call(|call| call.upstream) {
+    if let Some(upstream) = record.call(|call| call.upstream_time) {
         let _ = write!(out, ",\"upstream_time\":{:.6}", upstream.as_secs_f64());
     }
     out.push('}');
@@ -149,13 +165,13 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
             let ms = time(record).as_millisecond();
             write!(out, "{}.{:03}", ms / 1000, ms % 1000)
         }
-        Var::RequestMethod => write!(out, "{}", record.verb),
+        Var::RequestMethod => write!(out, "{}", record.http_method),
         Var::Protocol => write!(out, "{}", record.protocol),
         Var::Status => write!(out, "{}", record.status),
         Var::BodyBytesSent => write!(out, "{}", record.bytes_out),
         Var::RequestLength => write!(out, "{}", record.bytes_in),
         Var::RequestTime => write!(out, "{:.3}", record.took.as_secs_f64()),
-        Var::UpstreamTime => match record.call(|call| call.upstream) {
+        Var::UpstreamTime => match record.call(|call| call.upstream_time) {
             Some(upstream) => write!(out, "{:.3}", upstream.as_secs_f64()),
             None => write!(out, "-"),
         },
@@ -165,10 +181,10 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
             None => write!(out, "-"),
         },
         Var::Cache => {
-            write!(out, "{}", record.call(|call| call.mark).map_or("-", |mark| mark.as_str()))
+            write!(out, "{}", record.call(|call| call.cache).map_or("-", |cache| cache.as_str()))
         }
         Var::Request => {
-            let _ = write!(out, "{} ", record.verb);
+            let _ = write!(out, "{} ", record.http_method);
             escape_text(out, record.path.as_bytes());
             write!(out, " {}", record.protocol)
         }
@@ -181,7 +197,7 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
             Ok(())
         }
         Var::Node => {
-            name(out, record.call.as_ref().and_then(|call| call.node.as_ref()));
+            name(out, record.call.as_ref().and_then(|call| call.upstream.as_ref()));
             Ok(())
         }
         Var::Uri => {
@@ -189,7 +205,7 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
             Ok(())
         }
         Var::Chain => {
-            text(out, record.chain_name().map(str::as_bytes));
+            text(out, record.call.as_ref().map(|call| call.chain.as_bytes()));
             Ok(())
         }
         Var::Method => {
@@ -207,7 +223,7 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
     };
 }
 
-/// As nginx escapes: quotes, backslashes and what is not printable ASCII become `\xXX`.
+/// Escapes as nginx does: quotes, backslashes and bytes that are not printable ASCII become `\xXX`.
 fn escape_text(out: &mut String, value: &[u8]) {
     for byte in &value[..value.len().min(TEXT_BYTES_MAX)] {
         match byte {
@@ -219,14 +235,14 @@ fn escape_text(out: &mut String, value: &[u8]) {
     }
 }
 
-/// As JSON escapes, and all control characters besides.
+/// Escapes as JSON does, and all control characters besides.
 fn escape_json(out: &mut String, value: &[u8]) {
     let value = &value[..value.len().min(TEXT_BYTES_MAX)];
     for letter in String::from_utf8_lossy(value).chars() {
         match letter {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Line separators too, which some readers take for the end of a line.
+            // Some readers take line separators for the end of a line.
             _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
             }
@@ -235,8 +251,8 @@ fn escape_json(out: &mut String, value: &[u8]) {
     }
 }
 
-/// A path in which no key can stand: segments as long as one are masked. Keys that are known were
-/// taken off before; this is for those that are not, or not any more.
+/// Masks the segments of a path that are as long as a key. Known keys were removed before; this
+/// masks unknown and former ones.
 pub(crate) fn masked(path: &str) -> Box<str> {
     const MASK: &str = "***";
     let long = |segment: &str| segment.len() >= crate::front::caller::KEY_BYTES_MIN;

@@ -1,10 +1,8 @@
-//! From the serving threads to the file: a bounded queue for each of them, and one thread that
-//! writes.
+//! From the serving threads to the file: a bounded queue for each thread, and one writer thread.
 //!
-//! A serving thread never waits for the file: it puts a record into its own queue, under a lock that
-//! only the writer takes besides, and only to swap the queue for an empty one. A queue that is full
-//! drops the record, which is counted. The writer looks at the queues now and then instead of being
-//! woken, since waking costs a system call for each record.
+//! A serving thread never waits for the file. It puts a record into its own queue, under a lock that
+//! only the writer takes besides, to swap the queue for an empty one. A full queue drops the record,
+//! which is counted. The writer polls the queues, since a wakeup costs a system call per record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,35 +15,37 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::pending::PendingRecord;
 use super::record::{self, Record};
 use crate::config::access::{AccessLog, LogTarget};
+use crate::metrics::counters::ThreadCounters;
 
 #[cfg(test)]
 mod tests;
 
-/// Between two looks at the queues.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Between two looks at whether the file was moved away.
-const REOPEN_EVERY: Duration = Duration::from_secs(1);
-/// How long a stop waits for the last lines: whoever reads them may have stopped reading.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes that are gathered before they are written.
-const GATHERED_BYTES: usize = 64 * 1024;
+/// Interval at which the writer polls the queues.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which the writer checks if the file was moved.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a stop waits for the last lines: the reader of a pipe may have stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of one write.
+const WRITE_BYTES: usize = 64 * 1024;
 
-/// The queues.
+/// The queues of all serving threads.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) config: AccessLog,
     kept_headers: Vec<Box<str>>,
-    /// One per serving thread. The lock is for the writer, which holds it for one swap.
+    /// One queue per serving thread. The lock is for the writer, which holds it for one swap.
     queues: Vec<Mutex<Vec<Record>>>,
     each_max: usize,
-    /// Lines that the file did not take.
+    /// Lines that could not be written to the file.
     unwritten: AtomicU64,
 }
 
 impl Queues {
-    /// Empty ones for so many serving threads.
+    /// Returns empty queues for a number of serving threads.
     pub(crate) fn new(config: AccessLog, kept_headers: &[Box<str>], threads: usize) -> Queues {
         Queues {
             each_max: config.queue_lines.div_ceil(threads.max(1)),
@@ -56,8 +56,32 @@ impl Queues {
         }
     }
 
-    /// Puts a record into the queue of a serving thread; whether there was room.
-    pub(crate) fn put(&self, thread: usize, record: Record) -> bool {
+    /// Queues the records of a response that a serving thread has written, and counts them.
+    pub(crate) fn log(
+        &self,
+        thread: usize,
+        pending: PendingRecord,
+        (status, bytes_out): (u16, usize),
+        counters: &ThreadCounters,
+        random: impl Fn() -> u64,
+    ) {
+        let AccessLog { per_call, errors_always, sample, .. } = self.config;
+        for record in pending.finish(status, bytes_out, per_call) {
+            // The upper 53 bits are a number below one.
+            let drawn = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
+            let always = errors_always && record.is_error();
+            if !always && sample < 1.0 && drawn() >= sample {
+                continue;
+            }
+            match self.put(thread, record) {
+                true => counters.log_lines.add(1),
+                false => counters.log_dropped.add(1),
+            }
+        }
+    }
+
+    /// Puts a record into the queue of a serving thread. Returns false if the queue is full.
+    fn put(&self, thread: usize, record: Record) -> bool {
         let mut queue = self.queues[thread].lock();
         let room = queue.len() < self.each_max;
         if room {
@@ -66,12 +90,12 @@ impl Queues {
         room
     }
 
-    /// Whether these are the queues of such a log.
+    /// Returns true if the queues have this configuration.
     pub(crate) fn are_of(&self, config: &AccessLog, kept_headers: &[Box<str>]) -> bool {
         self.config == *config && self.kept_headers == kept_headers
     }
 
-    /// Lines that the file did not take.
+    /// Returns the number of lines that could not be written to the file.
     pub(crate) fn unwritten(&self) -> u64 {
         self.unwritten.load(Ordering::Relaxed)
     }
@@ -94,8 +118,8 @@ impl Writer {
         Writer::run(queues, out)
     }
 
-    /// The same where there is no turning back: a file that cannot be opened is tried again now and
-    /// then, and lines are lost meanwhile.
+    /// Starts to write in any case: a file that cannot be opened is retried, and lines are lost
+    /// meanwhile.
     ///
     /// # Errors
     /// Those of starting a thread.
@@ -109,23 +133,23 @@ impl Writer {
 
     fn run(queues: Arc<Queues>, out: Out) -> io::Result<Writer> {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("weir-access-log".to_owned())
-            .spawn(move || run(&queues, out, &told))?;
+            .spawn(move || run(&queues, out, &stopped))?;
         Ok(Writer { stop, thread })
     }
 
-    /// Whether nobody uses its configuration any more.
+    /// Returns true if the thread has ended because no request uses its configuration any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Has the rest written, for a while.
+    /// Waits until the queued lines are written, at most [`STOP_TIMEOUT`].
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        let give_up = Instant::now() + STOP_PATIENCE;
+        let give_up = Instant::now() + STOP_TIMEOUT;
         while !self.thread.is_finished() && Instant::now() < give_up {
             std::thread::park_timeout(Duration::from_millis(1));
         }
@@ -137,14 +161,14 @@ impl Writer {
 
 fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut batch = Vec::new();
-    let mut text = String::with_capacity(GATHERED_BYTES * 2);
+    let mut text = String::with_capacity(WRITE_BYTES * 2);
     let mut looked = Instant::now();
     let mut failing = false;
     loop {
-        // Read before the queues are: what was put before the stop is then written.
-        // Nobody else has the queues once a reload has replaced them and the last request is answered.
+        // This is read before the queues, so that all lines from before the stop are written. No one
+        // else holds the queues once a reload has replaced them and the last request is done.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
-        if looked.elapsed() >= REOPEN_EVERY {
+        if looked.elapsed() >= REOPEN_INTERVAL {
             looked = Instant::now();
             out.follow(&queues.config.to);
         }
@@ -167,7 +191,7 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
                 let (format, kept) = (&queues.config.format, &queues.kept_headers);
                 record::write(&mut text, format, kept, &record);
                 lines += 1;
-                if text.len() >= GATHERED_BYTES {
+                if text.len() >= WRITE_BYTES {
                     flush(&mut text, &mut lines);
                 }
             }
@@ -176,11 +200,11 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
         if stopping {
             return;
         }
-        std::thread::park_timeout(LOOK_EVERY);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
-/// Where lines go.
+/// Destination of the lines.
 enum Out {
     Stdout,
     File(File),
@@ -196,7 +220,7 @@ impl Out {
         }
     }
 
-    /// Opens the file anew if the one of its name is another by now, as after a rotation.
+    /// Reopens the file if another one has its name, as after a rotation.
     fn follow(&mut self, to: &LogTarget) {
         let LogTarget::File(path) = to else { return };
         let place = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());

@@ -1,7 +1,7 @@
-//! The last two minutes, one sample a second, for the lines on the status page.
+//! Samples of the last two minutes, one per second, for the charts of the status page.
 //!
-//! The admin task samples; nobody else reads it. Longer memory is the business of whoever scrapes
-//! `/metrics`.
+//! The admin task takes the samples and nobody else reads them. A longer history is a matter for
+//! whoever scrapes `/metrics`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,11 +15,11 @@ mod tests;
 
 /// Seconds between two samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Samples kept: the ends of 120 intervals.
+/// Number of samples: the ends of 120 intervals.
 pub(crate) const SAMPLES_MAX: usize = 121;
 
-/// A line to draw: one value per interval, oldest first; none where nothing was measured.
-pub(crate) type Line = Vec<Option<f64>>;
+/// Values to draw: one per interval, oldest first; `None` where nothing was measured.
+pub(crate) type Series = Vec<Option<f64>>;
 
 /// Samples of the last two minutes.
 #[derive(Debug, Default)]
@@ -32,20 +32,20 @@ pub(crate) struct History {
 struct Sample {
     at: Duration,
     calls: u64,
-    /// Calls that no node was asked for: hits and joins.
+    /// Calls answered without an upstream of their own: cache hits and coalesced calls.
     spared: u64,
-    nodes: Vec<NodeSample>,
+    nodes: Vec<UpstreamSample>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct NodeSample {
+struct UpstreamSample {
     attempts: u64,
     sum_micros: u64,
 }
 
 impl History {
-    /// Takes what was counted until `now`. With another `generation` of the configuration nodes may
-    /// stand elsewhere, so that their lines begin anew.
+    /// Takes a sample of the counters at `now`. Another `generation` of the configuration may list the
+    /// upstreams in another order, so that their series start again.
     pub(crate) fn sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.samples.iter_mut().for_each(|sample| sample.nodes.clear());
@@ -54,7 +54,7 @@ impl History {
             self.samples.pop_front();
         }
         let upstreams = counters.upstreams.iter();
-        let upstreams = upstreams.map(|(_, own)| NodeSample {
+        let upstreams = upstreams.map(|(_, own)| UpstreamSample {
             attempts: own.latency.count(),
             sum_micros: own.latency.sum_micros.get(),
         });
@@ -66,23 +66,24 @@ impl History {
         });
     }
 
-    /// Calls answered per second.
-    pub(crate) fn calls_per_second(&self) -> Line {
-        self.line(|before, after| {
+    /// Returns the calls answered per second.
+    pub(crate) fn calls_per_second(&self) -> Series {
+        self.series(|before, after| {
             rate(before.at, after.at, after.calls.saturating_sub(before.calls))
         })
     }
 
-    /// Calls answered per second without asking a node.
-    pub(crate) fn spared_per_second(&self) -> Line {
-        self.line(|before, after| {
+    /// Returns the calls answered per second without an upstream of their own.
+    pub(crate) fn spared_per_second(&self) -> Series {
+        self.series(|before, after| {
             rate(before.at, after.at, after.spared.saturating_sub(before.spared))
         })
     }
 
-    /// Mean duration of the attempts at this node that ended in each interval, milliseconds.
-    pub(crate) fn node_latency_ms(&self, node: usize) -> Line {
-        self.line(|before, after| {
+    /// Returns the mean duration, in milliseconds, of the attempts at a node that ended in each
+    /// interval.
+    pub(crate) fn node_latency_ms(&self, node: usize) -> Series {
+        self.series(|before, after| {
             let (before, after) = (before.nodes.get(node)?, after.nodes.get(node)?);
             let attempts = after.attempts.saturating_sub(before.attempts);
             let micros = after.sum_micros.saturating_sub(before.sum_micros);
@@ -90,7 +91,7 @@ impl History {
         })
     }
 
-    fn line(&self, value: impl Fn(&Sample, &Sample) -> Option<f64>) -> Line {
+    fn series(&self, value: impl Fn(&Sample, &Sample) -> Option<f64>) -> Series {
         self.samples
             .iter()
             .zip(self.samples.iter().skip(1))

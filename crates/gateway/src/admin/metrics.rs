@@ -99,7 +99,12 @@ fn sets() -> Vec<Set> {
             keys
         }),
         Set::of(|scrape| labelled(&scrape.counters.rules)),
-        Set::of(|scrape| labelled(&scrape.counters.zones)),
+        Set::of(|scrape| {
+            let mut zones = labelled(&scrape.counters.zones);
+            // Zones without any limit are not in the status either.
+            zones.truncate(scrape.status.zones.len());
+            zones
+        }),
     ]
 }
 

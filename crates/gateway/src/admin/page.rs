@@ -7,7 +7,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
-use super::history::{History, Line};
+use super::history::{History, Series};
 use super::status::{
     ChainStatus, GroupStatus, MemoryCache, MethodStatus, NodeState, NodeStatus, Status,
 };
@@ -256,7 +256,7 @@ fn nodes_table(chain: &ChainStatus, history: &History) -> Markup {
     table("Nodes", &COLUMNS, &chain.nodes.iter().map(row).collect::<Vec<_>>())
 }
 
-fn node_row(node: &NodeStatus, latency: &Line) -> Markup {
+fn node_row(node: &NodeStatus, latency: &Series) -> Markup {
     let place = (node.place != node.name).then_some(&*node.place);
     // The usual transport needs no word.
     let is_usual = node.transports == ["http"];
@@ -344,7 +344,7 @@ fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
-fn highest(line: &Line) -> f64 {
+fn highest(line: &Series) -> f64 {
     line.iter().flatten().fold(0.0, |top, value| top.max(*value))
 }
 

@@ -7,9 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{CONNECTIONS_MAX, Standing, serve};
+use super::{CONNECTIONS_MAX, Lifecycle, Phase, serve};
 use crate::admin::status::tests::{fresh, populated};
-use crate::runtime::Phase;
 use crate::shared::Shared;
 
 struct Served {
@@ -22,8 +21,8 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (phase, seen) = watch::channel(Phase::Serving);
-        let standing = Standing { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
-        tokio::task::spawn_local(serve(listener, watch::channel(shared).1, standing));
+        let lifecycle = Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
+        tokio::task::spawn_local(serve(listener, watch::channel(shared).1, lifecycle));
         Served { address, phase }
     }
 

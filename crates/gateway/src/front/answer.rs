@@ -14,12 +14,12 @@ use wire::call::Refusal;
 use wire::error::ErrorCode;
 use wire::quantity::write_decimal;
 
+use crate::access_log::pending::PendingRecord;
 use crate::call::cache_status::CacheStatus;
 use crate::config::{Cors, Front};
 use crate::error::{Failure, Kind};
 use crate::front::body::ChunkFault;
 use crate::front::head::HeadFault;
-use crate::front::note::Note;
 use crate::memory::{self, Account, Budget, Hold};
 use crate::rules::access::Denial;
 use crate::rules::direct::Action;
@@ -86,8 +86,8 @@ pub(crate) struct Message {
     pub(crate) node: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) encoding: Option<&'static str>,
-    /// What the access log is to be told once this is written; none while it is off.
-    pub(crate) note: Option<Box<Note>>,
+    /// The access-log record; `None` while the log is off.
+    pub(crate) record: Option<Box<PendingRecord>>,
     /// The bytes of its body, while it waits for its client.
     pub(crate) hold: Option<Hold>,
 }
@@ -127,7 +127,7 @@ impl Message {
             node: None,
             retry_after: None,
             encoding: None,
-            note: None,
+            record: None,
             hold: None,
         }
     }
@@ -144,7 +144,7 @@ impl Message {
         if self.body.len() > memory::FREE_BYTES {
             let mut hold = Hold::of(budget, Purpose::Response, account);
             if hold.set(self.body.len()).is_err() {
-                return Message { note: self.note, ..Message::refuse_memory() };
+                return Message { record: self.record, ..Message::refuse_memory() };
             }
             self.hold = Some(hold);
         }

@@ -17,12 +17,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
+use crate::access_log::pending::{CallRecords, PendingRecord};
 use crate::config::{ContentType, Front};
 use crate::front::answer::{self, Message, Shape};
 use crate::front::body::Chunked;
 use crate::front::caller::{self, Caller};
 use crate::front::head::{self, Coding, Head, HeadFault, Length, Media, Verb};
-use crate::front::note::{self, Note};
+use crate::front::log;
 use crate::front::peer::{Peer, Said};
 use crate::front::{compress, http2, websocket};
 use crate::memory::{Account, Full, Hold};
@@ -200,8 +201,8 @@ where
             let more = requests < front.keep_alive_requests_max && !self.thread.draining();
             let keep_alive = head.keep_alive && more;
             let written = self.write(&worker, &head, &message, keep_alive).await;
-            if let Some(note) = message.note.take() {
-                note::log(&worker, *note, &message);
+            if let Some(record) = message.record.take() {
+                log::log(&worker, *record, &message);
             }
             written?;
             if !keep_alive {
@@ -245,8 +246,8 @@ where
         let parts = [&opening[..], b"", b""];
         wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await?;
         message.status = 101;
-        if let Some(note) = message.note.take() {
-            note::log(&worker, *note, &message);
+        if let Some(record) = message.record.take() {
+            log::log(&worker, *record, &message);
         }
         let (rest, bounds) =
             (self.buf.split_off(head.bytes), websocket::Bounds::of(front, packing));
@@ -512,7 +513,7 @@ where
         let _freed = self.hold.set(0);
         worker.counters.refused(message.status);
         if worker.shared.access_log.is_some() {
-            note::log(worker, Note::bare(self.peer.address, PROTOCOL), &message);
+            log::log(worker, PendingRecord::bare(self.peer.address, PROTOCOL), &message);
         }
         let mut out = worker.spare.take();
         let date = worker.date();
@@ -639,7 +640,7 @@ pub(crate) async fn respond(
     let Bearer { peer, protocol, waiting, account, subscribing } = *bearer;
     let shared = &worker.shared;
     let client = peer.client(head, &shared.config.front);
-    let calls = shared.access_log.is_some().then(note::Calls::new);
+    let calls = shared.access_log.is_some().then(CallRecords::new);
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
@@ -699,7 +700,7 @@ pub(crate) async fn respond(
         Message::reply(reply, shared)
     };
     if let Some(calls) = calls {
-        message.note = Some(Box::new(Note::of(head, caller, path, body.len(), protocol, calls)));
+        message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
     }
     message.held(&shared.lineage.memory, account)
 }

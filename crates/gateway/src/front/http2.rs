@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::access_log::pending::PendingRecord;
 use crate::config::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::caller::{Extra, Wanted};
@@ -28,7 +29,7 @@ use crate::front::compress;
 use crate::front::frames::{self, Frames};
 use crate::front::head::{self, Accept, Coding, Head, Length, Media, Verb};
 use crate::front::http1::{self, Bearer};
-use crate::front::note::{self, Note};
+use crate::front::log;
 use crate::front::peer::{Peer, Said};
 use crate::front::unread::{Answer, Unread};
 use crate::memory::{Account, Full, Hold};
@@ -198,8 +199,9 @@ async fn respond(
     };
     let mut message = message;
     if worker.shared.access_log.is_some() {
-        let note = message.note.take().unwrap_or_else(|| Box::new(Note::bare(client, PROTOCOL)));
-        note::log(worker, *note, &message);
+        let record = message.record.take();
+        let record = record.unwrap_or_else(|| Box::new(PendingRecord::bare(client, PROTOCOL)));
+        log::log(worker, *record, &message);
     }
     response(worker, unread, &head, message)
 }

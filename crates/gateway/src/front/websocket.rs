@@ -27,7 +27,7 @@ use crate::front::caller::{self, Wanted};
 use crate::front::compress::INLINE_BYTES_MAX;
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
 use crate::front::http1::{Bearer, Standing, respond};
-use crate::front::note;
+use crate::front::log;
 use crate::front::peer::Peer;
 use crate::memory::Hold;
 use crate::rules::memory::Purpose;
@@ -316,8 +316,8 @@ where
             let Answered { worker, mut message, packed, bytes, _asking } = answered;
             any = true;
             self.running_bytes -= bytes;
-            if let Some(note) = message.note.take() {
-                note::log(&worker, *note, &message);
+            if let Some(record) = message.record.take() {
+                log::log(&worker, *record, &message);
             }
             match packed {
                 Some(packed) => self.put(|out| out.packed(packed)),

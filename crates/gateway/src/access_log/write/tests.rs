@@ -15,29 +15,13 @@ fn record(method: &str) -> Record {
         method: method.into(),
         chain: "eth".into(),
         error: None,
-        mark: None,
-        node: None,
+        cache: None,
+        upstream: None,
         bytes: 0,
         took: Duration::ZERO,
-        upstream: None,
+        upstream_time: None,
     };
-    Record {
-        time: std::time::SystemTime::UNIX_EPOCH,
-        client: "::1".parse().unwrap(),
-        key: None,
-        tier: None,
-        chain: None,
-        path: "/".into(),
-        verb: "POST",
-        protocol: "HTTP/1.1",
-        status: 200,
-        bytes_in: 0,
-        bytes_out: 0,
-        took: Duration::ZERO,
-        calls: 1,
-        call: Some(call),
-        extra: None,
-    }
+    Record { call: Some(call), ..Record::bare("::1".parse().unwrap(), "HTTP/1.1") }
 }
 
 fn wait_for(path: &Path, due: &str) {

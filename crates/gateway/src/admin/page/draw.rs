@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use crate::admin::history::{Line, SAMPLES_MAX};
+use crate::admin::history::{SAMPLES_MAX, Series};
 
 /// Width of a drawing in its own units: one per interval.
 const WIDTH: usize = SAMPLES_MAX - 1;
@@ -23,9 +23,9 @@ pub(super) struct Plot<'a> {
     /// What it shows, for those who cannot see it.
     pub(super) label: &'a str,
     /// The line itself.
-    pub(super) line: &'a Line,
+    pub(super) line: &'a Series,
     /// A second one, drawn as an area below the first; a part of it.
-    pub(super) part: Option<&'a Line>,
+    pub(super) part: Option<&'a Series>,
 }
 
 /// Draws a line, newest at the right, scaled from zero to its highest value. Intervals without a
@@ -71,7 +71,7 @@ pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
 type Run = Vec<(f64, f64)>;
 
 /// The stretches of a line, placed so that the newest value is at the right edge.
-fn runs(line: &Line) -> Vec<Run> {
+fn runs(line: &Series) -> Vec<Run> {
     let offset = WIDTH.saturating_sub(line.len());
     let mut runs: Vec<Run> = Vec::new();
     let mut joined = false;

@@ -1,0 +1,96 @@
+//! A request's record until its response is written: calls are added one by one, then the status and
+//! the bytes of the response.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+
+use tokio::time::Instant;
+
+use super::record::{CallRecord, Record};
+
+/// Records kept of one batch; the line states how many calls there were.
+const CALLS_MAX: usize = 1000;
+
+/// Records of a request's calls, in the order of the calls.
+#[derive(Debug)]
+pub(crate) struct CallRecords {
+    began: Instant,
+    records: RefCell<Vec<Option<CallRecord>>>,
+    /// Number of calls, those beyond [`CALLS_MAX`] included.
+    count: Cell<usize>,
+}
+
+impl CallRecords {
+    /// Starts for a request that was just read whole.
+    pub(crate) fn new() -> CallRecords {
+        CallRecords { began: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
+    }
+
+    /// Reserves the place of the next call.
+    pub(crate) fn begin(&self) -> usize {
+        let place = self.count.get();
+        self.count.set(place + 1);
+        if place < CALLS_MAX {
+            self.records.borrow_mut().push(None);
+        }
+        place
+    }
+
+    /// Records the call at a place.
+    pub(crate) fn finish(&self, place: usize, record: impl FnOnce() -> CallRecord) {
+        if let Some(slot) = self.records.borrow_mut().get_mut(place) {
+            *slot = Some(record());
+        }
+    }
+}
+
+/// A request's record before its response is written.
+#[derive(Debug)]
+pub(crate) struct PendingRecord {
+    began: Instant,
+    record: Record,
+    calls: Vec<CallRecord>,
+}
+
+impl PendingRecord {
+    /// Starts the record of a request whose response is ready.
+    pub(crate) fn new(record: Record, calls: CallRecords) -> PendingRecord {
+        let record = Record { calls: calls.count.get(), ..record };
+        let records = calls.records.into_inner();
+        PendingRecord { began: calls.began, record, calls: records.into_iter().flatten().collect() }
+    }
+
+    /// Starts the record of a request whose head could not be read.
+    pub(crate) fn bare(client: IpAddr, protocol: &'static str) -> PendingRecord {
+        let record = Record::bare(client, protocol);
+        PendingRecord { began: Instant::now(), record, calls: Vec::new() }
+    }
+
+    /// Returns the records of a written response: one for each call, or one for all.
+    pub(super) fn finish(self, status: u16, bytes_out: usize, per_call: bool) -> Vec<Record> {
+        let PendingRecord { began, record, calls } = self;
+        let record = Record { status, bytes_out, took: began.elapsed(), ..record };
+        if !per_call || calls.is_empty() {
+            return vec![Record { call: merge(calls), ..record }];
+        }
+        let of_call = |call: CallRecord| {
+            let (bytes_out, took) = (call.bytes, call.took);
+            Record { bytes_out, took, call: Some(call), ..record.clone() }
+        };
+        calls.into_iter().map(of_call).collect()
+    }
+}
+
+/// Merges several calls: the method if all have the same, the first error, the longest wait.
+fn merge(calls: Vec<CallRecord>) -> Option<CallRecord> {
+    let mut calls = calls.into_iter();
+    let mut merged = calls.next()?;
+    for call in calls {
+        if call.method != merged.method {
+            merged.method = "batch".into();
+        }
+        merged.error = merged.error.or(call.error);
+        merged.upstream_time = merged.upstream_time.max(call.upstream_time);
+    }
+    Some(merged)
+}
