@@ -20,6 +20,7 @@ pub mod cacheable;
 pub mod choose;
 pub mod classify;
 pub mod client;
+pub(crate) mod closed_set;
 pub mod complete;
 pub mod contents;
 pub mod direct;

@@ -3,7 +3,7 @@
 //! Texts of clients are escaped, so that no client can write a line or move a cursor. No record holds
 //! a key: a path is masked before, and headers that carry secrets are not kept.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -87,10 +87,6 @@ impl Record {
     fn header(&self, place: usize) -> Option<&[u8]> {
         self.extra.as_ref()?.headers.get(place)?.as_deref()
     }
-
-    fn call<T>(&self, read: impl FnOnce(&CallRecord) -> Option<T>) -> Option<T> {
-        self.call.as_ref().and_then(read)
-    }
 }
 
 /// Appends the line of a record, with its line end.
@@ -101,7 +97,8 @@ pub(crate) fn write(out: &mut String, format: &Format, kept_headers: &[Box<str>]
             for part in parts {
                 match part {
                     Part::Literal(text) => out.push_str(text),
-                    Part::Var(var) => variable(out, var, record),
+                    // Writing into a string cannot fail.
+                    Part::Var(var) => drop(variable(out, var, record)),
                 }
             }
         }
@@ -117,19 +114,20 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
         escape_json(out, value);
         out.push('"');
     };
+    let call = record.call.as_ref();
     let agent = kept_headers.iter().position(|name| **name == *USER_AGENT);
-    text("key", record.key.as_deref().map(str::as_bytes));
-    text("tier", record.tier.as_deref().map(str::as_bytes));
-    text("host", record.extra.as_ref().map(|extra| extra.host.as_bytes()));
-    text("verb", Some(record.http_method.as_bytes()));
-    text("path", Some(record.path.as_bytes()));
-    text("chain", record.call.as_ref().map(|call| call.chain.as_bytes()));
-    text("method", record.call.as_ref().map(|call| call.method.as_bytes()));
-    text("cache", record.call(|call| call.cache).map(|cache| cache.as_str().as_bytes()));
-    text("node", record.call.as_ref().and_then(|call| call.upstream.as_deref()).map(str::as_bytes));
+    text("key", bytes(record.key.as_deref()));
+    text("tier", bytes(record.tier.as_deref()));
+    text("host", bytes(record.extra.as_ref().map(|extra| &*extra.host)));
+    text("verb", bytes(Some(record.http_method)));
+    text("path", bytes(Some(&record.path)));
+    text("chain", bytes(call.map(|call| &*call.chain)));
+    text("method", bytes(call.map(|call| &*call.method)));
+    text("cache", bytes(call.and_then(|call| call.cache).map(CacheStatus::as_str)));
+    text("node", bytes(call.and_then(|call| call.upstream.as_deref())));
     text("user_agent", agent.and_then(|place| record.header(place)));
     let _ = write!(out, ",\"status\":{},\"calls\":{}", record.status, record.calls);
-    if let Some(error) = record.call(|call| call.error) {
+    if let Some(error) = call.and_then(|call| call.error) {
         let _ = write!(out, ",\"error\":{error}");
     }
     let _ = write!(
@@ -139,25 +137,23 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
         record.bytes_out,
         record.took.as_secs_f64()
     );
-    if let Some(upstream) = record.call(|call| call.upstream_time) {
+    if let Some(upstream) = call.and_then(|call| call.upstream_time) {
         let _ = write!(out, ",\"upstream_time\":{:.6}", upstream.as_secs_f64());
     }
     out.push('}');
+}
+
+fn bytes(text: Option<&str>) -> Option<&[u8]> {
+    text.map(str::as_bytes)
 }
 
 fn time(record: &Record) -> Timestamp {
     Timestamp::try_from(record.time).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn variable(out: &mut String, var: &Var, record: &Record) {
-    let text = |out: &mut String, value: Option<&[u8]>| match value {
-        Some(value) if !value.is_empty() => escape_text(out, value),
-        _ => out.push('-'),
-    };
-    let name = |out: &mut String, value: Option<&Arc<str>>| {
-        text(out, value.map(|value| value.as_bytes()));
-    };
-    let _ = match var {
+fn variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
+    let call = record.call.as_ref();
+    match var {
         Var::RemoteAddr => write!(out, "{}", record.client),
         Var::TimeLocal => write!(out, "{}", time(record).strftime("%d/%b/%Y:%H:%M:%S +0000")),
         Var::TimeIso => write!(out, "{:.6}", time(record)),
@@ -165,74 +161,53 @@ fn variable(out: &mut String, var: &Var, record: &Record) {
             let ms = time(record).as_millisecond();
             write!(out, "{}.{:03}", ms / 1000, ms % 1000)
         }
-        Var::RequestMethod => write!(out, "{}", record.http_method),
-        Var::Protocol => write!(out, "{}", record.protocol),
+        Var::RequestMethod => out.write_str(record.http_method),
+        Var::Protocol => out.write_str(record.protocol),
+        Var::Request => {
+            write!(out, "{} ", record.http_method)?;
+            escape_text(out, record.path.as_bytes())?;
+            write!(out, " {}", record.protocol)
+        }
         Var::Status => write!(out, "{}", record.status),
         Var::BodyBytesSent => write!(out, "{}", record.bytes_out),
         Var::RequestLength => write!(out, "{}", record.bytes_in),
         Var::RequestTime => write!(out, "{:.3}", record.took.as_secs_f64()),
-        Var::UpstreamTime => match record.call(|call| call.upstream_time) {
+        Var::UpstreamTime => match call.and_then(|call| call.upstream_time) {
             Some(upstream) => write!(out, "{:.3}", upstream.as_secs_f64()),
-            None => write!(out, "-"),
+            None => out.write_str("-"),
         },
         Var::Calls => write!(out, "{}", record.calls),
-        Var::Error => match record.call(|call| call.error) {
+        Var::Error => match call.and_then(|call| call.error) {
             Some(error) => write!(out, "{error}"),
-            None => write!(out, "-"),
+            None => out.write_str("-"),
         },
         Var::Cache => {
-            write!(out, "{}", record.call(|call| call.cache).map_or("-", |cache| cache.as_str()))
+            out.write_str(call.and_then(|call| call.cache).map_or("-", CacheStatus::as_str))
         }
-        Var::Request => {
-            let _ = write!(out, "{} ", record.http_method);
-            escape_text(out, record.path.as_bytes());
-            write!(out, " {}", record.protocol)
-        }
-        Var::Key => {
-            name(out, record.key.as_ref());
-            Ok(())
-        }
-        Var::Tier => {
-            name(out, record.tier.as_ref());
-            Ok(())
-        }
-        Var::Node => {
-            name(out, record.call.as_ref().and_then(|call| call.upstream.as_ref()));
-            Ok(())
-        }
-        Var::Uri => {
-            escape_text(out, record.path.as_bytes());
-            Ok(())
-        }
-        Var::Chain => {
-            text(out, record.call.as_ref().map(|call| call.chain.as_bytes()));
-            Ok(())
-        }
-        Var::Method => {
-            text(out, record.call.as_ref().map(|call| call.method.as_bytes()));
-            Ok(())
-        }
-        Var::Host => {
-            text(out, record.extra.as_ref().map(|extra| extra.host.as_bytes()));
-            Ok(())
-        }
-        Var::Header(_, place) => {
-            text(out, record.header(*place));
-            Ok(())
-        }
-    };
+        Var::Key => text(out, bytes(record.key.as_deref())),
+        Var::Tier => text(out, bytes(record.tier.as_deref())),
+        Var::Node => text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
+        Var::Uri => text(out, bytes(Some(&record.path))),
+        Var::Chain => text(out, bytes(call.map(|call| &*call.chain))),
+        Var::Method => text(out, bytes(call.map(|call| &*call.method))),
+        Var::Host => text(out, bytes(record.extra.as_ref().map(|extra| &*extra.host))),
+        Var::Header(_, place) => text(out, record.header(*place)),
+    }
+}
+
+fn text(out: &mut String, value: Option<&[u8]>) -> fmt::Result {
+    match value {
+        Some(value) if !value.is_empty() => escape_text(out, value),
+        _ => out.write_str("-"),
+    }
 }
 
 /// Escapes as nginx does: quotes, backslashes and bytes that are not printable ASCII become `\xXX`.
-fn escape_text(out: &mut String, value: &[u8]) {
-    for byte in &value[..value.len().min(TEXT_BYTES_MAX)] {
-        match byte {
-            b'"' | b'\\' | 0..=31 | 127.. => {
-                let _ = write!(out, "\\x{byte:02X}");
-            }
-            _ => out.push(char::from(*byte)),
-        }
-    }
+fn escape_text(out: &mut String, value: &[u8]) -> fmt::Result {
+    value[..value.len().min(TEXT_BYTES_MAX)].iter().try_for_each(|byte| match byte {
+        b'"' | b'\\' | 0..=31 | 127.. => write!(out, "\\x{byte:02X}"),
+        _ => out.write_char(char::from(*byte)),
+    })
 }
 
 /// Escapes as JSON does, and all control characters besides.

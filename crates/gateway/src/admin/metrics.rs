@@ -154,9 +154,8 @@ pub fn reference() -> String {
     let row = |metric: &Description| {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         format!(
-            "| `{}{}` | {} | {} | {} | {} |\n",
-            metric.name,
-            metric.kind.suffix(),
+            "| `{}` | {} | {} | {} | {} |\n",
+            metric.sample_name(),
             metric.kind.as_str(),
             metric.unit(),
             labels.join(", "),

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 
+use crate::rules::closed_set::closed_set;
 use crate::rules::memory::Purpose;
 
 mod read;
@@ -135,45 +136,23 @@ pub struct HeadStatus {
     pub hash: String,
 }
 
-/// State of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeState {
-    /// The node is called.
-    Healthy,
-    /// The node is behind, on another branch or silent: it gets no calls that need the head.
-    Lagging,
-    /// The node was ejected; one call decides whether it is readmitted.
-    Probing,
-    /// The node asked for a rest, with status 429 for example.
-    Paused,
-    /// The node failed and is ejected for a while.
-    Ejected,
-    /// The node serves another chain than configured and is never called.
-    Foreign,
-}
-
-impl NodeState {
-    /// All states.
-    pub const ALL: [NodeState; 6] = [
-        NodeState::Healthy,
-        NodeState::Lagging,
-        NodeState::Probing,
-        NodeState::Paused,
-        NodeState::Ejected,
-        NodeState::Foreign,
-    ];
-
-    /// The word in JSON, metrics and on the page.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NodeState::Healthy => "healthy",
-            NodeState::Lagging => "lagging",
-            NodeState::Probing => "probing",
-            NodeState::Paused => "paused",
-            NodeState::Ejected => "ejected",
-            NodeState::Foreign => "foreign",
-        }
+closed_set! {
+    /// State of a node.
+    #[derive(Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum NodeState {
+        /// The node is called.
+        Healthy = "healthy",
+        /// The node is behind, on another branch or silent: it gets no calls that need the head.
+        Lagging = "lagging",
+        /// The node was ejected; one call decides whether it is readmitted.
+        Probing = "probing",
+        /// The node asked for a rest, with status 429 for example.
+        Paused = "paused",
+        /// The node failed and is ejected for a while.
+        Ejected = "ejected",
+        /// The node serves another chain than configured and is never called.
+        Foreign = "foreign",
     }
 }
 

@@ -14,44 +14,12 @@ use prometheus_client::registry::Unit;
 use super::instrument::{By, Counter, Gauge, Histogram, LATENCY_BOUNDS, Sum};
 use super::label::Label;
 
-/// Type of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Never falls.
-    Counter,
-    Gauge,
-    Histogram,
-    /// Is always 1; the labels carry the information.
-    Info,
-}
-
-impl Kind {
-    /// Returns the word in the documentation.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
-        }
-    }
-
-    /// Returns what OpenMetrics appends to the names of samples.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
-        }
-    }
-}
-
 /// Description of a metric.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
     /// Name with the unit, without the suffix of its type.
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricType,
     pub(crate) labels: Vec<&'static str>,
     pub(crate) help: &'static str,
 }
@@ -62,6 +30,16 @@ impl Description {
         const UNITS: [&str; 4] = ["blocks", "bytes", "seconds", "units"];
         let (_, last) = self.name.rsplit_once('_').unwrap_or_default();
         if UNITS.contains(&last) { last } else { "" }
+    }
+
+    /// Returns the name of its samples, with the suffix that OpenMetrics appends by type.
+    pub(crate) fn sample_name(&self) -> String {
+        let suffix = match self.kind {
+            MetricType::Counter => "_total",
+            MetricType::Info => "_info",
+            MetricType::Gauge | MetricType::Histogram | MetricType::Unknown => "",
+        };
+        [self.name, suffix].concat()
     }
 }
 
@@ -116,7 +94,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> V,
     ) -> &mut Metric<T> {
-        self.add(name, Kind::Counter, help, move |own, samples| read(own).write(samples))
+        self.add(name, MetricType::Counter, help, move |own, samples| read(own).write(samples))
     }
 
     /// Adds a gauge that is kept elsewhere.
@@ -126,7 +104,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> V,
     ) -> &mut Metric<T> {
-        self.add(name, Kind::Gauge, help, move |own, samples| read(own).write(samples))
+        self.add(name, MetricType::Gauge, help, move |own, samples| read(own).write(samples))
     }
 
     /// Adds an info, whose value is that of its only label.
@@ -136,13 +114,15 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> &'static str,
     ) -> &mut Metric<T> {
-        self.add(name, Kind::Info, help, move |own, samples| [(read(own), true)].write(samples))
+        self.add(name, MetricType::Info, help, move |own, samples| {
+            [(read(own), true)].write(samples)
+        })
     }
 
     fn add(
         &mut self,
         name: &'static str,
-        kind: Kind,
+        kind: MetricType,
         help: &'static str,
         write: impl Fn(&T, &mut Samples<'_>) -> fmt::Result + 'static,
     ) -> &mut Metric<T> {
@@ -164,14 +144,13 @@ impl<T: MetricSet + 'static> Metrics<T> {
             // The encoder appends the unit to the name by itself.
             let name = description.name.strip_suffix(unit).unwrap_or(description.name);
             let name = if unit.is_empty() { name } else { name.trim_end_matches('_') };
-            let kind = match description.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
-                Kind::Info => MetricType::Info,
-            };
             let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
-            let encoder = encoder.encode_descriptor(name, description.help, unit.as_ref(), kind)?;
+            let encoder = encoder.encode_descriptor(
+                name,
+                description.help,
+                unit.as_ref(),
+                description.kind,
+            )?;
             let mut samples = Samples { encoder, description, values: Vec::new() };
             for (labels, object) in objects {
                 samples.values.clone_from(labels);
@@ -208,20 +187,22 @@ impl Samples<'_> {
 
     fn whole(&mut self, number: u64) -> fmt::Result {
         self.sample(|encoder, kind| match kind {
-            Kind::Counter => encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>),
+            MetricType::Counter => {
+                encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>)
+            }
             _ => encoder.encode_gauge(&number),
         })
     }
 
     fn sample(
         &mut self,
-        write: impl FnOnce(&mut MetricEncoder<'_>, Kind) -> fmt::Result,
+        write: impl FnOnce(&mut MetricEncoder<'_>, MetricType) -> fmt::Result,
     ) -> fmt::Result {
         let Description { name, kind, labels, .. } = self.description;
         assert_eq!(labels.len(), self.values.len(), "{name} has these labels: {labels:?}");
         let labels: Vec<_> = labels.iter().copied().zip(self.values.iter().copied()).collect();
         match kind {
-            Kind::Info => self.encoder.encode_info(&labels),
+            MetricType::Info => self.encoder.encode_info(&labels),
             _ if labels.is_empty() => write(&mut self.encoder, *kind),
             _ => write(&mut self.encoder.encode_family(&labels)?, *kind),
         }
@@ -268,7 +249,7 @@ impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
 
 /// A number that is counted by threads.
 pub(crate) trait Instrument: Value + Sum {
-    const KIND: Kind;
+    const KIND: MetricType;
 
     /// Appends the names of its labels.
     fn push_labels(_labels: &mut Vec<&'static str>) {}
@@ -281,7 +262,7 @@ impl Value for Counter {
 }
 
 impl Instrument for Counter {
-    const KIND: Kind = Kind::Counter;
+    const KIND: MetricType = MetricType::Counter;
 }
 
 impl Value for Gauge {
@@ -291,7 +272,7 @@ impl Value for Gauge {
 }
 
 impl Instrument for Gauge {
-    const KIND: Kind = Kind::Gauge;
+    const KIND: MetricType = MetricType::Gauge;
 }
 
 impl Value for Histogram {
@@ -307,7 +288,7 @@ impl Value for Histogram {
 }
 
 impl Instrument for Histogram {
-    const KIND: Kind = Kind::Histogram;
+    const KIND: MetricType = MetricType::Histogram;
 }
 
 impl<L: Label, I: Instrument> Value for By<L, I> {
@@ -317,7 +298,7 @@ impl<L: Label, I: Instrument> Value for By<L, I> {
 }
 
 impl<L: Label, I: Instrument> Instrument for By<L, I> {
-    const KIND: Kind = I::KIND;
+    const KIND: MetricType = I::KIND;
 
     fn push_labels(labels: &mut Vec<&'static str>) {
         labels.push(L::NAME);

@@ -7,6 +7,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 
 use crate::call::cache_status::CacheStatus;
 use crate::rules::access::Denial;
+use crate::rules::closed_set::closed_set;
 use crate::rules::overload::{Class, Shed};
 
 /// A label with a closed set of values.
@@ -28,7 +29,7 @@ pub(crate) trait Label: Copy + 'static {
     fn as_str(self) -> &'static str;
 }
 
-/// Names the label of types that have `ALL`, `index` and `as_str`.
+/// Names the labels of closed sets.
 macro_rules! label {
     ($($Type:ty: $name:literal;)+) => { $(
         impl Label for $Type {
@@ -51,29 +52,10 @@ macro_rules! label {
     )+ };
 }
 
-/// Declares types that exist only to be counted.
+/// Declares closed sets that exist only to be counted.
 macro_rules! labels {
-    ($(
-        $(#[doc = $about:literal])+
-        $Type:ident: $name:literal { $($(#[doc = $doc:literal])* $Value:ident = $word:literal,)+ }
-    )+) => {
-        $(
-            $(#[doc = $about])+
-            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-            pub(crate) enum $Type { $($(#[doc = $doc])* $Value,)+ }
-
-            impl $Type {
-                const ALL: [$Type; [$($word),+].len()] = [$($Type::$Value),+];
-
-                fn index(self) -> usize {
-                    self as usize
-                }
-
-                fn as_str(self) -> &'static str {
-                    [$($word),+][self as usize]
-                }
-            }
-        )+
+    ($($(#[$meta:meta])* $Type:ident: $name:literal { $($values:tt)+ })+) => {
+        $(closed_set! { $(#[$meta])* pub(crate) enum $Type { $($values)+ } })+
         label! { $($Type: $name;)+ }
     };
 }

@@ -11,6 +11,8 @@ use ipnet::IpNet;
 use wire::method::{FamilyName, stands_for};
 use wire::reach::{Reach, starts_with_any_case};
 
+use super::closed_set::closed_set;
+
 use crate::rules::limit::Rate;
 
 #[cfg(test)]
@@ -157,65 +159,29 @@ pub struct Policy {
     pub methods: MethodRules,
 }
 
-/// Why a request is not served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
-    /// A key is needed and none was given.
-    NoKey,
-    /// What was given is no key, or no valid token.
-    BadKey,
-    /// The key or token was valid once.
-    Expired,
-    /// Two keys were given, and which one counts is anybody's guess.
-    TwoKeys,
-    /// The client's address may not call at all, or not with this key.
-    Address,
-    /// The key does not lead to this chain.
-    Chain,
-    /// The method acts on the node itself.
-    NodeMethod,
-    /// Signed transactions are not taken.
-    Transaction,
-    /// A list of methods says so.
-    Method,
-    /// A rule says so.
-    Rule,
-}
-
-impl Denial {
-    /// All, in the order of [`Denial::index`].
-    pub const ALL: [Denial; 10] = [
-        Denial::NoKey,
-        Denial::BadKey,
-        Denial::Expired,
-        Denial::TwoKeys,
-        Denial::Address,
-        Denial::Chain,
-        Denial::NodeMethod,
-        Denial::Transaction,
-        Denial::Method,
-        Denial::Rule,
-    ];
-
-    /// Its place in counters.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The word in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Denial::NoKey => "no_key",
-            Denial::BadKey => "bad_key",
-            Denial::Expired => "expired",
-            Denial::TwoKeys => "two_keys",
-            Denial::Address => "address",
-            Denial::Chain => "chain",
-            Denial::NodeMethod => "node_method",
-            Denial::Transaction => "transaction",
-            Denial::Method => "method",
-            Denial::Rule => "rule",
-        }
+closed_set! {
+    /// Why a request is not served.
+    pub enum Denial {
+        /// A key is needed and none was given.
+        NoKey = "no_key",
+        /// What was given is no key, or no valid token.
+        BadKey = "bad_key",
+        /// The key or token was valid once.
+        Expired = "expired",
+        /// Two keys were given, and which one counts is anybody's guess.
+        TwoKeys = "two_keys",
+        /// The client's address may not call at all, or not with this key.
+        Address = "address",
+        /// The key does not lead to this chain.
+        Chain = "chain",
+        /// The method acts on the node itself.
+        NodeMethod = "node_method",
+        /// Signed transactions are not taken.
+        Transaction = "transaction",
+        /// A list of methods says so.
+        Method = "method",
+        /// A rule says so.
+        Rule = "rule",
     }
 }
 

@@ -5,38 +5,24 @@
 
 use std::time::Duration;
 
+use super::closed_set::closed_set;
+
 #[cfg(test)]
 mod tests;
 
-/// What bytes are held for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Requests of clients, complete or not.
-    Request,
-    /// Responses that upstreams are sending.
-    Upstream,
-    /// Responses that clients have not read yet.
-    Response,
+closed_set! {
+    /// What bytes are held for.
+    pub enum Purpose {
+        /// Requests of clients, complete or not.
+        Request = "request",
+        /// Responses that upstreams are sending.
+        Upstream = "upstream",
+        /// Responses that clients have not read yet.
+        Response = "response",
+    }
 }
 
 impl Purpose {
-    /// All of them, in the order of [`Purpose::index`].
-    pub const ALL: [Purpose; 3] = [Purpose::Request, Purpose::Upstream, Purpose::Response];
-
-    /// The word in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Purpose::Request => "request",
-            Purpose::Upstream => "upstream",
-            Purpose::Response => "response",
-        }
-    }
-
-    /// Its place in counters.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
     /// The most that may be held for it.
     fn share(self, max: usize) -> usize {
         match self {

@@ -5,39 +5,26 @@
 //! of a call. A call below the limit meets none of this. Places are given and taken, and callers
 //! answered, in `nodes/overload.rs`.
 
+use super::closed_set::closed_set;
+
 pub mod limiter;
 pub mod queue;
 
-/// Who goes first, best first. A better class is served before a worse one, but for the share that
-/// the worse one keeps; the worse one is shed first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Callers of the tiers that the configuration puts first.
-    High,
-    /// Everybody else, and heavy calls of the former.
-    Normal,
-    /// Callers of the tiers that the configuration puts last, and heavy calls of everybody else.
-    Low,
+closed_set! {
+    /// Who goes first, best first. A better class is served before a worse one, but for the share that
+    /// the worse one keeps; the worse one is shed first.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Class {
+        /// Callers of the tiers that the configuration puts first.
+        High = "high",
+        /// Everybody else, and heavy calls of the former.
+        Normal = "normal",
+        /// Callers of the tiers that the configuration puts last, and heavy calls of everybody else.
+        Low = "low",
+    }
 }
 
 impl Class {
-    /// All classes, in the order of [`Class::index`].
-    pub const ALL: [Class; 3] = [Class::High, Class::Normal, Class::Low];
-
-    /// Its place in tables.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The word in configuration, metrics and status.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Class::High => "high",
-            Class::Normal => "normal",
-            Class::Low => "low",
-        }
-    }
-
     fn one_worse(self) -> Class {
         match self {
             Class::High => Class::Normal,
@@ -46,33 +33,15 @@ impl Class {
     }
 }
 
-/// Why a call was told to come back later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shed {
-    /// It came when as many waited as may, none of them of a worse class.
-    Full,
-    /// It waited and had to give way to a better or a newer one.
-    Displaced,
-    /// It had waited long enough.
-    Late,
-}
-
-impl Shed {
-    /// All, in the order of [`Shed::index`].
-    pub const ALL: [Shed; 3] = [Shed::Full, Shed::Displaced, Shed::Late];
-
-    /// Its place in tables.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The word in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Shed::Full => "full",
-            Shed::Displaced => "displaced",
-            Shed::Late => "late",
-        }
+closed_set! {
+    /// Why a call was told to come back later.
+    pub enum Shed {
+        /// It came when as many waited as may, none of them of a worse class.
+        Full = "full",
+        /// It waited and had to give way to a better or a newer one.
+        Displaced = "displaced",
+        /// It had waited long enough.
+        Late = "late",
     }
 }
 

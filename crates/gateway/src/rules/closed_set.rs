@@ -1,0 +1,30 @@
+//! Closed sets: enums of which each value has a word, in configuration, metrics or status.
+
+/// Declares an enum with `ALL` its values in order, `index` into arrays of `ALL.len()` elements, and
+/// `as_str` for the word.
+macro_rules! closed_set {
+    ($(#[$meta:meta])* $vis:vis enum $Type:ident {
+        $($(#[$value_meta:meta])* $Value:ident = $word:literal,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $Type { $($(#[$value_meta])* $Value,)+ }
+
+        impl $Type {
+            /// All values, in the order of their indices.
+            $vis const ALL: [$Type; [$($word),+].len()] = [$($Type::$Value),+];
+
+            /// Returns the place of the value in tables.
+            $vis fn index(self) -> usize {
+                self as usize
+            }
+
+            /// Returns the word of the value.
+            $vis fn as_str(self) -> &'static str {
+                match self { $($Type::$Value => $word,)+ }
+            }
+        }
+    };
+}
+
+pub(crate) use closed_set;
