@@ -34,6 +34,15 @@ macro_rules! counters {
             fn merge(&self, other: &$Set) {
                 $(self.$field.merge(&other.$field);)+
             }
+
+            #[cfg(test)]
+            fn fill(&self, seed: u64) {
+                // A field keeps its numbers when others are declared.
+                $(
+                    let name = stringify!($field).bytes();
+                    self.$field.fill(name.fold(seed, |sum, byte| (sum * 31 + u64::from(byte)) % 10_007));
+                )+
+            }
         }
 
         impl MetricSet for $Set {

@@ -21,6 +21,10 @@ pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
 pub(crate) trait Sum {
     /// Adds the numbers of `other`.
     fn merge(&self, other: &Self);
+
+    /// Adds numbers that follow from the seed, none of them 0.
+    #[cfg(test)]
+    fn fill(&self, seed: u64);
 }
 
 /// A number that never falls.
@@ -42,6 +46,11 @@ impl Counter {
 impl Sum for Counter {
     fn merge(&self, other: &Counter) {
         self.add(other.get());
+    }
+
+    #[cfg(test)]
+    fn fill(&self, seed: u64) {
+        self.add(100 + seed % 900);
     }
 }
 
@@ -73,7 +82,12 @@ impl Gauge {
 
 impl Sum for Gauge {
     fn merge(&self, other: &Gauge) {
-        self.add(other.get());
+        self.0.merge(&other.0);
+    }
+
+    #[cfg(test)]
+    fn fill(&self, seed: u64) {
+        self.0.fill(seed);
     }
 }
 
@@ -129,6 +143,13 @@ impl Sum for Histogram {
         self.buckets.iter().zip(&other.buckets).for_each(|(own, other)| own.merge(other));
         self.sum_micros.merge(&other.sum_micros);
     }
+
+    #[cfg(test)]
+    fn fill(&self, seed: u64) {
+        let micros = 150 * (100 + seed % 900);
+        self.observe(Duration::from_micros(micros));
+        self.observe(Duration::from_micros(40 * micros));
+    }
 }
 
 /// An instrument for each value of a label.
@@ -171,6 +192,11 @@ impl<L: Label, I: fmt::Debug> fmt::Debug for By<L, I> {
 impl<L: Label, I: Sum> Sum for By<L, I> {
     fn merge(&self, other: &By<L, I>) {
         self.0.as_ref().iter().zip(other.0.as_ref()).for_each(|(own, other)| own.merge(other));
+    }
+
+    #[cfg(test)]
+    fn fill(&self, seed: u64) {
+        self.iter().for_each(|(label, own)| own.fill(seed + 1 + 7 * label.index() as u64));
     }
 }
 

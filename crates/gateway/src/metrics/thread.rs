@@ -140,6 +140,20 @@ impl Counters {
         self.zones[zone].calls[outcome].add(1);
     }
 
+    /// Adds a number to each counter, but only to two methods of each chain.
+    #[cfg(test)]
+    pub(crate) fn fill(&self, seed: u64) {
+        self.thread.fill(seed);
+        for (place, (_, methods)) in (1..).zip(self.methods.iter()) {
+            methods[..2].fill(seed + 10 * place);
+        }
+        self.upstreams.fill(seed);
+        self.groups.fill(seed);
+        self.keys.fill(seed);
+        self.rules.fill(seed);
+        self.zones.fill(seed);
+    }
+
     /// Returns the number of calls that were answered with this part of the cache.
     pub(crate) fn answered(&self, cache: CacheStatus) -> u64 {
         self.all_methods().map(|methods| methods.answered[cache].get()).sum()
@@ -187,6 +201,14 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
         Labelled { present, removed }
     }
 
+    #[cfg(test)]
+    fn fill(&self, seed: u64)
+    where
+        C: Sum,
+    {
+        self.iter().zip(1..).for_each(|((_, own), place)| own.fill(seed + place));
+    }
+
     fn merge(&mut self, other: &Labelled<L, C>)
     where
         C: Zeros,
@@ -230,6 +252,11 @@ impl<C: Sum + Default> Zeros for C {
 impl<C: Sum> Sum for [C] {
     fn merge(&self, other: &[C]) {
         self.iter().zip(other).for_each(|(own, other)| own.merge(other));
+    }
+
+    #[cfg(test)]
+    fn fill(&self, seed: u64) {
+        self.iter().zip(1..).for_each(|(own, place)| own.fill(seed + place));
     }
 }
 
