@@ -200,4 +200,4 @@ pub struct NormalRow {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

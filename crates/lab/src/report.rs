@@ -26,6 +26,8 @@ pub(crate) use capacity::example as capacity_example;
 #[cfg(test)]
 pub(crate) mod example;
 #[cfg(test)]
+mod pins;
+#[cfg(test)]
 mod tests;
 
 use std::io;

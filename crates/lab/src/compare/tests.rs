@@ -238,16 +238,24 @@ fn unbelieved_runs_are_left_out() {
     assert!(none.differences.is_empty());
 }
 
-#[test]
-fn three_machines_are_set_side_by_side() {
+/// Results of three machines, with a run that is left out.
+pub(crate) fn machines() -> CompareResult {
     let machine = |cores: usize| {
         let mut own = result(1, 1.0);
         own.fingerprint.cores = cores;
         own.fingerprint.cpu = format!("{cores} cores");
         own
     };
-    let arms = [2, 4, 8].map(|cores| arm(&cores.to_string(), &[machine(cores)])).to_vec();
-    let found = compared(arms, &Options::default());
+    let mut unbelieved = machine(8);
+    unbelieved.verdict.outcome = Outcome::ClientLimited;
+    let arms = [vec![machine(2)], vec![machine(4)], vec![machine(8), unbelieved]];
+    let names = ["2", "4", "8"].iter().zip(arms);
+    compared(names.map(|(name, runs)| arm(name, &runs)).collect(), &Options::default())
+}
+
+#[test]
+fn three_machines_are_set_side_by_side() {
+    let found = machines();
     let per_core: Vec<f64> =
         found.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
     assert_eq!(per_core, [500.0, 250.0, 125.0]);

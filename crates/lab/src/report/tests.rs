@@ -451,19 +451,3 @@ fn markdown_lets_nothing_from_outside_become_markup() {
 fn the_list_of_host_metrics_is_published() {
     expect_file!["../../../../docs/host-metrics.md"].assert_eq(&host_metrics());
 }
-
-/// Writes the examples into a folder, to be looked at in a browser.
-#[test]
-#[ignore = "for looking at pages: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
-fn draw() {
-    let dir = PathBuf::from(std::env::var("WEIR_DRAW").unwrap());
-    for (name, example) in
-        [("failing", failing()), ("passing", passing()), ("long", long()), ("hostile", hostile())]
-    {
-        let place = dir.join(name);
-        write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
-    }
-    write_capacity(&dir.join("capacity"), &capacity::example::found()).unwrap();
-    let page = compare_html(&html::comparison::tests::compared());
-    std::fs::write(dir.join("comparison.html"), page).unwrap();
-}

@@ -7,6 +7,24 @@ use crate::result::{Outcome, Quantiles};
 /// The rate at which the imagined target breaks.
 const LIMIT: f64 = 1220.0;
 
+/// A search that was ended early, with every doubt there is.
+pub(crate) fn doubtful() -> CapacityResult {
+    let mut result = found();
+    result.partial = true;
+    result.answer.end = End::Stopped;
+    result.answer.monotone = false;
+    result.answer.soak_held = Some(false);
+    result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
+    result.answer.boundary = Boundary::Gradual;
+    result.objectives_by_default = Some("the plan has none".into());
+    result.warnings = ["few", "late", "closed", "short"].map(|one| format!("{one} <b>")).to_vec();
+    result.probes[3].judged = Judged::Invalid;
+    result.probes[4].margin = None;
+    result.settings.soak = 0.0;
+    result.target.url = "https://node.example.net/***".into();
+    result
+}
+
 /// A search that found its boundary.
 pub(crate) fn found() -> CapacityResult {
     let run = example::failing().result;

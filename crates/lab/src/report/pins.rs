@@ -1,0 +1,186 @@
+//! Goal: no form of a result changes unnoticed. Method: every form of every example (JSON, CSV, text,
+//! Markdown, page) is compared with its recorded length and SHA-256. `draw` writes the same bytes as
+//! files, so that the forms of two versions can be compared with `diff`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use aws_lc_rs::digest;
+use expect_test::expect_file;
+
+use super::example::{Example, failing, hostile, long, passing};
+use super::*;
+use crate::compare;
+use crate::result::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
+use crate::study::tests::{published, repeated, study};
+
+/// File names with their contents.
+type Forms = BTreeMap<String, Vec<u8>>;
+
+/// A run with everything that the other examples leave out.
+fn everything() -> Example {
+    let mut example = failing();
+    let result = &mut example.result;
+    result.partial = true;
+    result.findings = vec![String::from("eth_call is empty"), "<b>drift</b> of a | b".repeat(20)];
+    result.plan.http = String::from("2");
+    result.plan.insecure = true;
+    result.target.url = String::from("https://node.example.net/***");
+    result.fingerprint.cpu_limit = Some(1.5);
+    result.fingerprint.governor = None;
+    result.fingerprint.congestion = None;
+    result.stages[2].model = String::from("closed");
+    result.stages[2].iterations.cut = 7;
+    result.generator.delivered_share = 0.5;
+    result.watched.processes.push(ProcessFacts {
+        name: String::from("backend"),
+        role: ProcessRole::Upstream,
+        pids: vec![1, 2],
+        cpu: 0.25,
+        cpu_ms_per_request: None,
+        memory_bytes_max: 1.0e6,
+        restarted: true,
+    });
+    result.watched.upstreams.push(UpstreamFacts {
+        address: String::from("127.0.0.1:8545"),
+        process: Some(String::from("backend")),
+        waiting: 3.5,
+    });
+    result.compared = Some(Compared {
+        reference: String::from("http://reference.example"),
+        compared: 1_200,
+        wrong: 3,
+        moved: 4,
+        unanswered: 1,
+        skipped: 17,
+        methods: vec![(String::from("eth_call"), 1_000, 3), (String::from("eth_getLogs"), 200, 0)],
+        examples: vec![Difference {
+            method: String::from("eth_call"),
+            request: String::from("{\"to\":\"0x1\"}"),
+            pointer: String::from("/result/0"),
+            target: String::from("\"0x1\""),
+            reference: String::from("\"0x2\""),
+        }],
+    });
+    result.thresholds.reverse();
+    example
+}
+
+/// A run in which nothing was asked for and nothing went wrong.
+fn measured() -> Example {
+    let mut example = passing();
+    example.result.thresholds.clear();
+    example.result.verdict.outcome = crate::result::Outcome::Measured;
+    example.result.warnings.clear();
+    example.result.stages.truncate(1);
+    example.result.host.clear();
+    example
+}
+
+fn of_run(forms: &mut Forms, name: &str, example: &Example) {
+    let Example { result, totals, methods } = example;
+    let dir = tempfile::tempdir().unwrap();
+    for path in write_folder(dir.path(), result, totals, methods).unwrap() {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        forms.insert(format!("run-{name}/{file}"), std::fs::read(&path).unwrap());
+    }
+    let mut put = |file: &str, text: String| {
+        forms.insert(format!("run-{name}/{file}"), text.into_bytes());
+    };
+    put("report.txt", text(result, Colour::Plain));
+    put("report.ansi", text(result, Colour::Ansi));
+    put("k6.json", format!("{:#}\n", k6_summary(result, totals, methods)));
+}
+
+fn of_capacity(forms: &mut Forms, name: &str, result: &CapacityResult) {
+    let dir = tempfile::tempdir().unwrap();
+    for path in write_capacity(dir.path(), result).unwrap() {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        forms.insert(format!("capacity-{name}/{file}"), std::fs::read(&path).unwrap());
+    }
+    let mut put = |file: &str, text: String| {
+        forms.insert(format!("capacity-{name}/{file}"), text.into_bytes());
+    };
+    put("capacity.txt", capacity_text(result, Colour::Plain));
+    put("capacity.ansi", capacity_text(result, Colour::Ansi));
+}
+
+fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
+    let mut put = |file: &str, text: String| {
+        forms.insert(format!("compare-{name}/{file}"), text.into_bytes());
+    };
+    put("compare.json", serde_json::to_string_pretty(result).unwrap());
+    put("compare.md", compare::markdown(result));
+    put("compare.txt", compare::text(result));
+    put("compare.html", compare_html(result));
+}
+
+fn of_study(forms: &mut Forms, name: &str, arms: &[ArmCourses], heights: &[u64]) {
+    let mut result = study(arms, heights);
+    if name == "tiny" {
+        result.partial = true;
+        result.question = Some(String::from("Which is <faster>?"));
+        result.design = Some(String::from("A B B A"));
+        result.arms[0].left_out = vec![String::from("run 2: it ended early")];
+        result.stalls_subtracted = true;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for path in write_study(dir.path(), &result, arms).unwrap() {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        forms.insert(format!("study-{name}/{file}"), std::fs::read(&path).unwrap());
+    }
+    let mut put = |file: &str, text: String| {
+        forms.insert(format!("study-{name}/{file}"), text.into_bytes());
+    };
+    put("report.txt", study_text(&result, Colour::Plain));
+    put("report.ansi", study_text(&result, Colour::Ansi));
+}
+
+fn forms() -> Forms {
+    let mut forms = Forms::new();
+    let runs = [
+        ("failing", failing()),
+        ("passing", passing()),
+        ("long", long()),
+        ("hostile", hostile()),
+        ("everything", everything()),
+        ("measured", measured()),
+    ];
+    runs.iter().for_each(|(name, example)| of_run(&mut forms, name, example));
+    of_capacity(&mut forms, "found", &capacity::example::found());
+    of_capacity(&mut forms, "doubtful", &capacity::example::doubtful());
+    of_comparison(&mut forms, "few", &html::comparison::tests::compared());
+    of_comparison(&mut forms, "machines", &compare::tests::machines());
+    of_study(&mut forms, "published", &published(), &[100_000, 500_000, 1_349_351]);
+    of_study(&mut forms, "repeated", &repeated("<b>x</b>", "a|b`c"), &[]);
+    let mut tiny = repeated("a", "b");
+    for arm in &mut tiny {
+        arm.runs.truncate(1);
+        arm.runs[0].samples.truncate(1);
+    }
+    of_study(&mut forms, "tiny", &tiny, &[]);
+    forms
+}
+
+#[test]
+fn every_form_of_every_example_is_as_recorded() {
+    let line = |(name, bytes): (&String, &Vec<u8>)| {
+        let hash = digest::digest(&digest::SHA256, bytes);
+        let hash: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{hash} {:>8} {name}\n", bytes.len())
+    };
+    let told: String = forms().iter().map(line).collect();
+    expect_file!["pins.txt"].assert_eq(&told);
+}
+
+/// Writes the forms into a folder: to look at, or to compare with those of another version.
+#[test]
+#[ignore = "for looking at forms: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
+fn draw() {
+    let dir = PathBuf::from(std::env::var("WEIR_DRAW").unwrap());
+    for (name, bytes) in forms() {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
