@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::host::{is_local, own_cpu_limit};
-use crate::result::Fingerprint;
+use crate::results::Fingerprint;
 
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::compare::arm::{self, Arm, Run};
-use crate::result::{RunResult, SCHEMA};
+use crate::compare::arm;
+use crate::compare::arm::{Arm, Run};
+use crate::results::run::{RunResult, SCHEMA};
 
 /// Largest file that is read at once. A result of a day at one sample a second is a tenth of it.
 const FILE_BYTES_MAX: u64 = 512 << 20;

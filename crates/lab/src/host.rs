@@ -25,13 +25,14 @@ use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::plan::Watch;
-use crate::result::{HostFacts, HostSample, ProcessRole};
+use crate::results::run::{HostFacts, HostSample, ProcessRole};
 
 pub use cgroup::own_cpu_limit;
 use disk::Disks;

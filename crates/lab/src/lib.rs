@@ -5,6 +5,8 @@
 //! `record` (what is counted), `host` (what is watched meanwhile), `result` (what a run ends with).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod named;
+
 pub mod plan;
 
 pub mod run;
@@ -23,7 +25,7 @@ pub mod rules;
 
 pub mod record;
 
-pub mod result;
+pub mod results;
 
 pub mod live;
 

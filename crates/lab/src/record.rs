@@ -12,73 +12,39 @@ use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a call ended.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// A JSON-RPC result with the right id.
-    Ok,
-    /// A JSON-RPC error, whatever the HTTP status was unless that is 429.
-    RpcError,
-    /// HTTP 429: the server's limit, not its failure.
-    Limited,
-    /// Another HTTP status from 400 to 499 without a JSON-RPC error.
-    Http4xx,
-    /// HTTP status from 500 without a JSON-RPC error.
-    Http5xx,
-    /// No whole answer within the timeout; its latency is recorded as the deadline.
-    Timeout,
-    /// The connection could not be made.
-    Connect,
-    /// The TLS handshake failed.
-    Tls,
-    /// The connection ended before a whole answer.
-    Reset,
-    /// Not HTTP, or not a JSON-RPC answer.
-    Malformed,
-    /// An answer to another call.
-    WrongId,
-    /// An answer that differs from the reference's.
-    WrongAnswer,
+use crate::named::named;
+
+named! {
+    /// How a call ended.
+    pub enum Class {
+        /// A JSON-RPC result with the right id.
+        Ok = "ok",
+        /// A JSON-RPC error, whatever the HTTP status was unless that is 429.
+        RpcError = "rpc_error",
+        /// HTTP 429: the server's limit, not its failure.
+        Limited = "limited",
+        /// Another HTTP status from 400 to 499 without a JSON-RPC error.
+        Http4xx = "http4xx" | "http_4xx",
+        /// HTTP status from 500 without a JSON-RPC error.
+        Http5xx = "http5xx" | "http_5xx",
+        /// No whole answer within the timeout; its latency is recorded as the deadline.
+        Timeout = "timeout",
+        /// The connection could not be made.
+        Connect = "connect",
+        /// The TLS handshake failed.
+        Tls = "tls",
+        /// The connection ended before a whole answer.
+        Reset = "reset",
+        /// Not HTTP, or not a JSON-RPC answer.
+        Malformed = "malformed",
+        /// An answer to another call.
+        WrongId = "wrong_id",
+        /// An answer that differs from the reference's.
+        WrongAnswer = "wrong_answer",
+    }
 }
 
 impl Class {
-    /// All of them, in the order of their index.
-    pub const ALL: [Class; 12] = [
-        Class::Ok,
-        Class::RpcError,
-        Class::Limited,
-        Class::Http4xx,
-        Class::Http5xx,
-        Class::Timeout,
-        Class::Connect,
-        Class::Tls,
-        Class::Reset,
-        Class::Malformed,
-        Class::WrongId,
-        Class::WrongAnswer,
-    ];
-
-    /// The name used in results, metrics and thresholds.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Class::Ok => "ok",
-            Class::RpcError => "rpc_error",
-            Class::Limited => "limited",
-            Class::Http4xx => "http_4xx",
-            Class::Http5xx => "http_5xx",
-            Class::Timeout => "timeout",
-            Class::Connect => "connect",
-            Class::Tls => "tls",
-            Class::Reset => "reset",
-            Class::Malformed => "malformed",
-            Class::WrongId => "wrong_id",
-            Class::WrongAnswer => "wrong_answer",
-        }
-    }
-
     /// Whether the call counts as failed. A 429 does not: it is counted on its own.
     pub const fn failed(self) -> bool {
         !matches!(self, Class::Ok | Class::Limited)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::record::{Class, Interval, Totals, times};
-use crate::result::{MethodSecond, Second};
+use crate::results::run::{MethodSecond, Second};
 use crate::rules::rows;
 
 #[cfg(test)]

@@ -14,13 +14,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use wire::block::{BlockRef, block_ref};
-use wire::call::{self, Body, Limits};
+use wire::call;
+use wire::call::{Body, Limits};
 use wire::method::{Bound, FamilyName, Repeat, family};
 
 use crate::plan::{Plan, Reference, Target, Tls};
-use crate::result::{Compared, Difference};
+use crate::results::run::{Compared, Difference};
 use crate::rules::equal::{Allowed, difference};
-use crate::target::{self, Client, TargetFault};
+use crate::target;
+use crate::target::{Client, TargetFault};
 
 #[cfg(test)]
 mod tests;

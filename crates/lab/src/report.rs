@@ -14,7 +14,6 @@ mod k6;
 mod markdown;
 pub(crate) mod number;
 mod reference;
-mod schema;
 mod study;
 mod table;
 mod text;
@@ -35,12 +34,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::capacity::CapacityResult;
-use crate::compare::CompareResult;
 use crate::record::Totals;
-use crate::result::RunResult;
+use crate::results::capacity::CapacityResult;
+use crate::results::compare::CompareResult;
+use crate::results::run::RunResult;
+use crate::results::study::StudyResult;
 use crate::rules::sync::ArmCourses;
-use crate::study::StudyResult;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -198,16 +197,6 @@ pub fn study_markdown(result: &StudyResult) -> String {
 /// A study as one page that needs nothing else.
 pub fn study_html(result: &StudyResult) -> String {
     html::study::page(result)
-}
-
-/// The JSON Schema of `result.json`, as text.
-pub fn schema() -> String {
-    schema::schema()
-}
-
-/// The JSON Schema of `study.json`, as text.
-pub fn study_schema() -> String {
-    schema::study()
 }
 
 /// The page of the documentation that lists what is sampled on hosts, as Markdown.

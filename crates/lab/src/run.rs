@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::engine::{Engine, EngineFault, Next};
-use crate::fingerprint;
-use crate::host::thin::{self, Kept};
-use crate::host::{HostFault, Watcher};
+use crate::host::thin::Kept;
+use crate::host::{HostFault, Watcher, thin};
 use crate::plan::Plan;
 use crate::record::Totals;
 use crate::recorder::{Closed, Recorder};
 use crate::reference::{Answered, Comparison, ReferenceFault};
-use crate::result::{HostSample, RunResult, Second, TargetFacts, ThresholdOutcome};
+use crate::results::run::{HostSample, RunResult, Second};
+use crate::results::{TargetFacts, ThresholdOutcome};
 use crate::rules::threshold::judge::Judge;
 use crate::rules::verdict::Early;
-use crate::target::{self, TargetFault};
+use crate::target::TargetFault;
+use crate::{fingerprint, target};
 
 use told::Seen;
 

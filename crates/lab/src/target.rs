@@ -13,7 +13,7 @@ use wire::method::FamilyName;
 
 use crate::chain::ChainFacts;
 use crate::plan::{Plan, Step, Target, Tls};
-use crate::result::TargetFacts;
+use crate::results::TargetFacts;
 
 pub(crate) use client::Client;
 

@@ -18,7 +18,8 @@ mod server;
 use std::sync::Arc;
 
 use lab::plan::Plan;
-use lab::result::{Cause, Finding, ProcessRole, RunResult};
+use lab::results::run::{ProcessRole, RunResult};
+use lab::results::{Cause, Finding};
 use lab::run::{Stop, run};
 
 use limits::{Cgroup, Nginx, Program};
@@ -134,7 +135,7 @@ fn seen(result: &RunResult) -> String {
                 .iter()
                 .any(|part| name.contains(part))
     };
-    let line = |sample: &lab::result::HostSample| {
+    let line = |sample: &lab::results::run::HostSample| {
         let values = sample.values.iter().filter(|(name, _)| shown(name));
         let values: Vec<String> =
             values.map(|(name, value)| format!("{name} {value:.2}")).collect();

@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lab::compare::arm::{Arm, of_result};
-use lab::compare::{CompareResult, Metric, Options, Word, compare};
+use lab::compare::{Options, compare};
 use lab::plan::{Plan, read};
-use lab::result::{Outcome, RunResult};
+use lab::results::compare::{CompareResult, Metric};
+use lab::results::run::RunResult;
+use lab::results::{Outcome, Word};
 use lab::rules::self_check;
 use lab::run::{Stop, run};
 use parking_lot::Mutex;

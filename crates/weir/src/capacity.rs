@@ -1,7 +1,8 @@
 //! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search is
 //! the lab's; here are arguments, what is shown of it, and what the codes mean.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,16 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::capacity::{CapacityFault, CapacityResult, Cost, End, Sight, probe_head, probe_line};
-use lab::plan::{self, Plan};
-use lab::report::{self, Colour};
+use lab::capacity::{probe_head, probe_line, CapacityFault, Cost, Sight};
+use lab::results::capacity::{CapacityResult, End};
+use lab::{plan, report};
+use lab::plan::Plan;
+use lab::report::Colour;
 use lab::rules::objections::NO_OBJECTIVE;
 use lab::rules::self_check;
 use lab::run::Stop;
 
 use crate::load::line::LineOptions;
-use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, is_url, sound};
-use crate::{FAULTY, stop};
+use crate::load::{is_url, sound, CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK};
+use crate::{stop, FAULTY};
 
 /// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
 /// and no target opens connections for those that are not needed.

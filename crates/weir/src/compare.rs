@@ -6,13 +6,16 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use lab::compare::{CompareResult, Options, Weight, Word, arm::Arm};
+use lab::results::compare::{CompareResult, Weight};
+use lab::compare::Options;
+use lab::results::Word;
+use lab::compare::arm::Arm;
 use lab::rules::self_check;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
-use crate::load::{SELF_CHECK, sound};
+use crate::load::{sound, SELF_CHECK};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;

@@ -11,12 +11,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use lab::plan::{self, Plan};
-use lab::result::{Outcome, RunResult};
+use lab::plan;
+use lab::plan::Plan;
+use lab::results::Outcome;
+use lab::results::run::RunResult;
 use lab::rules::self_check;
 use lab::run::{Finished, Stop};
 
-use crate::{FAULTY, stop};
+use crate::{stop, FAULTY};
 use line::LineOptions;
 use output::Output;
 

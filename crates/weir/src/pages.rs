@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
+use lab::results::schema;
 
 use crate::Arguments;
 
@@ -34,8 +35,10 @@ const PAGES: &[Page] = &[
     ("metrics.md", metrics),
     ("status.schema.json", gateway::admin::status::schema),
     ("cli.md", cli),
-    ("result.schema.json", lab::report::schema),
-    ("study.schema.json", lab::report::study_schema),
+    ("result.schema.json", schema::run),
+    ("capacity.schema.json", schema::capacity),
+    ("compare.schema.json", schema::compare),
+    ("study.schema.json", schema::study),
     ("host-metrics.md", lab::report::host_metrics),
 ];
 

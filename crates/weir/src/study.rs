@@ -3,7 +3,8 @@
 
 mod given;
 
-use std::io::{self, IsTerminal as _};
+use std::io;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,21 +13,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::plan;
-use lab::report::{self, Colour};
+use lab::{plan, report};
+use lab::report::Colour;
 use lab::rules::sync::conclude::main_row;
-use lab::rules::sync::{Align, ArmCourses};
+use lab::results::study::{Align, Source, StudyResult};
+use lab::rules::sync::ArmCourses;
 use lab::run::Stop;
 use lab::study::read::Form;
-use lab::study::runner::{self, Groups, Made, Sight};
-use lab::study::{Options, Source, StudyFault, StudyResult, analyse, file, poll};
+use lab::study::{analyse, file, poll, runner, Options, StudyFault};
+use lab::study::runner::{Groups, Made, Sight};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wire::method::FamilyName;
 
 use crate::load::{INTERRUPTED, INVALID};
-use crate::{FAULTY, stop};
-use given::{Given, arms_of, nodes_of};
+use crate::{stop, FAULTY};
+use given::{arms_of, nodes_of, Given};
 
 /// Resampling is repeatable: the same files give the same words.
 const SEED: u64 = 1;

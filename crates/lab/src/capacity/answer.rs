@@ -1,9 +1,12 @@
 //! From all probes to the answer: what the rule found, in figures and in a sentence.
 
 use super::course::{Course, Made};
-use super::{Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling};
 use crate::report::number::short;
-use crate::result::{Cause, Finding, ProcessRole};
+use crate::results::capacity::{
+    Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
+};
+use crate::results::run::ProcessRole;
+use crate::results::{Cause, Finding};
 use crate::rules::scaling::{fit, little};
 use crate::rules::search::{Found, found};
 
@@ -98,7 +101,7 @@ fn bottleneck(made: &[Made], failed: &Made) -> Option<Finding> {
 
 fn costs(made: &Made, probe: usize) -> Vec<ProcessCost> {
     let own = made.processes.iter().filter(|process| process.role != ProcessRole::Generator);
-    let cost = |process: &crate::result::ProcessFacts| {
+    let cost = |process: &crate::results::run::ProcessFacts| {
         Some(ProcessCost {
             process: process.name.clone(),
             cpu_ms_per_request: process.cpu_ms_per_request?,

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::answer;
 use super::probes::Probes;
-use super::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
 use crate::plan::Plan;
 use crate::report;
-use crate::result::{Outcome, ProcessFacts, Row, RunResult};
+use crate::results::Outcome;
+use crate::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
+use crate::results::run::{ProcessFacts, Row, RunResult};
 use crate::rules::search::judge::{Judgement, Seen, judge};
 use crate::rules::search::{Health, Probe, Step, next};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capacity::course::CapacityFault;
-use crate::capacity::{Kind, SearchFacts};
 use crate::plan::{Late, Model, Plan, Scenario, Stage};
-use crate::result::Quantiles;
+use crate::results::Quantiles;
+use crate::results::capacity::{Kind, SearchFacts};
 use crate::rules::objections::{few_samples, samples};
 use crate::rules::search::{Settings, estimate};
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};

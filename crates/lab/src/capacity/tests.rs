@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cost;
 use super::course::{CapacityFault, Sight, World, search_in};
-use super::{CapacityResult, End, Judged, Kind, cost};
-use crate::plan::{self, Plan};
+use crate::plan;
+use crate::plan::Plan;
 use crate::record::{Iterations, Totals};
 use crate::report::example;
-use crate::result::{
-    Cause, Confidence, Finding, Outcome, Quantiles, Row, RunResult, Second, ThresholdOutcome,
-    Verdict,
-};
+use crate::results::capacity::{CapacityResult, End, Judged, Kind};
+use crate::results::run::{Row, RunResult, Second};
+use crate::results::{Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict};
 use crate::run::{Finished, RunFault};
 use crate::target::{TargetFault, Why};
 

@@ -2,32 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Judged, Kind, ProbeRow};
-
-impl Kind {
-    /// The word used in names of folders and in lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Baseline => "baseline",
-            Kind::Climb => "climb",
-            Kind::Bisect => "bisect",
-            Kind::Repeat => "repeat",
-            Kind::Soak => "soak",
-        }
-    }
-}
-
-impl Judged {
-    /// The word used in lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Judged::Pass => "pass",
-            Judged::Fail => "FAIL",
-            Judged::ClientLimited => "client-limited",
-            Judged::Invalid => "invalid",
-        }
-    }
-}
+use crate::results::capacity::ProbeRow;
 
 /// The line above all [`probe_line`]s.
 pub fn probe_head() -> String {

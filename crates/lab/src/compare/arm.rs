@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::compare::Metric;
 use crate::record::Class;
-use crate::result::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
+use crate::results::compare::Metric;
+use crate::results::run::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
 use crate::rules::rows;
 use crate::rules::sameness::{Facts, Tool};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::compare::arm::{ALL, Arm, Key, Run};
-use crate::compare::{
-    ArmRow, Basis, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight, Word,
+use crate::results::compare::{
+    ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
 };
-use crate::result::Outcome;
+use crate::results::{Basis, Outcome, Word};
 use crate::rules::compare::{Design, Found, Values, compare as compare_values, spread, words};
 use crate::rules::sameness::{Tool, mismatches};
 use crate::rules::statistics::median;

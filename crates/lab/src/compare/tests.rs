@@ -6,12 +6,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::arm::{Arm, of_result};
-use super::{Basis, CompareResult, Metric, Options, Weight, Word, arm_of, arms_at, compare};
-use super::{markdown, text};
+use super::{Options, arm_of, arms_at, compare, markdown, text};
 use crate::record::{Class, Iterations};
-use crate::result::{
-    Fingerprint, Generator, HostFacts, MethodSecond, Outcome, PlanFacts, Quantiles, Row, RunResult,
-    SCHEMA, Second, StageRow, TargetFacts, Verdict, WireFacts,
+use crate::results::compare::{CompareResult, Metric, Weight};
+use crate::results::run::{
+    Generator, HostFacts, MethodSecond, Row, RunResult, SCHEMA, Second, StageRow, WireFacts,
+};
+use crate::results::{
+    Basis, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, Verdict, Word,
 };
 
 fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
@@ -127,7 +129,8 @@ fn compared(arms: Vec<Arm>, options: &Options) -> CompareResult {
 }
 
 fn word(found: &CompareResult, method: &str, metric: Metric) -> Word {
-    let of = |one: &&super::Difference| one.method == method && one.metric == metric;
+    let of =
+        |one: &&crate::results::compare::Difference| one.method == method && one.metric == metric;
     found.differences.iter().find(of).unwrap().verdict
 }
 

@@ -2,64 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::compare::{Basis, CompareResult, Difference, Metric, NormalRow, Weight, Word};
-
-impl Metric {
-    /// Its name with its unit.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Metric::LatencyMean => "latency mean, ms",
-            Metric::LatencyP50 => "latency p50, ms",
-            Metric::LatencyP95 => "latency p95, ms",
-            Metric::LatencyP99 => "latency p99, ms",
-            Metric::ServiceMean => "service mean, ms",
-            Metric::ServiceP50 => "service p50, ms",
-            Metric::ServiceP95 => "service p95, ms",
-            Metric::ServiceP99 => "service p99, ms",
-            Metric::Goodput => "results/s",
-            Metric::FailedShare => "failed, %",
-        }
-    }
-}
-
-impl Word {
-    /// The word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Word::Better => "better",
-            Word::Worse => "worse",
-            Word::Same => "same",
-            Word::Negligible => "negligible",
-            Word::CannotTell => "cannot tell",
-        }
-    }
-}
-
-impl Basis {
-    /// What a verdict rests on, in two words.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Basis::Runs => "runs",
-            Basis::FewRuns => "few runs",
-            Basis::PairedRuns => "pairs of runs",
-            Basis::WithinRun => "seconds of one run",
-            Basis::Calls => "calls of one run",
-            Basis::FarApart => "values far apart",
-            Basis::ValuesOnly => "values only",
-        }
-    }
-}
-
-impl Weight {
-    /// The word in front of a mismatch.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Weight::Note => "note",
-            Weight::Warn => "warn",
-            Weight::Refuse => "refuse",
-        }
-    }
-}
+use crate::results::compare::{CompareResult, Difference, NormalRow};
 
 impl Difference {
     /// As in a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{ForeignFault, label};
-use crate::compare::Metric;
 use crate::compare::arm::{Arm, P95_CALLS, P99_CALLS, Run};
-use crate::result::Fingerprint;
+use crate::results::Fingerprint;
+use crate::results::compare::Metric;
 use crate::rules::sameness::Tool;
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";

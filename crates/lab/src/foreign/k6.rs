@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
-use crate::compare::Metric;
 use crate::compare::arm::{ALL, Run};
+use crate::results::compare::Metric;
 use crate::rules::sameness::Tool;
 
 /// Whether it looks like a summary of k6.

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::read;
-use crate::compare::Metric;
 use crate::compare::arm::{ALL, Run};
+use crate::results::compare::Metric;
 
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)).unwrap()

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
-use crate::compare::Metric;
 use crate::compare::arm::{ALL, Run};
+use crate::results::compare::Metric;
 use crate::rules::sameness::Tool;
 use crate::rules::statistics::sorted;
 

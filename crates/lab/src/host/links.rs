@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::result::{ProcessRole, UpstreamFacts};
+use crate::results::run::{ProcessRole, UpstreamFacts};
 
 use super::pace::Pace;
 use super::process::Processes;
-use super::sockets::{self, Socket, State};
+use super::sockets::{Socket, State};
 use super::values::{Values, float, share};
-use super::{find, text};
+use super::{find, sockets, text};
 
 /// Least time between two readings of all sockets.
 const LEAST: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFact {
-    /// Its name in [`crate::result::HostSample::values`].
+    /// Its name in [`crate::results::run::HostSample::values`].
     pub name: &'static str,
     /// What it is counted in.
     pub unit: Unit,

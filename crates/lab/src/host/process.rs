@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use procfs::process::{Process, Stat};
 
-use crate::result::{ProcessFacts, ProcessRole};
+use crate::results::run::{ProcessFacts, ProcessRole};
 
 use super::cgroup::{Cgroup, Mounts};
 use super::pace::Pace;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::result::HostSample;
+use crate::results::run::HostSample;
 
 /// Samples that are kept per host. At 250 ms these are 4 minutes whole; two hours are then kept at
 /// 8 seconds. Less than a megabyte.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::result::HostSample;
+use crate::results::run::HostSample;
 
 /// Metric names with their values, of one host at one time.
 #[derive(Debug, Default)]

@@ -17,7 +17,8 @@ use super::state::State;
 use crate::plan::Model;
 use crate::record::Class;
 use crate::report::number;
-use crate::result::{HostSample, ThresholdOutcome};
+use crate::results::ThresholdOutcome;
+use crate::results::run::HostSample;
 
 /// The calls by method.
 mod table;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::plan::*;
 use crate::record::{Class, Interval, Slot, Totals};
-use crate::result::{HostSample, MethodSecond, Second, TargetFacts, ThresholdOutcome};
+use crate::results::run::{HostSample, MethodSecond, Second};
+use crate::results::{TargetFacts, ThresholdOutcome};
 use crate::run::Progress;
 
 /// What a [`Progress`] borrows from.

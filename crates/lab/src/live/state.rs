@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Stage};
 use crate::record::{Class, Iterations, Times, Totals, times};
-use crate::result::{HostSample, Second, TargetFacts, ThresholdOutcome};
+use crate::results::run::{HostSample, Second};
+use crate::results::{TargetFacts, ThresholdOutcome};
 use crate::run::Progress;
 
 #[cfg(test)]

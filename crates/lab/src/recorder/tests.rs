@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Closed, OPEN_MAX, Recorder, SERIES_MAX, Series};
 use crate::plan::Plan;
 use crate::record::{Class, Interval, Iterations, Slot};
-use crate::result::Second;
+use crate::results::run::Second;
 use crate::rules::samples;
 
 fn plan(threads: usize, warmup: u64) -> Plan {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Answered, Comparison};
 use crate::plan::{Plan, Reference};
-use crate::result::Compared;
+use crate::results::run::Compared;
 use crate::rules::samples;
 use crate::target::client::tests::{Fake, http};
 

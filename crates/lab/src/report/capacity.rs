@@ -5,13 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use super::folder::{make, put_file};
-use super::html;
 use super::json::json;
 use super::markdown::{code, escaped, push_bottleneck, push_list};
 use super::number::{bare_ms, clock, percent, plural, rate, short, span};
 use super::text::{Paint, painted, plain, prose, push_more, wrapped};
-use super::{Colour, ReportFault};
-use crate::capacity::{Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow};
+use super::{Colour, ReportFault, html};
+use crate::results::capacity::{Answer, Binding, Boundary, CapacityResult, End, ProbeRow};
 
 #[cfg(test)]
 pub(crate) mod example;
@@ -57,27 +56,6 @@ pub(super) fn end(answer: &Answer) -> &'static str {
         End::NothingPassed => "even the lowest rate failed",
         End::ProbesMax => "the limit of probes was reached",
         End::Stopped => "it was stopped, or the target could not be reached any more",
-    }
-}
-
-/// What a probe was for, in a word.
-pub(super) fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Baseline => "baseline",
-        Kind::Climb => "climb",
-        Kind::Bisect => "bisect",
-        Kind::Repeat => "repeat",
-        Kind::Soak => "soak",
-    }
-}
-
-/// What became of a probe, in a word.
-pub(super) fn judged(judged: Judged) -> &'static str {
-    match judged {
-        Judged::Pass => "pass",
-        Judged::Fail => "FAIL",
-        Judged::ClientLimited => "client-limited",
-        Judged::Invalid => "invalid",
     }
 }
 
@@ -197,8 +175,8 @@ fn push_probes(lines: &mut Vec<String>, result: &CapacityResult) {
 fn cells(probe: &ProbeRow) -> [String; 9] {
     [
         short(probe.rate),
-        kind(probe.kind).into(),
-        judged(probe.judged).into(),
+        probe.kind.as_str().into(),
+        probe.judged.as_str().into(),
         short(probe.goodput),
         percent(probe.failed_share),
         bare_ms(probe.latency.p50_ms),

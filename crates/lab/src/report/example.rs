@@ -6,8 +6,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
-use crate::result::*;
+use crate::record;
+use crate::record::{Class, Interval, Iterations, Slot, Times, Totals};
+use crate::results::run::*;
+use crate::results::*;
 
 /// A result with what its reports need beside it.
 #[derive(Clone)]

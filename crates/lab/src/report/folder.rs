@@ -2,14 +2,15 @@
 //!
 //! What stands in them is made by the neighbours.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::json::json;
 use super::{ReportFault, hlog, html, markdown, table};
 use crate::record::Totals;
-use crate::result::RunResult;
+use crate::results::run::RunResult;
 
 /// See [`super::write_folder`].
 pub(super) fn write(

@@ -12,7 +12,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::ReportFault;
 use crate::record::{Slot, Totals};
-use crate::result::RunResult;
+use crate::results::run::RunResult;
 
 /// Column names as HdrHistogram's own writer prints them.
 const LEGEND: &str =

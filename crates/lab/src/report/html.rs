@@ -23,7 +23,7 @@ use super::chart::{Chart, Ink};
 use super::timeline::timeline;
 use super::words;
 use crate::record::Totals;
-use crate::result::RunResult;
+use crate::results::run::RunResult;
 
 const STYLE: &str = include_str!("html/style.css");
 

@@ -8,7 +8,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::record::{Class, Slot, Times, Totals};
-use crate::result::{RunResult, ThresholdOutcome};
+use crate::results::ThresholdOutcome;
+use crate::results::run::RunResult;
 
 /// MD5 of nothing, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";

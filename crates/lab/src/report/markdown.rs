@@ -7,7 +7,8 @@ use super::number::{
     WEAK_P99, bare_ms, bytes, clock, count, ms, percent, plural, rate, short, span,
 };
 use super::text::{failures, observed, plain};
-use crate::result::{Finding, Outcome, Row, RunResult};
+use crate::results::Finding;
+use crate::results::run::{Row, RunResult};
 
 /// See [`super::markdown()`].
 pub(super) fn markdown(result: &RunResult) -> String {
@@ -26,13 +27,7 @@ pub(super) fn markdown(result: &RunResult) -> String {
 }
 
 fn push_verdict(text: &mut String, result: &RunResult) {
-    let word = match result.verdict.outcome {
-        Outcome::Pass => "PASS",
-        Outcome::Measured => "MEASURED",
-        Outcome::Fail => "FAIL",
-        Outcome::Invalid => "INVALID",
-        Outcome::ClientLimited => "CLIENT-LIMITED",
-    };
+    let word = result.verdict.outcome.as_str();
     *text += &format!("## {word}: {}\n\n", escaped(&result.plan.name));
     if result.partial {
         *text += "> **Partial result**: the run was ended before its plan. Everything below is of \

@@ -11,7 +11,8 @@ use expect_test::expect_file;
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
 use crate::compare;
-use crate::result::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
+use crate::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
+use crate::results::schema;
 use crate::study::tests::{published, repeated, study};
 
 /// File names with their contents.
@@ -70,7 +71,7 @@ fn everything() -> Example {
 fn measured() -> Example {
     let mut example = passing();
     example.result.thresholds.clear();
-    example.result.verdict.outcome = crate::result::Outcome::Measured;
+    example.result.verdict.outcome = crate::results::Outcome::Measured;
     example.result.warnings.clear();
     example.result.stages.truncate(1);
     example.result.host.clear();
@@ -171,6 +172,30 @@ fn every_form_of_every_example_is_as_recorded() {
     };
     let told: String = forms().iter().map(line).collect();
     expect_file!["pins.txt"].assert_eq(&told);
+}
+
+#[test]
+fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not() {
+    // What is published is what is meant: refresh it with `cargo xtask generate`.
+    expect_file!["../../../../docs/capacity.schema.json"].assert_eq(&schema::capacity());
+    expect_file!["../../../../docs/compare.schema.json"].assert_eq(&schema::compare());
+    let forms = forms();
+    for (schema, file, word) in [
+        (schema::capacity(), "capacity.json", "/answer/end"),
+        (schema::compare(), "compare.json", "/differences/0/verdict"),
+    ] {
+        let schema = serde_json::from_str(&schema).unwrap();
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        let of_kind: Vec<_> = forms.iter().filter(|(name, _)| name.ends_with(file)).collect();
+        assert_eq!(of_kind.len(), 2, "{file}");
+        for (name, bytes) in of_kind {
+            let mut value: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+            let faults: Vec<_> = schema.iter_errors(&value).map(|one| one.to_string()).collect();
+            assert!(faults.is_empty(), "{name}: {faults:#?}");
+            *value.pointer_mut(word).unwrap() = "maybe".into();
+            assert!(!schema.is_valid(&value), "{name}");
+        }
+    }
 }
 
 /// Writes the forms into a folder: to look at, or to compare with those of another version.

@@ -5,17 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use super::folder::{make, put_file};
-use super::html;
 use super::json::json;
 use super::markdown::{escaped, push_list};
 use super::number::{clock, count, percent, plural, short, span};
 use super::text::{Paint, hanging, painted, plain, push_more, wrapped};
-use super::{Colour, ReportFault};
-use crate::compare::Word;
+use super::{Colour, ReportFault, html};
+use crate::results::Word;
+use crate::results::study::{Align, Source, StudyResult, TimeRow};
 use crate::rules::calendar::rfc3339;
+use crate::rules::sync::ArmCourses;
 use crate::rules::sync::conclude::{change, main_row};
-use crate::rules::sync::{Align, ArmCourses};
-use crate::study::{Source, StudyResult, TimeRow};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,8 @@
 
 use super::ReportFault;
 use crate::record::Class;
-use crate::result::{MethodSecond, Quantiles, Row, RunResult, Second};
+use crate::results::Quantiles;
+use crate::results::run::{MethodSecond, Row, RunResult, Second};
 
 /// A line per second for all calls (method `all`), which has the columns of the run, and a line per
 /// second and method, which has the percentiles: those of several methods cannot be added up.

@@ -5,7 +5,8 @@
 
 use super::Colour;
 use super::number::{WEAK_P99, bare_ms, clock, count, ms, percent, rate, short, span};
-use crate::result::{Outcome, Row, RunResult, ThresholdOutcome};
+use crate::results::run::{Row, RunResult};
+use crate::results::{Outcome, ThresholdOutcome};
 
 /// Most lines of each list. Findings and warnings are never left out.
 const REASONS: usize = 4;
@@ -44,12 +45,10 @@ pub(super) fn text(result: &RunResult, colour: Colour) -> String {
 
 fn push_verdict(lines: &mut Vec<String>, result: &RunResult, colour: Colour) {
     let outcome = result.verdict.outcome;
-    let (word, paint) = match outcome {
-        Outcome::Pass => ("PASS", Paint::Good),
-        Outcome::Measured => ("MEASURED", Paint::Good),
-        Outcome::Fail => ("FAIL", Paint::Bad),
-        Outcome::Invalid => ("INVALID", Paint::Doubt),
-        Outcome::ClientLimited => ("CLIENT-LIMITED", Paint::Doubt),
+    let paint = match outcome {
+        Outcome::Pass | Outcome::Measured => Paint::Good,
+        Outcome::Fail => Paint::Bad,
+        Outcome::Invalid | Outcome::ClientLimited => Paint::Doubt,
     };
     let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
     let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
@@ -62,7 +61,7 @@ fn push_verdict(lines: &mut Vec<String>, result: &RunResult, colour: Colour) {
         (all, broken) => format!("{broken} of {all} objectives broken"),
     };
     let name = plain(&result.plan.name);
-    lines.push(format!("{}  {name}: {objectives}{part}", painted(word, paint, colour)));
+    lines.push(format!("{}  {name}: {objectives}{part}", painted(outcome.as_str(), paint, colour)));
     for reason in result.verdict.reasons.iter().take(REASONS) {
         lines.extend(wrapped(reason));
     }

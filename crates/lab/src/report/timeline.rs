@@ -5,7 +5,7 @@
 //! may not vanish because the run was long.
 
 use crate::record::Class;
-use crate::result::{MethodSecond, RunResult, Second};
+use crate::results::run::{MethodSecond, RunResult, Second};
 use crate::rules::rows;
 
 /// Points across a chart: one for every two pixels.

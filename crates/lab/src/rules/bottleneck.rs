@@ -21,10 +21,10 @@ mod exclude;
 mod resource;
 
 use crate::plan::Validity;
-use crate::result::{
-    Cause, Confidence, Finding, Generator, HostFacts, HostSample, ProcessRole, Row, RunResult,
-    Second, StageRow, WireFacts,
+use crate::results::run::{
+    Generator, HostFacts, HostSample, ProcessRole, Row, RunResult, Second, StageRow, WireFacts,
 };
+use crate::results::{Cause, Confidence, Finding};
 use crate::rules::statistics::mean;
 
 use course::{Courses, Load};

@@ -6,10 +6,11 @@
 //! of metrics looked at, is below one in twenty. Pure; arms are read by `foreign.rs` and
 //! `compare.rs`, whether they may be compared at all is decided in `sameness`.
 
-use crate::compare::{Basis, Metric, Word};
+use crate::results::compare::Metric;
+use crate::results::{Basis, Word};
 use crate::rules::statistics::series::estimate;
-use crate::rules::statistics::welch::{self, Estimate};
-use crate::rules::statistics::{Interval, mean, median, ranks, resample, variance};
+use crate::rules::statistics::welch::Estimate;
+use crate::rules::statistics::{Interval, mean, median, ranks, resample, variance, welch};
 
 /// Level of a whole comparison: of 40 comparisons of a thing with itself, two may be called
 /// different.

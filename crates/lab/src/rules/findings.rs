@@ -5,7 +5,7 @@
 
 use crate::plan::{Model, Plan};
 use crate::record::Totals;
-use crate::result::{Row, Second, StageRow};
+use crate::results::run::{Row, Second, StageRow};
 use crate::rules::statistics::{mean, median, ranks};
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! were due and not by when their failure was seen: a timeout is seen a timeout later.
 
 use crate::record::Class;
-use crate::result::Second;
+use crate::results::run::Second;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Stage};
 use crate::record::{Cell, Class, Iterations, Slot, Times, Totals, times};
-use crate::result::{ClassRow, Generator, Quantiles, Row, Second, StageRow, WireFacts};
+use crate::results::Quantiles;
+use crate::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFacts};
 
 #[cfg(test)]
 mod tests;

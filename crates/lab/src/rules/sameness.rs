@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::compare::{Mismatch, Weight};
-use crate::result::{Fingerprint, Outcome};
+use crate::results::compare::{Mismatch, Weight};
+use crate::results::{Fingerprint, Outcome};
 
 /// Which tool measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

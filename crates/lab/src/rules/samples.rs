@@ -8,7 +8,7 @@ use crate::plan::{
     Target, Template, Tls, Validity, Watch, Weighted,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
-use crate::result::{MethodSecond, Second};
+use crate::results::run::{MethodSecond, Second};
 
 /// One open scenario at a constant rate, with a call for each method.
 pub(crate) fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {

@@ -3,7 +3,7 @@
 //! Descriptive only: a curve drawn through probes. What a target holds is decided by objectives, in
 //! `search`.
 
-use crate::capacity::Scaling;
+use crate::results::capacity::Scaling;
 use crate::rules::statistics::mean;
 
 /// Probes with different concurrency that it takes; Gunther, Guerrilla Capacity Planning, 2007, 5.

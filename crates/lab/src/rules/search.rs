@@ -14,7 +14,7 @@ mod estimate;
 pub mod judge;
 mod levels;
 
-use crate::capacity::{Boundary, End, Judged, Kind};
+use crate::results::capacity::{Boundary, End, Judged, Kind};
 use levels::{Levels, Standing};
 
 pub use estimate::{Estimate, estimate};

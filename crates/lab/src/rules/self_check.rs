@@ -1,10 +1,11 @@
 //! Whether what is about to be printed agrees with its own evidence. A violation is a fault of this
 //! program and not of the target.
 
-use crate::capacity::{CapacityResult, Judged, Kind};
-use crate::compare::{Basis, CompareResult, Word};
 use crate::record::Class;
-use crate::result::{Cause, Outcome, RunResult};
+use crate::results::capacity::{CapacityResult, Judged, Kind};
+use crate::results::compare::CompareResult;
+use crate::results::run::RunResult;
+use crate::results::{Basis, Cause, Outcome, Word};
 use crate::rules::rows;
 
 #[cfg(test)]

@@ -19,10 +19,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-pub use sample::{Accesses, Announced, Course, Sample, Timeout};
+pub use sample::{Announced, Course, Sample, Timeout};
 
 /// An arm: runs of one setting.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,14 +28,4 @@ pub struct ArmCourses {
     pub name: String,
     /// Its runs, in order.
     pub runs: Vec<Course>,
-}
-
-/// How instants of two courses are held against each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Align {
-    /// By the clock: they ran side by side.
-    Clock,
-    /// By the time since each began.
-    Start,
 }

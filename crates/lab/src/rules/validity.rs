@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Validity};
 use crate::record::{Iterations, Totals};
-use crate::result::{Row, Second};
+use crate::results::run::{Row, Second};
 use crate::rules::rows;
 
 #[cfg(test)]

@@ -18,12 +18,14 @@
 
 use crate::plan::{Model, Plan};
 use crate::record::Class;
-use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome, Verdict};
+use crate::results::run::{Compared, Difference, Row};
+use crate::results::{Outcome, ThresholdOutcome, Verdict};
 use crate::rules::findings::Stalls;
 use crate::rules::knee::Knee;
 use crate::rules::threshold::judge::Ruling;
 use crate::rules::threshold::{Aggregation, Metric, Operator};
-use crate::rules::validity::{self, Delay, Doubts};
+use crate::rules::validity;
+use crate::rules::validity::{Delay, Doubts};
 
 #[cfg(test)]
 mod tests;

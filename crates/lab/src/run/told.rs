@@ -7,14 +7,13 @@ use aws_lc_rs::digest;
 use super::Finished;
 use crate::plan::{HttpVersion, Plan, Reuse};
 use crate::recorder::Recorded;
-use crate::result::{
-    Compared, Fingerprint, HostFacts, HostSample, PlanFacts, RunResult, SCHEMA, Second, TargetFacts,
-};
-use crate::rules::bottleneck::{self, BottleneckInput};
-use crate::rules::knee::{self, Knee};
+use crate::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
+use crate::results::{Fingerprint, PlanFacts, TargetFacts};
+use crate::rules::bottleneck::BottleneckInput;
+use crate::rules::knee::Knee;
 use crate::rules::threshold::judge::Ruling;
-use crate::rules::verdict::{self, Early, Evidence};
-use crate::rules::{calendar, findings, rows, validity};
+use crate::rules::verdict::{Early, Evidence};
+use crate::rules::{bottleneck, calendar, findings, knee, rows, validity, verdict};
 
 /// All that is known when the load is over.
 pub(super) struct Seen<'a> {

@@ -1,15 +1,16 @@
 //! From courses to a result: every rule applied, in one place.
 
-use super::{
-    Against, ArmRow, PairRow, RunRow, SCHEMA, Source, StudyFault, StudyResult, TimeRow, TimeTo,
+use super::StudyFault;
+use crate::results::study::{
+    Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
+    TimeRow, TimeTo, Tip, TipLead,
 };
 use crate::rules::calendar::rfc3339;
 use crate::rules::statistics::median;
-use crate::rules::sync::bins::{self, Bin, bins};
+use crate::rules::sync::bins::bins;
 use crate::rules::sync::judge::{Times, judge};
-use crate::rules::sync::lead::{self, TipLead};
-use crate::rules::sync::pauses::{self, STALLS_MAX};
-use crate::rules::sync::{Accesses, Align, ArmCourses, Course, conclude};
+use crate::rules::sync::pauses::STALLS_MAX;
+use crate::rules::sync::{ArmCourses, Course, bins, conclude, lead, pauses};
 
 /// Heights that are chosen by themselves.
 const HEIGHTS_WANTED: u64 = 8;
@@ -358,12 +359,7 @@ impl Frame<'_> {
     }
 }
 
-fn time_to(
-    course: &Course,
-    height: u64,
-    stalls: &[pauses::Stall],
-    tip: Option<pauses::Tip>,
-) -> TimeTo {
+fn time_to(course: &Course, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let there = course.reached(height).filter(|_| course.first().height < height);
     let elapsed = there.map(|sample| sample.at - course.origin);
     // What peers announce until then is the tip as far as it is known.

@@ -1,6 +1,7 @@
 //! What is shown of a run while it goes on, and where its results go.
 
-use std::io::{self, IsTerminal as _, Stderr};
+use std::io;
+use std::io::{IsTerminal as _, Stderr};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use lab::live::plain::Plain;
 use lab::live::screen::Screen;
 use lab::plan::Plan;
 use lab::record::Totals;
-use lab::report::{self, Colour};
-use lab::result::RunResult;
+use lab::report;
+use lab::report::Colour;
+use lab::results::run::RunResult;
 use lab::run::{Progress, Stop};
 
 #[derive(Args, Debug)]

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{go_duration_ms, is, read};
-use crate::compare::Metric;
 use crate::compare::arm::Arm;
+use crate::results::compare::Metric;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf")

@@ -1,8 +1,8 @@
 //! A capacity search to draw in tests: it climbs, meets a cliff, bisects, repeats and soaks.
 
-use crate::capacity::*;
 use crate::report::example;
-use crate::result::{Outcome, Quantiles};
+use crate::results::capacity::*;
+use crate::results::{Outcome, Quantiles};
 
 /// The rate at which the imagined target breaks.
 const LIMIT: f64 = 1220.0;

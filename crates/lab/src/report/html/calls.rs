@@ -2,13 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::{figure, over_time::WIDE, term};
+use super::over_time::WIDE;
+use super::{figure, term};
 use crate::record::{Class, Times, Totals};
 use crate::report::chart::axis::{Axis, log, rarity};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::markdown::level;
 use crate::report::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
-use crate::result::{ClassRow, Quantiles, Row, RunResult};
+use crate::results::Quantiles;
+use crate::results::run::{ClassRow, Row, RunResult};
 
 /// Calls below which a 99.9th percentile rests on fewer than 100 of them.
 const WEAK_P999: u64 = 100_000;

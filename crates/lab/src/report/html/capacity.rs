@@ -4,11 +4,11 @@ use maud::{Markup, html};
 
 use super::verdict::{bottleneck, tile, warnings};
 use super::{document, figure, glossary, origin, term};
-use crate::capacity::{CapacityResult, End, Judged, Kind, ProbeRow};
-use crate::report::capacity::{answer, binding, boundary, doubts, end, judged, kind, margin};
+use crate::report::capacity::{answer, binding, boundary, doubts, end, margin};
 use crate::report::chart::axis::{Axis, Scale, log};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::number::{bare_ms, clock, percent, plural, rate, short, span};
+use crate::results::capacity::{CapacityResult, End, Judged, Kind, ProbeRow};
 
 /// Size of the curves in pixels.
 const WIDE: i32 = 1000;
@@ -281,9 +281,9 @@ fn probe_rows(index: usize, probe: &ProbeRow) -> Markup {
             tr {
                 td { (number(index, probe)) }
                 td { (clock(probe.at)) }
-                td.l { (kind(probe.kind)) }
+                td.l { (probe.kind.as_str()) }
                 td { (short(probe.rate)) }
-                td.l { span class=(paint) { (judged(probe.judged)) } }
+                td.l { span class=(paint) { (probe.judged.as_str()) } }
                 td { (margin(probe.margin)) }
                 td { (short(probe.rate_ended)) }
                 td { (short(probe.goodput)) }

@@ -6,8 +6,9 @@ use maud::{Markup, html};
 
 use super::verdict::warnings;
 use super::{document, glossary, term};
-use crate::compare::{CompareResult, Difference, Weight, Word};
 use crate::report::number::{bare_ms, short};
+use crate::results::Word;
+use crate::results::compare::{CompareResult, Difference, Weight};
 
 #[cfg(test)]
 pub(in crate::report) mod tests;

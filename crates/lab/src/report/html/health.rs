@@ -8,7 +8,8 @@ use crate::report::chart::axis::{Axis, Scale};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::number::{bare_ms, bytes, count, ms, percent, span};
 use crate::report::timeline::{Point, Timeline};
-use crate::result::{Quantiles, RunResult};
+use crate::results::Quantiles;
+use crate::results::run::RunResult;
 
 /// Figures and charts of the generator's own health.
 pub(super) fn generator(result: &RunResult, line: &Timeline) -> Markup {

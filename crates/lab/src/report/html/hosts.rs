@@ -12,7 +12,7 @@ use crate::host::names::{Unit, fact};
 use crate::report::chart::axis::{Axis, Scale};
 use crate::report::chart::{Chart, HUES, Ink, Shape};
 use crate::report::number::{bytes, percent, short};
-use crate::result::{HostFacts, HostSample, ProcessRole, RunResult};
+use crate::results::run::{HostFacts, HostSample, RunResult};
 
 /// Points of a curve; several samples become the largest of them.
 const POINTS_MAX: usize = 400;
@@ -53,7 +53,7 @@ fn processes(watched: &HostFacts) -> Markup {
                 tbody { @for process in &watched.processes {
                     tr {
                         td.l { (process.name) }
-                        td.l { (role(process.role)) }
+                        td.l { (process.role.as_str()) }
                         td { (short(process.cpu)) }
                         td { (process.cpu_ms_per_request.map_or_else(|| String::from("–"), short)) }
                         td { (bytes(process.memory_bytes_max)) }
@@ -68,15 +68,6 @@ fn processes(watched: &HostFacts) -> Markup {
                 ul.plain { @for missing in &watched.missing { li { (missing) } } }
             }
         }
-    }
-}
-
-fn role(role: ProcessRole) -> &'static str {
-    match role {
-        ProcessRole::Generator => "generator",
-        ProcessRole::Target => "target",
-        ProcessRole::Upstream => "behind the target",
-        ProcessRole::Watched => "watched",
     }
 }
 

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::term;
 use crate::plan::url::MASK;
 use crate::report::number::{bytes, count, plural, short, span};
-use crate::result::{Fingerprint, PlanFacts, TargetFacts};
+use crate::results::{Fingerprint, PlanFacts, TargetFacts};
 
 /// What was asked of whom, and by which machine.
 pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Markup {

@@ -10,7 +10,7 @@ use crate::report::chart::axis::{Axis, Scale, log};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::number::clock;
 use crate::report::timeline::{Course, MethodPoint, Timeline};
-use crate::result::RunResult;
+use crate::results::run::RunResult;
 
 /// Width of a chart over time in pixels, and of one of two side by side.
 pub(super) const WIDE: i32 = 1000;

@@ -7,13 +7,13 @@ use maud::{Markup, html};
 
 use super::verdict::{tile, warnings};
 use super::{document, figure};
-use crate::compare::Word;
 use crate::report::chart::axis::{Axis, Scale, Tick};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::number::{count, percent, plural, short};
 use crate::report::study::{Table, bins, how, main, runs, signed, time, times, verdict, word};
-use crate::rules::sync::conclude::{About, change};
-use crate::study::{Against, ArmRow, StudyResult};
+use crate::results::Word;
+use crate::results::study::{About, Against, ArmRow, StudyResult};
+use crate::rules::sync::conclude::change;
 
 /// Size of a chart in pixels.
 const WIDE: i32 = 1000;
@@ -177,7 +177,7 @@ fn keys(arms: &[ArmRow]) -> Vec<(Ink, &str)> {
     arms.iter().enumerate().map(|(place, arm)| (Ink::Series(place), arm.name.as_str())).collect()
 }
 
-fn runs_of(result: &StudyResult) -> impl Iterator<Item = &crate::study::RunRow> {
+fn runs_of(result: &StudyResult) -> impl Iterator<Item = &crate::results::study::RunRow> {
     result.arms.iter().flat_map(|arm| &arm.runs)
 }
 
@@ -351,7 +351,7 @@ fn rates(result: &StudyResult) -> Markup {
     }
 }
 
-type Of = fn(&crate::rules::sync::bins::Bin) -> Option<f64>;
+type Of = fn(&crate::results::study::Bin) -> Option<f64>;
 
 /// A value for each bin, as steps.
 fn steps(values: &[Option<f64>], result: &StudyResult) -> Vec<Option<(f64, f64)>> {

@@ -9,7 +9,7 @@ use quick_xml::events::Event;
 use super::*;
 use crate::report::example::{Example, failing, hostile, long, passing};
 use crate::report::number::count;
-use crate::result::Outcome;
+use crate::results::Outcome;
 
 fn page_of(example: &Example) -> String {
     page(&example.result, &example.totals, &example.methods)

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use super::term;
 use crate::report::number::{clock, count, ms, percent, rate, span};
 use crate::report::text::observed;
-use crate::result::{Cause, Confidence, Finding, Outcome, RunResult};
+use crate::results::run::RunResult;
+use crate::results::{Finding, Outcome};
 
 /// Heading, verdict with its reasons, and the run at a glance.
 pub(super) fn head(result: &RunResult) -> Markup {
@@ -155,41 +156,18 @@ pub(super) fn objectives(result: &RunResult) -> Markup {
 /// What saturated first, with its evidence.
 pub(super) fn bottleneck(finding: Option<&Finding>) -> Markup {
     let Some(finding) = finding else { return html! {} };
-    let sure = match finding.confidence {
-        Confidence::Low => "low: one hint",
-        Confidence::Medium => "medium: evidence with gaps",
-        Confidence::High => "high: evidence agrees in time and direction",
-    };
     html! {
         h2 id="bottleneck" { "First bottleneck" }
         div.card {
-            p { b { (cause(finding.cause)) ". " } (finding.sentence) }
+            p { b { (finding.cause.as_str()) ". " } (finding.sentence) }
             @if !finding.evidence.is_empty() {
                 ul.plain { @for fact in &finding.evidence { li { (fact) } } }
             }
             p.note {
-                (term("first bottleneck", "Confidence")) " " (sure)
+                (term("first bottleneck", "Confidence")) " " (finding.confidence.as_str())
                 @if let Some(at) = finding.at { " · began at " (clock(at)) }
             }
         }
-    }
-}
-
-/// A cause in words.
-pub(super) fn cause(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Generator => "The generator",
-        Cause::Connection => "Connections or TLS handshakes",
-        Cause::RateLimit => "The server's rate limit",
-        Cause::Upstream => "A server behind the target",
-        Cause::Cpu => "CPU of the target's host",
-        Cause::CpuQuota => "The target's CPU quota",
-        Cause::Memory => "Memory",
-        Cause::Disk => "Disk",
-        Cause::Network => "Network",
-        Cause::Thread => "One thread of the target",
-        Cause::Software => "Software: a lock, a pool or a queue",
-        Cause::Unknown => "Cannot tell",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::result::{HostSample, StageRow};
+use crate::results::run::{HostSample, StageRow};
 use crate::rules::statistics::ranks::correlation;
 use crate::rules::statistics::{mean, median};
 

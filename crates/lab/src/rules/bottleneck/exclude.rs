@@ -1,7 +1,8 @@
 //! The causes that make what a host shows beside the point, in the order in which they are asked.
 
 use crate::record::Class;
-use crate::result::{Cause, Finding, Second};
+use crate::results::run::Second;
+use crate::results::{Cause, Finding};
 
 use super::resource::{Saturated, waits_for_cores};
 use super::{Sight, finding, percent};
@@ -116,7 +117,7 @@ pub(super) fn connection(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<F
 /// Connects and handshakes take most of the time of all calls.
 fn connecting(sight: &Sight<'_>) -> Option<Finding> {
     let wire = sight.input.wire;
-    let total = |times: &crate::result::Quantiles| times.mean_ms * times.count as f64;
+    let total = |times: &crate::results::Quantiles| times.mean_ms * times.count as f64;
     let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
     let all = total(&sight.input.overall.latency);
     let share = (total(&wire.connect) + handshakes) / all.max(f64::MIN_POSITIVE);
@@ -190,7 +191,7 @@ fn refused(sight: &Sight<'_>) -> Option<Finding> {
     if all <= 0.0 || refused / all < NOTABLE || refused < DOMINATES * failed {
         return None;
     }
-    let ended = |process: &&crate::result::ProcessFacts| {
+    let ended = |process: &&crate::results::run::ProcessFacts| {
         process.restarted && sight.targets.contains(&process.name.as_str())
     };
     if sight.input.watched.processes.iter().any(|process| ended(&process)) {

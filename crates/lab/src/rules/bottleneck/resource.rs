@@ -5,7 +5,7 @@
 //! since it explains the other.
 
 use crate::record::Class;
-use crate::result::{Cause, Finding};
+use crate::results::{Cause, Finding};
 
 use super::course::{Course, Rise, association, rise};
 use super::{AFTER, Sight, finding, percent};

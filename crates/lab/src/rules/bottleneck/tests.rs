@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::record::{Class, Iterations};
-use crate::result::{MethodSecond, ProcessFacts, Quantiles, UpstreamFacts};
+use crate::results::Quantiles;
+use crate::results::run::{MethodSecond, ProcessFacts, UpstreamFacts};
 
 pub(super) fn empty_row() -> Row {
     Row {

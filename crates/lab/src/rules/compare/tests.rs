@@ -7,7 +7,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Design, Found, Values, compare, spread, words};
-use crate::compare::{Basis, Metric, Word};
+use crate::results::compare::Metric;
+use crate::results::{Basis, Word};
 
 const METRICS: [Metric; 5] = [
     Metric::LatencyP50,

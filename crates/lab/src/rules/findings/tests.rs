@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Seen, find, stalls};
 use crate::plan::Plan;
 use crate::record::{Class, Iterations, Totals};
-use crate::result::Second;
+use crate::results::run::Second;
 use crate::rules::{rows, samples};
 
 /// A second with so many calls, a median and a longest call in ms.

@@ -2,7 +2,7 @@
 
 use super::find;
 use crate::record::Class;
-use crate::result::Second;
+use crate::results::run::Second;
 use crate::rules::samples;
 
 const METHOD: &str = "eth_getLogs";

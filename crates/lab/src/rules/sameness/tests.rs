@@ -1,8 +1,8 @@
 //! Pairs of facts that differ in one thing, and the weight that this one thing must have.
 
 use super::{Facts, Tool, mismatches};
-use crate::compare::Weight;
-use crate::result::Fingerprint;
+use crate::results::Fingerprint;
+use crate::results::compare::Weight;
 
 fn facts() -> Facts {
     Facts {

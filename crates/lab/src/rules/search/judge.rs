@@ -5,8 +5,9 @@
 //! keep every objective for the time of a probe, while what is under way grows without end. So a
 //! probe passes only if what was asked for was also delivered and the backlog does not grow.
 
-use crate::capacity::{Binding, Judged};
-use crate::result::{Outcome, Row, Second, ThresholdOutcome, Verdict};
+use crate::results::capacity::{Binding, Judged};
+use crate::results::run::{Row, Second};
+use crate::results::{Outcome, ThresholdOutcome, Verdict};
 use crate::rules::rows;
 use crate::rules::statistics::{mean, median, ranks};
 use crate::rules::threshold::{Aggregation, Metric, Operator, Threshold};
@@ -295,7 +296,7 @@ fn worst(seen: Seen<'_>, threshold: &Threshold) -> Option<String> {
     }
 }
 
-fn quantile(of: &crate::result::Quantiles, aggregation: Aggregation) -> f64 {
+fn quantile(of: &crate::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => of.mean_ms,
         Aggregation::Min => of.min_ms,

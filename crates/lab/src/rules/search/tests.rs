@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use super::{
     Change, Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded,
 };
-use crate::capacity::{Boundary, End, Judged, Kind};
+use crate::results::capacity::{Boundary, End, Judged, Kind};
 
 const SETTINGS: Settings = Settings {
     rate_start: 100.0,

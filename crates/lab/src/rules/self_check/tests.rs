@@ -1,10 +1,11 @@
 //! Each rule is planted once: the result as it is has no fault, and the planted one has its own.
 
-use crate::capacity::{Judged, Kind};
-use crate::compare::{Basis, CompareResult, Difference, Metric, SCHEMA, Word};
 use crate::report::capacity_example;
 use crate::report::example::passing;
-use crate::result::{Cause, Confidence, Finding, Outcome, RunResult};
+use crate::results::capacity::{Judged, Kind};
+use crate::results::compare::{CompareResult, Difference, Metric, SCHEMA};
+use crate::results::run::RunResult;
+use crate::results::{Basis, Cause, Confidence, Finding, Outcome, Word};
 
 use super::{capacity, comparison, run};
 use crate::rules::validity;

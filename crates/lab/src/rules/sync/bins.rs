@@ -2,10 +2,10 @@
 //!
 //! Rates by time would compare different blocks with each other as soon as one arm leads.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::{Bin, RateCross};
 
-use super::{Accesses, Course, Sample};
+use super::{Course, Sample};
+use crate::results::study::Accesses;
 
 /// Bins that a height is cut into at most by itself.
 const BINS_WANTED: u64 = 20;
@@ -15,30 +15,6 @@ const SAMPLES_WANTED: u64 = 4;
 pub const BINS_MAX: usize = 2_000;
 /// Rates that differ by less than this share are even.
 pub const EVEN: f64 = 0.01;
-
-/// What a course did between two heights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Bin {
-    /// Its lowest height.
-    pub from: u64,
-    /// The lowest height of the next.
-    pub to: u64,
-    /// Samples in it.
-    pub samples: usize,
-    /// Blocks from the first to the last of them.
-    pub blocks: u64,
-    /// Seconds from the first to the last of them.
-    pub seconds: f64,
-    /// Blocks per second; none for fewer than two samples.
-    pub rate: Option<f64>,
-    /// Hits of all accesses of its samples.
-    pub hit_ratio: Option<f64>,
-    /// Page accesses per block, of intervals that lie within it and brought blocks: what is done
-    /// while nothing moves is not work for a block.
-    pub pages_per_block: Option<f64>,
-    /// Pages read per block, of the same intervals.
-    pub misses_per_block: Option<f64>,
-}
 
 /// The bins of a course, from height 0 to its last, `width` blocks each; at most [`BINS_MAX`]. Bins
 /// without a sample are there too, so that the same place means the same heights in every course.
@@ -94,15 +70,6 @@ pub fn round_step(least: u64) -> u64 {
     }
     let steps = [1, 2, 5, 10].map(|step| power.saturating_mul(step));
     steps.into_iter().find(|step| *step >= least.max(1)).unwrap_or(u64::MAX)
-}
-
-/// Where the faster arm changes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RateCross {
-    /// From this height on.
-    pub height: u64,
-    /// Whether the first arm is the faster one from there on.
-    pub to_first: bool,
 }
 
 /// Which of two arms is faster, bin by bin: more than 1 % apart, else even (none). As long as both

@@ -7,65 +7,11 @@
 mod cause;
 mod limits;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::{About, Conclusion, Cross, Judged};
 
-use super::lead::Cross;
-use crate::compare::{Basis, Word};
 use crate::report::number::{clock, count, percent, plural, short, span};
-use crate::study::{Against, ArmRow, StudyResult, TimeRow};
-
-/// What a sentence is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum About {
-    /// Which arm is sooner there.
-    Verdict,
-    /// What repeats of one arm differ by.
-    Repeats,
-    /// Where one height overtakes the other.
-    Heights,
-    /// Where one rate overtakes the other.
-    Rates,
-    /// What counters say of the cause.
-    Cause,
-    /// Whether the arms do the same work for a block.
-    Work,
-    /// The tip of the chain, or a halt below it.
-    Tip,
-    /// Times without growth.
-    Stalls,
-}
-
-impl About {
-    /// In a word, as a label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            About::Verdict => "verdict",
-            About::Repeats => "repeats",
-            About::Heights => "heights",
-            About::Rates => "rates",
-            About::Cause => "cause",
-            About::Work => "work",
-            About::Tip => "tip",
-            About::Stalls => "stalls",
-        }
-    }
-}
-
-/// A sentence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Conclusion {
-    /// What it is about.
-    pub about: About,
-    /// The arm it is about, where there are several against the first.
-    pub arm: Option<String>,
-    /// Better, worse and same tell something of the arms; `cannot-tell` says that nothing can be
-    /// told; none where it is about the data.
-    pub word: Option<Word>,
-    /// The sentence.
-    pub text: String,
-}
+use crate::results::study::{Against, ArmRow, StudyResult, TimeRow};
+use crate::results::{Basis, Word};
 
 impl Conclusion {
     fn of(about: About, text: String) -> Conclusion {
@@ -133,11 +79,7 @@ fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
     Conclusion { about: About::Verdict, arm: Some(other.clone()), word: Some(word), text }
 }
 
-fn judged_words(
-    height: u64,
-    judged: &super::judge::Judged,
-    (first, other): (&str, &str),
-) -> String {
+fn judged_words(height: u64, judged: &Judged, (first, other): (&str, &str)) -> String {
     let difference = judged.b - judged.a;
     let side = if difference < 0.0 { "earlier" } else { "later" };
     let apart = format!("{} {side} ({})", span(difference.abs()), change(judged.change));
@@ -188,7 +130,7 @@ fn judged_words(
     }
 }
 
-fn basis(basis: Basis, judged: &super::judge::Judged) -> String {
+fn basis(basis: Basis, judged: &Judged) -> String {
     match basis {
         Basis::PairedRuns => plural(judged.pairs.len() as u64, "pair"),
         _ => format!("{} and {} runs", judged.a_count, judged.b_count),

@@ -1,27 +1,15 @@
 //! One course alone: its period, what stood when, what was reached when, and when its cache was full.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::CacheFull;
 
-use super::pauses::Tip;
-use super::{Accesses, Course, Sample};
+use super::{Course, Sample};
+use crate::results::study::{Accesses, Tip};
 use crate::rules::statistics::median;
 
 /// A cache is full from the first sample on that shows this share of the most it ever uses.
 const FULL_SHARE: f64 = 0.995;
 /// Samples at that level without which nobody knows whether it would have grown further.
 const FULL_SAMPLES: usize = 3;
-
-/// When a cache was full.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CacheFull {
-    /// Seconds since the course began.
-    pub elapsed: f64,
-    /// The height then.
-    pub height: u64,
-    /// Bytes: the most that it ever uses.
-    pub ceiling: u64,
-}
 
 impl Course {
     /// The first sample.

@@ -3,46 +3,15 @@
 //!
 //! A time to a height is compared by ratio, less is better, with the rules of `rules/compare.rs`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::Judged;
 
-use crate::compare::{Basis, Metric, Word};
+use crate::results::Word;
+use crate::results::compare::Metric;
 use crate::rules::compare::{Design, Found, Values, compare, words};
 use crate::rules::statistics::{median, sorted};
 
 /// What a time is to the rules of comparison: a ratio of which less is better.
 const TIME: Metric = Metric::ServiceMean;
-
-/// Times of two arms to one height.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Judged {
-    /// Median seconds of the first arm.
-    pub a: f64,
-    /// Median seconds of the other.
-    pub b: f64,
-    /// Runs of the first arm that reached it.
-    pub a_count: usize,
-    /// Runs of the other.
-    pub b_count: usize,
-    /// Seconds between the fastest and the slowest run of the first arm; none for a single run.
-    pub a_spread: Option<f64>,
-    /// The same of the other.
-    pub b_spread: Option<f64>,
-    /// Seconds, other minus first, of each pair of runs; empty if runs are no pairs.
-    pub pairs: Vec<f64>,
-    /// Relative change from the first to the other.
-    pub change: f64,
-    /// 95 % interval of the change.
-    pub interval: Option<(f64, f64)>,
-    /// Chance of such a difference between equal arms.
-    pub p: Option<f64>,
-    /// A smaller change does not matter, or is smaller than what samples can show.
-    pub floor: f64,
-    /// What it rests on.
-    pub basis: Basis,
-    /// In a word; better means that the other arm is sooner there.
-    pub verdict: Word,
-}
 
 /// Times to one height, of the runs that reached it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
 //! One course against another: who is ahead when, by how many blocks and by how many seconds.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::{BlockLead, Cross, TimeLead, TipLead};
 
-use super::{Align, Course};
+use super::Course;
+use crate::results::study::Align;
 use crate::rules::statistics::median;
 
 /// Samples for which a new leader must stay ahead until it counts as one. Curves that lie on each
@@ -11,50 +11,6 @@ use crate::rules::statistics::median;
 pub const HOLD: usize = 3;
 /// Changes of the leader that are kept.
 pub const CROSSES_MAX: usize = 50;
-
-/// The lead of the first course at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BlockLead {
-    /// Seconds since the first course began.
-    pub elapsed: f64,
-    /// Seconds since 1970, by the first course's clock.
-    pub at: f64,
-    /// Blocks by which the first is ahead; negative if the second is.
-    pub blocks: f64,
-}
-
-/// The lead of the second course at one height.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TimeLead {
-    /// The height.
-    pub height: f64,
-    /// Seconds by which the second was there earlier; negative if the first was.
-    pub seconds: f64,
-}
-
-/// A change of the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Cross {
-    /// Seconds since the first course began.
-    pub elapsed: f64,
-    /// Seconds since 1970, by the first course's clock.
-    pub at: f64,
-    /// The first course's height then.
-    pub height: u64,
-    /// Whether the first course leads from there on.
-    pub to_first: bool,
-}
-
-/// When two arms came to the tip, each the median of its runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TipLead {
-    /// Seconds of the first arm, since it began.
-    pub first: f64,
-    /// Seconds of the other.
-    pub other: f64,
-    /// Seconds by which the first was there earlier; negative if the other was.
-    pub seconds: f64,
-}
 
 impl TipLead {
     /// Of the times of all runs of both arms; none if a run did not come to the tip.

@@ -1,7 +1,6 @@
 //! Where a course does not move: stalls, and the tip, where there is nothing left to sync.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::results::study::{Stall, Tip};
 
 use super::Course;
 
@@ -14,30 +13,6 @@ pub const TIP_SAMPLES: usize = 30;
 const TIP_FACTOR: f64 = 2.0;
 /// Stalls that are kept of one course; further ones are counted.
 pub const STALLS_MAX: usize = 200;
-
-/// A time without growth.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Stall {
-    /// Seconds since the course began.
-    pub from: f64,
-    /// Seconds that it lasts.
-    pub seconds: f64,
-    /// The height at which it stands.
-    pub height: u64,
-    /// Lines about blocks that peers did not deliver, from one period before it to one after it.
-    pub timeouts: usize,
-    /// Whether the course ends in it.
-    pub open: bool,
-}
-
-/// Where a course has nothing left to sync.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Tip {
-    /// Seconds since the course began.
-    pub elapsed: f64,
-    /// The height then.
-    pub height: u64,
-}
 
 /// Heights that stand for four sample periods or more, once the course has begun to grow: before
 /// that it starts. Sample periods vary by a part of themselves, hence half a period of slack. At

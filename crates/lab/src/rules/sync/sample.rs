@@ -1,6 +1,6 @@
 //! What a course is made of.
 
-use schemars::JsonSchema;
+use crate::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
 /// One look at an arm.
@@ -22,39 +22,6 @@ pub struct Sample {
     pub peers: Option<u64>,
     /// CPU seconds of its processes since they began.
     pub cpu: Option<f64>,
-}
-
-/// Accesses to a page cache during one interval, or over many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Accesses {
-    /// Pages that were in it.
-    pub hit: u64,
-    /// Pages that had to be read.
-    pub miss: u64,
-    /// Changed pages that had to be written for want of room.
-    pub spill: u64,
-}
-
-impl Accesses {
-    /// Both together.
-    #[must_use]
-    pub fn plus(self, more: Accesses) -> Accesses {
-        Accesses {
-            hit: self.hit.saturating_add(more.hit),
-            miss: self.miss.saturating_add(more.miss),
-            spill: self.spill.saturating_add(more.spill),
-        }
-    }
-
-    /// Hits and misses.
-    pub fn pages(self) -> u64 {
-        self.hit.saturating_add(self.miss)
-    }
-
-    /// Hits of all; none without accesses.
-    pub fn hit_ratio(self) -> Option<f64> {
-        (self.pages() > 0).then(|| self.hit as f64 / self.pages() as f64)
-    }
 }
 
 /// A height that another node claimed to have.

@@ -5,6 +5,7 @@ use super::bins::{bins, faster, rate_crosses, round_step, usual_width};
 use super::lead::{crosses, largest, over_height, over_time};
 use super::pauses::{stalled_until, stalls, tip};
 use super::*;
+use crate::results::study::{Accesses, Align};
 
 fn course_of(heights: &[u64]) -> Course {
     let sample = |(place, height): (usize, &u64)| Sample {

@@ -16,8 +16,9 @@ use std::time::Duration;
 use super::{Aggregation, Metric, Operator, Selector, Threshold};
 use crate::plan::Plan;
 use crate::record::{Class, Slot, Times, Totals, times};
-use crate::result::ThresholdOutcome;
-use crate::rules::rows::{self, Span};
+use crate::results::ThresholdOutcome;
+use crate::rules::rows;
+use crate::rules::rows::Span;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Doubts, Seen, doubts, few};
 use crate::plan::Plan;
 use crate::record::{Class, Iterations, Totals};
-use crate::result::{Row, Second};
+use crate::results::run::{Row, Second};
 use crate::rules::{rows, samples};
 
 fn iterations(due: u64, begun: u64) -> Iterations {

@@ -3,7 +3,8 @@
 use super::{Early, Evidence, Judged, verdict};
 use crate::plan::Plan;
 use crate::record::{Class, Iterations};
-use crate::result::{Compared, Difference, Outcome, Row, ThresholdOutcome};
+use crate::results::run::{Compared, Difference, Row};
+use crate::results::{Outcome, ThresholdOutcome};
 use crate::rules::findings::Stalls;
 use crate::rules::knee::Knee;
 use crate::rules::threshold::judge::Ruling;

@@ -6,7 +6,8 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use crate::rules::sync::{Accesses, Course, Sample};
+use crate::results::study::Accesses;
+use crate::rules::sync::{Course, Sample};
 use crate::study::StudyFault;
 use crate::study::read::{Form, Kept, Limits, read};
 

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{Builder, Lines, StudyFault, instant};
 use crate::report::number::count;
-use crate::rules::sync::{Accesses, Sample, Timeout};
+use crate::results::study::Accesses;
+use crate::rules::sync::{Sample, Timeout};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]

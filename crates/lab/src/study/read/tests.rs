@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::rules::sync::Accesses;
+use crate::results::study::Accesses;
 
 fn read_text(text: &str, form: Form) -> Result<Course, String> {
     let folder = tempfile::tempdir().unwrap();

@@ -2,8 +2,9 @@
 //! Method: a made-up comparison, read by the reader of the other pages.
 
 use super::*;
-use crate::compare::{ArmRow, Basis, Metric, Mismatch, NormalRow, SCHEMA};
 use crate::report::html::tests::read;
+use crate::results::Basis;
+use crate::results::compare::{ArmRow, Metric, Mismatch, NormalRow, SCHEMA};
 
 fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Difference {
     Difference {

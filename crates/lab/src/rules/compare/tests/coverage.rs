@@ -9,7 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Design, Values, compare, normal, words};
-use crate::compare::{Metric, Word};
+use crate::results::Word;
+use crate::results::compare::Metric;
 use crate::rules::statistics::mean;
 use crate::rules::sync::judge::{Times, judge};
 

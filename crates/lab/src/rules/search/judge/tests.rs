@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{Seen, judge};
-use crate::capacity::Judged;
-use crate::result::{Outcome, Quantiles, Row, Second, ThresholdOutcome, Verdict};
+use crate::results::capacity::Judged;
+use crate::results::run::{Row, Second};
+use crate::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
 
 static PASS: Verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };

@@ -1,9 +1,9 @@
 //! What counters of page caches say of causes: whether a cold cache made a start slow, whether a
 //! block costs both arms the same work, and who reads less.
 
-use super::{About, Conclusion, at, rate_over};
+use super::{at, rate_over};
 use crate::report::number::{count, percent, short};
-use crate::study::{ArmRow, RunRow};
+use crate::results::study::{About, ArmRow, Conclusion, RunRow};
 
 /// A start is slow if the other arm is so many times as fast; if it never is, if it is faster at all.
 const SLOW: [f64; 2] = [1.5, 1.1];

@@ -1,8 +1,7 @@
 //! What bounds the data: the tip of the chain, halts below it, and stalls.
 
-use super::{About, Conclusion};
 use crate::report::number::{clock, count, plural, span};
-use crate::study::{Against, RunRow, StudyResult};
+use crate::results::study::{About, Against, Conclusion, RunRow, StudyResult};
 
 /// Runs that a sentence names.
 const NAMED_MAX: usize = 4;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Judge;
 use crate::plan::Plan;
 use crate::record::{Class, Iterations};
-use crate::result::ThresholdOutcome;
+use crate::results::ThresholdOutcome;
 use crate::rules::samples;
 use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
 
@@ -255,7 +255,8 @@ fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
 
 #[test]
 fn counts_shares_and_iterations_are_what_they_say() {
-    use {Aggregation as A, Metric as M};
+    use Aggregation as A;
+    use Metric as M;
     let checks = [
         (M::Calls, A::Count, 300.0),
         (M::Calls, A::Rate, 10.0),

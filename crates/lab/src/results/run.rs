@@ -1,13 +1,13 @@
-//! What a run ends with: `result.json`, the published contract of the lab.
+//! The result of a run: `result.json`. Its histograms are beside it, in `latency.hlog`.
 //!
-//! Reports, comparisons, exports and the capacity search read this and nothing else. A field is
-//! never renamed or given another meaning without a new [`SCHEMA`]; fields may be added. Durations
-//! are seconds unless the name says otherwise, instants are seconds since the start of the run.
-//! Histograms lie beside it, in `latency.hlog`.
+//! Reports, comparisons, exports and the capacity search read this and nothing else. Instants are
+//! seconds since the start of the run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Finding, Fingerprint, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome, Verdict};
+use crate::named::named;
 use crate::record::{Class, Iterations, Traffic};
 
 /// Version of the shape below.
@@ -105,110 +105,6 @@ pub struct Difference {
     pub reference: String,
 }
 
-/// What was asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PlanFacts {
-    /// The plan's name.
-    pub name: String,
-    /// The plan as it was written.
-    pub text: String,
-    /// SHA-256 of the text, in hexadecimal: equal plans have equal hashes.
-    pub hash: String,
-    /// Seed of all randomness.
-    pub seed: u64,
-    /// Excluded from judgement.
-    pub warmup: f64,
-    /// Engine threads.
-    pub threads: usize,
-    /// `1.1` or `2`.
-    pub http: String,
-    /// `reuse`, `close`, or the number of requests per connection.
-    pub connections: String,
-    /// True if the target's certificate was not checked.
-    #[serde(default)]
-    pub insecure: bool,
-}
-
-/// Who was asked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TargetFacts {
-    /// Its URL with secrets masked.
-    pub url: String,
-    /// `ethereum`, `harmony` or `bitcoin`.
-    pub family: String,
-    /// What it says it is (web3_clientVersion or the family's like), if it says.
-    pub client: Option<String>,
-    /// Chain id, if it says.
-    pub chain_id: Option<String>,
-    /// Head at the start.
-    pub head_start: Option<u64>,
-    /// Head at the end.
-    pub head_end: Option<u64>,
-}
-
-/// The machine that asked. Two results are comparable in what is equal here.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Fingerprint {
-    /// Host name.
-    pub host: String,
-    /// CPU model.
-    pub cpu: String,
-    /// Logical cores that this process may use.
-    pub cores: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// Frequency governor, if there is one.
-    pub governor: Option<String>,
-    /// Total memory in bytes.
-    pub memory_bytes: u64,
-    /// CPU limit of the cgroup in cores, if there is one.
-    pub cpu_limit: Option<f64>,
-    /// TCP congestion control.
-    pub congestion: Option<String>,
-    /// Whether the target runs on this machine.
-    pub target_local: bool,
-}
-
-/// What may be said of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Verdict {
-    /// In one word.
-    pub outcome: Outcome,
-    /// Why, most important first; empty for a plain pass.
-    pub reasons: Vec<String>,
-}
-
-/// In one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// Every objective was kept, and the numbers may be believed.
-    Pass,
-    /// There were no objectives, and the numbers may be believed.
-    Measured,
-    /// An objective was broken, and the numbers may be believed.
-    Fail,
-    /// The numbers may not be believed.
-    Invalid,
-    /// The generator was the limit: what the target holds was not learnt.
-    ClientLimited,
-}
-
-/// An objective and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ThresholdOutcome {
-    /// As written: `latency{method:eth_call} p(99)<300`.
-    pub text: String,
-    /// Whether it was kept.
-    pub kept: bool,
-    /// The observed value in the threshold's unit; none for no data.
-    pub observed: Option<f64>,
-    /// When it was first broken.
-    pub broken_at: Option<f64>,
-    /// What to know beside it: no data, sustained for.
-    pub note: Option<String>,
-}
-
 /// Calls of one method, or of all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
@@ -246,31 +142,6 @@ pub struct ClassRow {
     pub calls: u64,
     /// Latency from the planned send.
     pub latency: Quantiles,
-}
-
-/// A distribution of times, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Quantiles {
-    /// How many were measured; below 10,000 a p99 is weak.
-    pub count: u64,
-    /// Mean.
-    pub mean_ms: f64,
-    /// Smallest.
-    pub min_ms: f64,
-    /// Median.
-    pub p50_ms: f64,
-    /// 90 %.
-    pub p90_ms: f64,
-    /// 95 %.
-    pub p95_ms: f64,
-    /// 99 %.
-    pub p99_ms: f64,
-    /// 99.9 %.
-    pub p999_ms: f64,
-    /// Largest.
-    pub max_ms: f64,
-    /// 95 % confidence interval of the p99 by order statistics, requests taken as independent.
-    pub p99_interval_ms: (f64, f64),
 }
 
 /// One stage.
@@ -462,77 +333,16 @@ pub struct UpstreamFacts {
     pub waiting: f64,
 }
 
-/// Why a process is watched.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProcessRole {
-    /// This process, which makes the load.
-    Generator,
-    /// It listens at the target's address, or is a child of what does.
-    Target,
-    /// The target is connected to it.
-    Upstream,
-    /// The plan names it.
-    Watched,
-}
-
-/// What saturated first, with its evidence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Finding {
-    /// The cause.
-    pub cause: Cause,
-    /// How sure: from the share of evidence that agrees.
-    pub confidence: Confidence,
-    /// In one sentence.
-    pub sentence: String,
-    /// What it rests on, one fact a line, with times and values.
-    pub evidence: Vec<String>,
-    /// When it began, since the start of the run.
-    pub at: Option<f64>,
-}
-
-/// A cause of a broken objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// The generator.
-    Generator,
-    /// Making connections, or TLS handshakes.
-    Connection,
-    /// The server's rate limit.
-    RateLimit,
-    /// A server behind the target.
-    Upstream,
-    /// CPU of the target's host.
-    Cpu,
-    /// A CPU quota (cgroup) of the target.
-    CpuQuota,
-    /// Memory.
-    Memory,
-    /// Disk.
-    Disk,
-    /// Network.
-    Network,
-    /// One thread of the target at its limit.
-    Thread,
-    /// Nothing of the machine is saturated: a lock, a pool, a queue.
-    Software,
-    /// The data do not tell.
-    Unknown,
-}
-
-/// How sure a finding is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Confidence {
-    /// One hint.
-    Low,
-    /// Evidence with gaps.
-    Medium,
-    /// Evidence agrees in time and direction.
-    High,
+named! {
+    /// Why a process is watched.
+    pub enum ProcessRole {
+        /// This process, which makes the load.
+        Generator = "generator",
+        /// It listens at the target's address, or is a child of what does.
+        Target = "target",
+        /// The target is connected to it.
+        Upstream = "upstream" | "behind the target",
+        /// The plan names it.
+        Watched = "watched",
+    }
 }

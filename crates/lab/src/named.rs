@@ -1,0 +1,32 @@
+//! Enums whose variants have names. A name is written once: it is the variant's form in JSON and its
+//! label in metrics, tables and folder names.
+
+/// Declares an enum of named variants, with `ALL` and `as_str`. A variant whose label differs from its
+/// form in JSON names both: `Http4xx = "http4xx" | "http_4xx"`.
+macro_rules! named {
+    (
+        $(#[$meta:meta])* pub enum $name:ident {
+            $($(#[$doc:meta])* $variant:ident = $json:literal $(| $label:literal)?,)+
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash,
+            serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+        )]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $json)] $variant,)+ }
+
+        impl $name {
+            /// All variants in order.
+            pub const ALL: [$name; [$($json),+].len()] = [$($name::$variant),+];
+
+            /// The variant's label.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => named!(@label $json $($label)?),)+ }
+            }
+        }
+    };
+    (@label $json:literal) => { $json };
+    (@label $json:literal $label:literal) => { $label };
+}
+pub(crate) use named;
