@@ -1,6 +1,6 @@
 //! The capacity search: a run for each probe, until the boundary is found.
 //!
-//! `rules/search.rs` decides which probe is next and what it shows; `run.rs` makes the run. The loop
+//! `analysis/search.rs` decides which probe is next and what it shows; `run.rs` makes the run. The loop
 //! is in `capacity/course.rs`, the shape of the result in `results/capacity.rs`.
 
 mod answer;

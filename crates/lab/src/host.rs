@@ -3,7 +3,7 @@
 //!
 //! One thread samples this host at the plan's interval; a second one asks the exporter, if there is
 //! one, so that a slow answer delays no sample. Both only read. What the values mean is in
-//! `host/names.rs`; what they say of a bottleneck is decided in `rules/bottleneck.rs`, not here.
+//! `metrics/host.rs`; what they say of a bottleneck is decided in `analysis/bottleneck.rs`, not here.
 
 mod cgroup;
 mod disk;
@@ -11,7 +11,6 @@ mod exporter;
 mod find;
 mod links;
 mod machine;
-pub mod names;
 mod network;
 mod pace;
 mod process;
@@ -31,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::metrics::host::host;
 use crate::plan::Watch;
 use crate::results::run::{HostFacts, HostSample, ProcessRole};
 
@@ -278,7 +278,7 @@ impl Sampler {
             self.processes.begin();
         }
         self.cost.read(now);
-        values.put_some("watch_cost", self.cost.share());
+        values.put(host!("watch_cost"), self.cost.share());
         values.sample(since(self.origin, now), "generator")
     }
 

@@ -7,6 +7,8 @@
 
 mod named;
 
+pub mod metrics;
+
 pub mod plan;
 
 pub mod run;
@@ -21,7 +23,7 @@ mod reference;
 
 pub mod chain;
 
-pub mod rules;
+pub mod analysis;
 
 pub mod record;
 

@@ -15,14 +15,16 @@ use std::time::Duration;
 use wire::method::FamilyName;
 
 use self::fault::{Faults, Report};
-use crate::rules::threshold::Threshold;
+use crate::plan::threshold::Threshold;
 
 pub mod fault;
 pub mod line;
+pub mod lint;
 pub mod planned;
 pub mod reference;
 pub mod shipped;
 pub mod summary;
+pub mod threshold;
 
 mod checked;
 mod field;

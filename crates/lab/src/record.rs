@@ -601,7 +601,8 @@ impl Totals {
     }
 }
 
-fn add(total: &mut Times, part: &Times) {
+/// Adds a histogram to another.
+pub fn add(total: &mut Times, part: &Times) {
     if !part.is_empty() {
         total.add(part).expect("all histograms have one form");
     }

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::analysis::rows;
 use crate::plan::Plan;
 use crate::record::{Class, Interval, Totals, times};
 use crate::results::run::{MethodSecond, Second};
-use crate::rules::rows;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! sample that finds it too far behind is counted as skipped. A difference counts if it is still there
 //! after both have been asked again, or if the chain cannot have moved between the two calls: the
 //! reference gave the same response twice, and the call names its block, or the reference's head was
-//! the same from before the sample on. What "the same" means is `rules/equal.rs`'s.
+//! the same from before the sample on. What "the same" means is `analysis/equal.rs`'s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use wire::call;
 use wire::call::{Body, Limits};
 use wire::method::{Bound, FamilyName, Repeat, family};
 
+use crate::analysis::equal::{Allowed, difference};
 use crate::plan::{Plan, Reference, Target, Tls};
 use crate::results::run::{Compared, Difference};
-use crate::rules::equal::{Allowed, difference};
 use crate::target;
 use crate::target::{Client, TargetFault};
 

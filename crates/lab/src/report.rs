@@ -2,7 +2,7 @@
 //! terminal, a page for the browser, k6's summary.
 //!
 //! Everything is told from a [`RunResult`] and its [`Totals`]; nothing is judged here, and no number
-//! is made that `docs/measuring.md` does not explain. Judging is `rules/`, running is `run.rs`.
+//! is made that `docs/measuring.md` does not explain. Judging is `analysis/`, running is `run.rs`.
 
 mod capacity;
 mod chart;
@@ -34,12 +34,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::analysis::sync::ArmCourses;
 use crate::record::Totals;
 use crate::results::capacity::CapacityResult;
 use crate::results::compare::CompareResult;
 use crate::results::run::RunResult;
 use crate::results::study::StudyResult;
-use crate::rules::sync::ArmCourses;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]

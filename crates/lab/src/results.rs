@@ -12,6 +12,7 @@ pub mod study;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::{Metric, Unit};
 use crate::named::named;
 
 /// What was asked.
@@ -104,10 +105,19 @@ named! {
 }
 
 /// An objective and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThresholdOutcome {
     /// As written: `latency{method:eth_call} p(99)<300`.
     pub text: String,
+    /// The metric that it is about.
+    #[serde(default)]
+    pub metric: Option<Metric>,
+    /// The method that it is about; none for all methods together.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// The unit of the observed value.
+    #[serde(default)]
+    pub unit: Option<Unit>,
     /// Whether it was kept.
     pub kept: bool,
     /// The observed value in the threshold's unit; none for no data.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::analysis::thresholds::Judge;
+use crate::analysis::verdict::Early;
 use crate::engine::{Engine, EngineFault, Next};
 use crate::host::thin::Kept;
 use crate::host::{HostFault, Watcher, thin};
@@ -18,8 +20,6 @@ use crate::recorder::{Closed, Recorder};
 use crate::reference::{Answered, Comparison, ReferenceFault};
 use crate::results::run::{HostSample, RunResult, Second};
 use crate::results::{TargetFacts, ThresholdOutcome};
-use crate::rules::threshold::judge::Judge;
-use crate::rules::verdict::Early;
 use crate::target::TargetFault;
 use crate::{fingerprint, target};
 

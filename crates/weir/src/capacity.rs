@@ -16,8 +16,8 @@ use lab::results::capacity::{CapacityResult, End};
 use lab::{plan, report};
 use lab::plan::Plan;
 use lab::report::Colour;
-use lab::rules::objections::NO_OBJECTIVE;
-use lab::rules::self_check;
+use lab::plan::lint::NO_OBJECTIVE;
+use lab::analysis::self_check;
 use lab::run::Stop;
 
 use crate::load::line::LineOptions;

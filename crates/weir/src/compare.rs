@@ -10,7 +10,7 @@ use lab::results::compare::{CompareResult, Weight};
 use lab::compare::Options;
 use lab::results::Word;
 use lab::compare::arm::Arm;
-use lab::rules::self_check;
+use lab::analysis::self_check;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

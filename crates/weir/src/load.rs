@@ -15,7 +15,7 @@ use lab::plan;
 use lab::plan::Plan;
 use lab::results::Outcome;
 use lab::results::run::RunResult;
-use lab::rules::self_check;
+use lab::analysis::self_check;
 use lab::run::{Finished, Stop};
 
 use crate::{stop, FAULTY};

@@ -15,7 +15,7 @@ pub(crate) fn module_doc(tree: &Tree) -> Vec<Finding> {
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
 
-/// What `rules/` must not name, and what to do instead.
+/// What a folder of decisions must not name, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),
@@ -43,8 +43,14 @@ pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// Folders of pure decisions.
+const PURE: &[&str] = &["rules", "analysis"];
+
 fn is_rule(path: &str) -> bool {
-    path.starts_with("crates/") && (path.contains("/rules/") || path.ends_with("/rules.rs"))
+    let within = |name: &&str| {
+        path.contains(&format!("/{name}/")) || path.ends_with(&format!("/{name}.rs"))
+    };
+    path.starts_with("crates/") && PURE.iter().any(within)
 }
 
 /// In the gateway only `front/answer.rs` builds error answers.

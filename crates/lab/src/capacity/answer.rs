@@ -1,14 +1,14 @@
 //! From all probes to the answer: what the rule found, in figures and in a sentence.
 
 use super::course::{Course, Made};
+use crate::analysis::scaling::{fit, little};
+use crate::analysis::search::{Found, found};
 use crate::report::number::short;
 use crate::results::capacity::{
     Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
 };
 use crate::results::run::ProcessRole;
 use crate::results::{Cause, Finding};
-use crate::rules::scaling::{fit, little};
-use crate::rules::search::{Found, found};
 
 /// By how much the counted number under way may differ from Little's law before it is said.
 const LITTLE_OFF: f64 = 0.3;
@@ -177,7 +177,7 @@ fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
     let no_limit = !course.probes.objectives().iter().any(|own| {
         matches!(
             own.selector.metric,
-            crate::rules::threshold::Metric::Limited | crate::rules::threshold::Metric::Goodput
+            crate::metrics::Metric::Limited | crate::metrics::Metric::Goodput
         )
     });
     let limited = passed.filter(|made| no_limit && made.row.limited_share > 0.01);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::answer;
 use super::probes::Probes;
+use crate::analysis::search::judge::{Judgement, Seen, judge};
+use crate::analysis::search::{Health, Probe, Step, next};
 use crate::plan::Plan;
 use crate::report;
 use crate::results::Outcome;
 use crate::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
 use crate::results::run::{ProcessFacts, Row, RunResult};
-use crate::rules::search::judge::{Judgement, Seen, judge};
-use crate::rules::search::{Health, Probe, Step, next};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 
 /// Why a search could not begin.

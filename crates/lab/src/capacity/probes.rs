@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::analysis::search::{Settings, estimate};
 use crate::capacity::course::CapacityFault;
+use crate::metrics::{Metric, Selector};
+use crate::plan::lint::{few_samples, samples};
+use crate::plan::threshold::{Aggregation, Operator, Threshold};
 use crate::plan::{Late, Model, Plan, Scenario, Stage};
 use crate::results::Quantiles;
 use crate::results::capacity::{Kind, SearchFacts};
-use crate::rules::objections::{few_samples, samples};
-use crate::rules::search::{Settings, estimate};
-use crate::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
 
 /// Calls that a baseline should see at least; below, its median says little.
 const BASELINE_CALLS: f64 = 20.0;

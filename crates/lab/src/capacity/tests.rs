@@ -108,7 +108,7 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
         kept: true,
         observed: Some(0.0),
         broken_at: None,
-        note: None,
+        ..ThresholdOutcome::default()
     };
     result.thresholds = plan.thresholds.iter().map(|own| outcome(&own.text)).collect();
     result.warnings = Vec::new();

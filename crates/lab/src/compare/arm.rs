@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::analysis::rows;
+use crate::analysis::sameness::{Facts, Tool};
 use crate::record::Class;
 use crate::results::compare::Metric;
 use crate::results::run::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
-use crate::rules::rows;
-use crate::rules::sameness::{Facts, Tool};
 
 /// One metric of one method: the key by which arms are compared.
 pub type Key = (String, Metric);
@@ -131,7 +131,7 @@ fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {
     let all: Vec<MethodSecond> =
         judged.iter().map(|second| of(second).unwrap_or_default()).collect();
     let counts: Vec<f64> = all.iter().map(|second| calls(second) as f64).collect();
-    let middle = crate::rules::statistics::median(&counts).unwrap_or_default() as u64;
+    let middle = crate::analysis::statistics::median(&counts).unwrap_or_default() as u64;
     let with_calls = || all.iter().filter(|second| calls(second) > 0);
     let mut put = |metric, values: Vec<f64>| {
         run.seconds.insert((row.method.clone(), metric), values);

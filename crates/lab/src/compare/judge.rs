@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::analysis::compare::{Design, Found, Values, compare as compare_values, spread, words};
+use crate::analysis::sameness::{Tool, mismatches};
+use crate::analysis::statistics::median;
 use crate::compare::arm::{ALL, Arm, Key, Run};
 use crate::results::compare::{
     ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
 };
 use crate::results::{Basis, Outcome, Word};
-use crate::rules::compare::{Design, Found, Values, compare as compare_values, spread, words};
-use crate::rules::sameness::{Tool, mismatches};
-use crate::rules::statistics::median;
 
 /// How arms are to be compared.
 #[derive(Clone, Debug, Default)]

@@ -23,10 +23,10 @@ use super::judge::Ending;
 use super::ledger::{Gauges, Ledger};
 use super::waits::Waits;
 use super::{EngineFault, Sample, Shared};
+use crate::analysis::rows;
 use crate::chain::ChainFacts;
 use crate::plan::{Plan, Reuse};
 use crate::record::{Class, Interval};
-use crate::rules::rows;
 use carry::Carriers;
 use pace::Stream;
 

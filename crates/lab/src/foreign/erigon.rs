@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{ForeignFault, label};
+use crate::analysis::sameness::Tool;
 use crate::compare::arm::{Arm, P95_CALLS, P99_CALLS, Run};
 use crate::results::Fingerprint;
 use crate::results::compare::Metric;
-use crate::rules::sameness::Tool;
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Columns of the header.

@@ -9,9 +9,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
+use crate::analysis::sameness::Tool;
 use crate::compare::arm::{ALL, Run};
 use crate::results::compare::Metric;
-use crate::rules::sameness::Tool;
 
 /// Whether it looks like a summary of k6.
 pub(super) fn is(value: &Value) -> bool {

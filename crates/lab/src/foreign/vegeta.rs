@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
+use crate::analysis::sameness::Tool;
+use crate::analysis::statistics::sorted;
 use crate::compare::arm::{ALL, Run};
 use crate::results::compare::Metric;
-use crate::rules::sameness::Tool;
-use crate::rules::statistics::sorted;
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::machine::put_stalls;
+use super::machine::{Stalls, put_stalls};
 use super::text;
 use super::values::{Values, larger, rate, share};
+use crate::metrics::host::host;
 
 /// Levels of one hierarchy; deeper ones are not real.
 const LEVELS_MAX: usize = 16;
@@ -79,8 +80,11 @@ struct Counters {
 /// What a disk limit may be set for: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
 type Flow = (PathBuf, String, &'static str);
 
-const STALLS: [(&str, &str); 3] =
-    [("cpu.pressure", "psi_cpu"), ("memory.pressure", "psi_memory"), ("io.pressure", "psi_io")];
+const STALLS: [(&str, Stalls); 3] = [
+    ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
+    ("memory.pressure", [host!("cgroup.*.psi_memory_some"), host!("cgroup.*.psi_memory_full")]),
+    ("io.pressure", [host!("cgroup.*.psi_io_some"), host!("cgroup.*.psi_io_full")]),
+];
 
 impl Cgroup {
     /// Of a process.
@@ -106,7 +110,7 @@ impl Cgroup {
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
         let counters = self.counters();
         let limits = self.disk_limits();
-        values.put_some(format!("cgroup.{name}.cpu_limit"), self.cpu_limit);
+        values.put_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
         self.memory(name, values);
         if let Some((then, before)) = &self.before {
             let time = now.saturating_duration_since(*then);
@@ -228,8 +232,8 @@ impl Cgroup {
             }
         }
         if let Some((used, limit)) = fullest {
-            values.put(format!("cgroup.{name}.memory_bytes"), used);
-            values.put(format!("cgroup.{name}.memory_limit_bytes"), limit);
+            values.put_of(host!("cgroup.*.memory_bytes"), name, used);
+            values.put_of(host!("cgroup.*.memory_limit_bytes"), name, limit);
         }
     }
 }
@@ -252,22 +256,22 @@ impl Counters {
             periods = larger(periods, hit);
             throttled = larger(throttled, Some(rate(now[2], then[2], time)));
         }
-        values.put_some(format!("cgroup.{name}.throttled_periods"), periods);
-        values.put_some(format!("cgroup.{name}.throttled"), throttled);
+        values.put_of(host!("cgroup.*.throttled_periods"), name, periods);
+        values.put_of(host!("cgroup.*.throttled"), name, throttled);
         let used = self.used.zip(before.used).map(|(now, before)| rate(now, before, time));
-        values.put_some(format!("cgroup.{name}.cpu"), used);
-        for (index, (_, metric)) in STALLS.iter().enumerate() {
-            if let Some((now, then)) = self.stalls[index].zip(before.stalls[index]) {
-                put_stalls(values, &format!("cgroup.{name}.{metric}"), now, then, time);
+        values.put_of(host!("cgroup.*.cpu"), name, used);
+        for (index, (_, metrics)) in STALLS.iter().enumerate() {
+            if let Some(pair) = self.stalls[index].zip(before.stalls[index]) {
+                put_stalls(values, *metrics, name, pair, time);
             }
         }
         let hits = self.memory_hits.zip(before.memory_hits);
         let hits = hits.map(|(now, before)| rate(now, before, time));
-        values.put_some(format!("cgroup.{name}.memory_limit_hits"), hits);
+        values.put_of(host!("cgroup.*.memory_limit_hits"), name, hits);
         let utils = limits.iter().filter_map(|(flow, limit)| {
             share(rate(*self.disk.get(flow)?, *before.disk.get(flow)?, time), *limit)
         });
-        values.put_some(format!("cgroup.{name}.io_util"), utils.reduce(f64::max));
+        values.put_of(host!("cgroup.*.io_util"), name, utils.reduce(f64::max));
     }
 }
 

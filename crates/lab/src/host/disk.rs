@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use procfs::{Current, DiskStat, DiskStats};
 
 use super::values::{Values, float, rate, share};
+use crate::metrics::host::host;
 
 /// Devices that are shown; hosts with more of them are rare, and a report would not be read.
 const DEVICES_MAX: usize = 32;
@@ -71,15 +72,15 @@ fn put(now: &DiskStat, before: &DiskStat, time: Duration, values: &mut Values) {
     let busy = grown(now.time_in_progress, before.time_in_progress) / 1_000.0;
     let queue =
         grown(now.weighted_time_in_progress, before.weighted_time_in_progress) / 1_000.0 / seconds;
-    values.put(format!("disk.{name}.util"), (busy / seconds).min(1.0));
-    values.put(format!("disk.{name}.queue"), queue);
-    values.put_some(format!("disk.{name}.await_ms"), share(waited, reads + writes));
-    values.put(format!("disk.{name}.reads"), rate(reads, 0.0, time));
-    values.put(format!("disk.{name}.writes"), rate(writes, 0.0, time));
+    values.put_of(host!("disk.*.util"), name, (busy / seconds).min(1.0));
+    values.put_of(host!("disk.*.queue"), name, queue);
+    values.put_of(host!("disk.*.await_ms"), name, share(waited, reads + writes));
+    values.put_of(host!("disk.*.reads"), name, rate(reads, 0.0, time));
+    values.put_of(host!("disk.*.writes"), name, rate(writes, 0.0, time));
     let read = grown(now.sectors_read, before.sectors_read) * SECTOR;
     let written = grown(now.sectors_written, before.sectors_written) * SECTOR;
-    values.put(format!("disk.{name}.read_bytes"), rate(read, 0.0, time));
-    values.put(format!("disk.{name}.write_bytes"), rate(written, 0.0, time));
+    values.put_of(host!("disk.*.read_bytes"), name, rate(read, 0.0, time));
+    values.put_of(host!("disk.*.write_bytes"), name, rate(written, 0.0, time));
 }
 
 /// Growth of a counter that is 32 bits wide on some kernels and begins again at zero; one that fell

@@ -17,6 +17,7 @@ use super::process::Processes;
 use super::sockets::{Socket, State};
 use super::values::{Values, float, share};
 use super::{find, sockets, text};
+use crate::metrics::host::host;
 
 /// Least time between two readings of all sockets.
 const LEAST: Duration = Duration::from_millis(250);
@@ -114,9 +115,9 @@ impl Links {
             socket.remote == self.target && (first..=last).contains(&socket.local.port())
         };
         let used = count(sockets.iter().filter(used));
-        values.put("ports_used", used);
+        values.put(host!("ports_used"), used);
         let all = f64::from(last.saturating_sub(first)) + 1.0;
-        values.put_some("ports_share", share(used, all));
+        values.put(host!("ports_share"), share(used, all));
     }
 
     fn inward(&mut self, sockets: &[Socket], values: &mut Values) {
@@ -126,22 +127,26 @@ impl Links {
             waiting += f64::from(listener.unread);
             backlog += f64::from(listener.backlog);
         }
-        values.put("target.accept_queue", waiting);
+        values.put(host!("target.accept_queue"), waiting);
         if backlog > 0.0 {
-            values.put("target.accept_queue_max", backlog);
+            values.put(host!("target.accept_queue_max"), backlog);
         }
         let inside = || {
             let open = |socket: &&Socket| socket.state == State::Established;
             sockets.iter().filter(open).filter(|socket| socket.local == self.target)
         };
-        values.put("target.connections_in", count(inside()));
+        values.put(host!("target.connections_in"), count(inside()));
         // One that is not accepted belongs to no process and has no inode.
         let accepted = || inside().filter(|socket| socket.inode != 0);
-        values.put("target.unread_in", count(accepted().filter(|socket| socket.unread > 0)));
+        values.put(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
         self.quiet |= inside().any(|socket| socket.quiet.is_some());
         if self.quiet {
-            values.put("target.waiting_in", count(accepted().filter(|socket| socket.owes())));
-            values.put("target.unclear_in", count(accepted().filter(|socket| socket.unclear())));
+            values
+                .put(host!("target.waiting_in"), count(accepted().filter(|socket| socket.owes())));
+            values.put(
+                host!("target.unclear_in"),
+                count(accepted().filter(|socket| socket.unclear())),
+            );
         }
     }
 
@@ -162,15 +167,15 @@ impl Links {
                 && socket.remote != self.target
         };
         let links: Vec<&Socket> = sockets.iter().filter(outward).collect();
-        values.put("target.connections_out", count(links.iter().copied()));
+        values.put(host!("target.connections_out"), count(links.iter().copied()));
         if self.quiet {
             let asking = || links.iter().copied().filter(|socket| socket.asks());
-            values.put("target.waiting_out", count(asking()));
+            values.put(host!("target.waiting_out"), count(asking()));
             let unclear = links.iter().copied().filter(|socket| socket.unclear());
-            values.put("target.unclear_out", count(unclear));
+            values.put(host!("target.unclear_out"), count(unclear));
             let longest = asking().filter_map(|socket| socket.quiet).map(|quiet| quiet.sent).max();
             let longest = longest.unwrap_or_default().as_secs_f64() * 1_000.0;
-            values.put("target.waiting_out_max_ms", longest);
+            values.put(host!("target.waiting_out_max_ms"), longest);
         }
         self.readings += 1.0;
         for link in links {

@@ -7,6 +7,7 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 
 use super::text;
 use super::values::{Values, float, rate, share};
+use crate::metrics::host::{HostMetric, host};
 
 /// Counters of the machine, as they were at one time.
 #[derive(Debug)]
@@ -99,24 +100,31 @@ impl States {
     /// The shares of all states.
     pub(super) fn put(&self, values: &mut Values) {
         let whole = self.whole();
-        for (name, ticks) in [
-            ("cpu_user", self.user),
-            ("cpu_nice", self.nice),
-            ("cpu_system", self.system),
-            ("cpu_idle", self.idle),
-            ("cpu_iowait", self.iowait),
-            ("cpu_irq", self.irq),
-            ("cpu_softirq", self.softirq),
-            ("cpu_steal", self.steal),
+        for (metric, ticks) in [
+            (host!("cpu_user"), self.user),
+            (host!("cpu_nice"), self.nice),
+            (host!("cpu_system"), self.system),
+            (host!("cpu_idle"), self.idle),
+            (host!("cpu_iowait"), self.iowait),
+            (host!("cpu_irq"), self.irq),
+            (host!("cpu_softirq"), self.softirq),
+            (host!("cpu_steal"), self.steal),
         ] {
-            values.put_some(name, share(ticks, whole));
+            values.put(metric, share(ticks, whole));
         }
-        values.put_some("cpu_busy", self.busy());
+        values.put(host!("cpu_busy"), self.busy());
     }
 }
 
-const STALLS: [(&str, &str); 4] =
-    [("cpu", "psi_cpu"), ("memory", "psi_memory"), ("io", "psi_io"), ("irq", "psi_irq")];
+/// Metrics of a PSI file: some tasks waited, all tasks waited.
+pub(super) type Stalls = [&'static HostMetric; 2];
+
+const STALLS: [(&str, Stalls); 4] = [
+    ("cpu", [host!("psi_cpu_some"), host!("psi_cpu_full")]),
+    ("memory", [host!("psi_memory_some"), host!("psi_memory_full")]),
+    ("io", [host!("psi_io_some"), host!("psi_io_full")]),
+    ("irq", [host!("psi_irq_some"), host!("psi_irq_full")]),
+];
 
 impl Machine {
     pub(super) fn new() -> Machine {
@@ -127,9 +135,9 @@ impl Machine {
     /// Adds what changed since the last call; the first adds only what is no rate.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         let Ok(kernel) = KernelStats::current() else { return };
-        values.put_some("runnable", kernel.procs_running.map(f64::from));
-        values.put_some("blocked", kernel.procs_blocked.map(f64::from));
-        values.put_some("load1", load1());
+        values.put(host!("runnable"), kernel.procs_running.map(f64::from));
+        values.put(host!("blocked"), kernel.procs_blocked.map(f64::from));
+        values.put(host!("load1"), load1());
         memory(values);
         let counters = self.counters(&kernel);
         if let Some((then, before)) = &self.before {
@@ -163,32 +171,32 @@ impl Counters {
         self.total.since(&before.total).put(values);
         let pairs = self.cores.iter().zip(&before.cores);
         let busiest = pairs.filter_map(|(now, before)| now.since(before).busy());
-        values.put_some("cpu_core_max", busiest.max_by(f64::total_cmp));
-        values.put("switches", rate(self.switches, before.switches, time));
-        for (index, (_, name)) in STALLS.iter().enumerate() {
+        values.put(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
+        values.put(host!("switches"), rate(self.switches, before.switches, time));
+        for (index, (_, metrics)) in STALLS.iter().enumerate() {
             let (Some(now), Some(then)) = (self.stalls[index], before.stalls[index]) else {
                 continue;
             };
-            put_stalls(values, name, now, then, time);
+            put_stalls(values, *metrics, "", (now, then), time);
         }
-        values.put("swap_in_bytes", rate(self.swapped_in, before.swapped_in, time));
-        values.put("swap_out_bytes", rate(self.swapped_out, before.swapped_out, time));
-        values.put("major_faults", rate(self.major_faults, before.major_faults, time));
+        values.put(host!("swap_in_bytes"), rate(self.swapped_in, before.swapped_in, time));
+        values.put(host!("swap_out_bytes"), rate(self.swapped_out, before.swapped_out, time));
+        values.put(host!("major_faults"), rate(self.major_faults, before.major_faults, time));
     }
 }
 
 /// Adds the shares of stalled time from two readings of a PSI file, in microseconds.
 pub(super) fn put_stalls(
     values: &mut Values,
-    name: &str,
-    now: (f64, f64),
-    before: (f64, f64),
+    [some, full]: Stalls,
+    owner: &str,
+    (now, before): ((f64, f64), (f64, f64)),
     time: Duration,
 ) {
     // The total lags or leads by a little, so that a share of a short time may come out above 1.
     let share = |now, before| (rate(now, before, time) / 1e6).min(1.0);
-    values.put(format!("{name}_some"), share(now.0, before.0));
-    values.put(format!("{name}_full"), share(now.1, before.1));
+    values.put_of(some, owner, share(now.0, before.0));
+    values.put_of(full, owner, share(now.1, before.1));
 }
 
 fn load1() -> Option<f64> {
@@ -199,13 +207,13 @@ fn memory(values: &mut Values) {
     let Some(text) = text::read("/proc/meminfo") else { return };
     let bytes = |name: &str| text::value(&text, name).map(|kilobytes| kilobytes * 1_024.0);
     let (total, available) = (bytes("MemTotal"), bytes("MemAvailable"));
-    values.put_some("memory_bytes", total);
-    values.put_some("memory_available_bytes", available);
+    values.put(host!("memory_bytes"), total);
+    values.put(host!("memory_available_bytes"), available);
     if let (Some(total), Some(available)) = (total, available) {
-        values.put_some("memory_available_share", share(available, total));
+        values.put(host!("memory_available_share"), share(available, total));
     }
     let swap = bytes("SwapTotal").zip(bytes("SwapFree"));
-    values.put_some("swap_used_bytes", swap.map(|(total, free)| total - free));
+    values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
 }
 
 /// Logical cores of this host.

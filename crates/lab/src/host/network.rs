@@ -9,6 +9,7 @@ use procfs::net::DeviceStatus;
 
 use super::text;
 use super::values::{Values, float, rate, share};
+use crate::metrics::host::{HostMetric, host};
 
 /// Devices that are shown: hosts of containers have hundreds, of which few matter.
 const DEVICES_MAX: usize = 16;
@@ -28,11 +29,11 @@ struct Counters {
 }
 
 /// Where the four counters of TCP stand, and their metrics.
-const TCP: [(&str, &str, &str); 4] = [
-    ("Tcp", "RetransSegs", "tcp_retransmits"),
-    ("Tcp", "OutSegs", "tcp_segments_sent"),
-    ("TcpExt", "ListenOverflows", "listen_overflows"),
-    ("TcpExt", "ListenDrops", "listen_drops"),
+const TCP: [(&str, &str, &HostMetric); 4] = [
+    ("Tcp", "RetransSegs", host!("tcp_retransmits")),
+    ("Tcp", "OutSegs", host!("tcp_segments_sent")),
+    ("TcpExt", "ListenOverflows", host!("listen_overflows")),
+    ("TcpExt", "ListenDrops", host!("listen_drops")),
 ];
 
 impl Network {
@@ -42,9 +43,9 @@ impl Network {
         let counters = Counters { devices: self.devices(), tcp: tcp() };
         if let Some((then, before)) = &self.before {
             let time = now.saturating_duration_since(*then);
-            for (index, (_, _, name)) in TCP.iter().enumerate() {
+            for (index, (_, _, metric)) in TCP.iter().enumerate() {
                 let pair = counters.tcp[index].zip(before.tcp[index]);
-                values.put_some(*name, pair.map(|(now, before)| rate(now, before, time)));
+                values.put(metric, pair.map(|(now, before)| rate(now, before, time)));
             }
             for (name, device) in &counters.devices {
                 if let Some(before) = before.devices.get(name) {
@@ -89,16 +90,16 @@ fn put(
     let rate = |now: u64, before: u64| rate(float(now), float(before), time);
     let received = rate(now.recv_bytes, before.recv_bytes);
     let sent = rate(now.sent_bytes, before.sent_bytes);
-    values.put(format!("net.{name}.rx_bytes"), received);
-    values.put(format!("net.{name}.tx_bytes"), sent);
+    values.put_of(host!("net.*.rx_bytes"), name, received);
+    values.put_of(host!("net.*.tx_bytes"), name, sent);
     let drops = rate(now.recv_drop, before.recv_drop) + rate(now.sent_drop, before.sent_drop);
     // Overruns (fifo) are packets lost as well.
     let overruns = rate(now.recv_fifo, before.recv_fifo) + rate(now.sent_fifo, before.sent_fifo);
-    values.put(format!("net.{name}.drops"), drops + overruns);
+    values.put_of(host!("net.*.drops"), name, drops + overruns);
     let errors = rate(now.recv_errs, before.recv_errs) + rate(now.sent_errs, before.sent_errs);
-    values.put(format!("net.{name}.errors"), errors);
+    values.put_of(host!("net.*.errors"), name, errors);
     let used = line_rate.and_then(|line_rate| share(received.max(sent), line_rate));
-    values.put_some(format!("net.{name}.util"), used);
+    values.put_of(host!("net.*.util"), name, used);
 }
 
 fn tcp() -> [Option<f64>; 4] {
@@ -115,16 +116,16 @@ fn sockets(values: &mut Values) {
     let six = text::read("/proc/net/sockstat6").unwrap_or_default();
     let inuse = text::pair(&text, "TCP", "inuse");
     let inuse_six = text::pair(&six, "TCP6", "inuse").unwrap_or(0.0);
-    values.put_some("tcp_sockets", inuse.map(|count| count + inuse_six));
-    values.put_some("tcp_orphans", text::pair(&text, "TCP", "orphan"));
-    values.put_some("tcp_time_wait", text::pair(&text, "TCP", "tw"));
+    values.put(host!("tcp_sockets"), inuse.map(|count| count + inuse_six));
+    values.put(host!("tcp_orphans"), text::pair(&text, "TCP", "orphan"));
+    values.put(host!("tcp_time_wait"), text::pair(&text, "TCP", "tw"));
     let pages = text::pair(&text, "TCP", "mem");
     let page = float(procfs::page_size());
-    values.put_some("tcp_memory_bytes", pages.map(|pages| pages * page));
+    values.put(host!("tcp_memory_bytes"), pages.map(|pages| pages * page));
     let limit = text::read("/proc/sys/net/ipv4/tcp_mem");
     let limit: Option<f64> = limit.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
     let used = pages.zip(limit).and_then(|(pages, limit)| share(pages, limit));
-    values.put_some("tcp_memory_share", used);
+    values.put(host!("tcp_memory_share"), used);
     files(values);
 }
 
@@ -132,9 +133,9 @@ fn files(values: &mut Values) {
     let Some(text) = text::read("/proc/sys/fs/file-nr") else { return };
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     let open = numbers.next();
-    values.put_some("files_open", open);
+    values.put(host!("files_open"), open);
     let limit = numbers.nth(1);
-    values.put_some("files_share", open.zip(limit).and_then(|(open, limit)| share(open, limit)));
+    values.put(host!("files_share"), open.zip(limit).and_then(|(open, limit)| share(open, limit)));
 }
 
 #[cfg(test)]

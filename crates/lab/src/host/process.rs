@@ -14,6 +14,7 @@ use super::cgroup::{Cgroup, Mounts};
 use super::pace::Pace;
 use super::threads::{Threads, plain};
 use super::values::{Values, float, rate};
+use crate::metrics::host::host;
 
 /// Processes that are watched at most: a server with more workers is told by these.
 const PROCESSES_MAX: usize = 256;
@@ -220,8 +221,8 @@ impl Group {
             memory += float(stat.rss) * page;
         }
         self.memory_max = self.memory_max.max(memory);
-        values.put(format!("process.{name}.threads"), threads);
-        values.put(format!("process.{name}.memory_bytes"), memory);
+        values.put_of(host!("process.*.threads"), name, threads);
+        values.put_of(host!("process.*.memory_bytes"), name, memory);
         let counters = self.members.iter().fold(Counters::default(), Counters::plus);
         if let Some((then, before)) = self.before {
             counters.put(before, now.saturating_duration_since(then), name, values);
@@ -243,9 +244,9 @@ impl Group {
         if self.files_pace.due(now) {
             let begun = Instant::now();
             let open: f64 = pids.iter().filter_map(|pid| files(*pid)).sum();
-            values.put(format!("process.{}.files", self.name), open);
+            values.put_of(host!("process.*.files"), &self.name, open);
             let limit = pids.first().and_then(|pid| files_limit(*pid));
-            values.put_some(format!("process.{}.files_limit", self.name), limit);
+            values.put_of(host!("process.*.files_limit"), &self.name, limit);
             self.files_pace.took(begun, Instant::now());
         }
     }
@@ -284,14 +285,14 @@ impl Counters {
     fn put(&self, before: Counters, time: Duration, name: &str, values: &mut Values) {
         let cpu = rate(self.cpu, before.cpu, time);
         let user = rate(self.user, before.user, time);
-        values.put(format!("process.{name}.cpu"), cpu);
-        values.put(format!("process.{name}.cpu_user"), user);
-        values.put(format!("process.{name}.cpu_system"), (cpu - user).max(0.0));
+        values.put_of(host!("process.*.cpu"), name, cpu);
+        values.put_of(host!("process.*.cpu_user"), name, user);
+        values.put_of(host!("process.*.cpu_system"), name, (cpu - user).max(0.0));
         let faults = rate(self.major_faults, before.major_faults, time);
-        values.put(format!("process.{name}.major_faults"), faults);
+        values.put_of(host!("process.*.major_faults"), name, faults);
         if let Some((now, before)) = self.io.zip(before.io) {
-            values.put(format!("process.{name}.read_bytes"), rate(now.0, before.0, time));
-            values.put(format!("process.{name}.write_bytes"), rate(now.1, before.1, time));
+            values.put_of(host!("process.*.read_bytes"), name, rate(now.0, before.0, time));
+            values.put_of(host!("process.*.write_bytes"), name, rate(now.1, before.1, time));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Goal: samples come in time and the watcher ends. Method: this host is watched for a moment.
 
 use super::*;
+use crate::metrics::host::HostMetric;
 
 fn watch() -> Watch {
     Watch { interval: Duration::from_millis(100), pids: Vec::new(), node_exporter: None }
@@ -60,7 +61,7 @@ fn the_listener_is_found_and_every_metric_is_explained() {
         until(&mut watcher, |samples| samples.len() >= 4 && seen(samples, "target.accept_queue"));
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in samples.iter().flat_map(|sample| &sample.values) {
-        assert!(names::fact(name).is_some(), "{name}");
+        assert!(HostMetric::of_sample(name).is_some(), "{name}");
         assert!(value.is_finite(), "{name}");
         names.push(name);
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::text;
 use super::values::{Values, float, rate};
+use crate::metrics::host::host;
 
 /// Threads that are named in samples per group; the busiest ones found so far.
 const NAMED_MAX: usize = 8;
@@ -70,26 +71,27 @@ impl Threads {
             self.put(name, &uses, values);
             put_switches(name, &self.known, &found, time, values);
         }
-        values.put_some(format!("process.{name}.threads_blocked"), blocked);
+        values.put_of(host!("process.*.threads_blocked"), name, blocked);
         self.named.retain(|thread, _| found.contains_key(thread));
         (self.before, self.known) = (Some(now), found);
     }
 
     fn put(&mut self, name: &str, uses: &[Use], values: &mut Values) {
         let delay: f64 = uses.iter().map(|one| one.delay).sum();
-        values.put(format!("process.{name}.run_delay"), delay);
+        values.put_of(host!("process.*.run_delay"), name, delay);
         let Some(busiest) = uses.iter().max_by(|one, other| one.cpu.total_cmp(&other.cpu)) else {
             return;
         };
-        values.put(format!("process.{name}.thread_max"), busiest.cpu);
-        values.put(format!("process.{name}.thread_max_delay"), busiest.delay);
+        values.put_of(host!("process.*.thread_max"), name, busiest.cpu);
+        values.put_of(host!("process.*.thread_max_delay"), name, busiest.delay);
         for one in uses {
             if one.cpu >= NAMED_SHARE && self.named.len() < NAMED_MAX {
                 self.named.entry(one.thread).or_insert_with(|| series(one.thread));
             }
             if let Some(thread) = self.named.get(&one.thread) {
-                values.put(format!("process.{name}.thread.{thread}.cpu"), one.cpu);
-                values.put(format!("process.{name}.thread.{thread}.delay"), one.delay);
+                let owner = format!("{name}.thread.{thread}");
+                values.put_of(host!("process.*.thread.*.cpu"), &owner, one.cpu);
+                values.put_of(host!("process.*.thread.*.delay"), &owner, one.delay);
             }
         }
     }
@@ -170,8 +172,8 @@ fn put_switches(
         }
     }
     if voluntary + involuntary > 0.0 {
-        values.put(format!("process.{name}.switches_voluntary"), voluntary);
-        values.put(format!("process.{name}.switches_involuntary"), involuntary);
+        values.put_of(host!("process.*.switches_voluntary"), name, voluntary);
+        values.put_of(host!("process.*.switches_involuntary"), name, involuntary);
     }
 }
 

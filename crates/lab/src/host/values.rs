@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::metrics::host::HostMetric;
 use crate::results::run::HostSample;
 
 /// Metric names with their values, of one host at one time.
@@ -11,17 +12,20 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Adds a value; what is no number is left out, so that a report never shows one.
-    pub(super) fn put(&mut self, name: impl Into<String>, value: f64) {
-        if value.is_finite() {
-            self.list.push((name.into(), value));
-        }
+    /// Adds a value if there is one; what is no number is left out, so that a report never shows one.
+    pub(super) fn put(&mut self, metric: &HostMetric, value: impl Into<Option<f64>>) {
+        self.put_of(metric, "", value);
     }
 
-    /// Adds a value if there is one.
-    pub(super) fn put_some(&mut self, name: impl Into<String>, value: Option<f64>) {
-        if let Some(value) = value {
-            self.put(name, value);
+    /// Adds the value of one device, process or thread.
+    pub(super) fn put_of(
+        &mut self,
+        metric: &HostMetric,
+        owner: &str,
+        value: impl Into<Option<f64>>,
+    ) {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
+            self.list.push((metric.of(owner).into_string(), value));
         }
     }
 

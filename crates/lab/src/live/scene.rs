@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::metrics::host::host;
 use crate::plan::*;
 use crate::record::{Class, Interval, Slot, Totals};
 use crate::results::run::{HostSample, MethodSecond, Second};
@@ -112,7 +113,11 @@ fn second() -> Second {
 }
 
 fn host() -> Vec<HostSample> {
-    let values = [("cpu_user", 0.71), ("mem_available", 4e9), ("psi_cpu_some", 0.12)];
+    let values = [
+        (host!("cpu_user").name, 0.71),
+        (host!("memory_available_bytes").name, 4e9),
+        (host!("psi_cpu_some").name, 0.12),
+    ];
     let values = values.map(|(name, value)| (name.to_owned(), value)).to_vec();
     vec![HostSample { at: 12.0, host: "generator".to_owned(), values }]
 }
@@ -123,7 +128,7 @@ fn thresholds() -> Vec<ThresholdOutcome> {
         kept,
         observed,
         broken_at,
-        note: None,
+        ..ThresholdOutcome::default()
     };
     vec![
         outcome("failed rate<0.01", true, Some(0.005_83), None),

@@ -3,7 +3,7 @@
 //! Each value by itself was judged when it was read (`plan/file.rs`). Here names are looked up,
 //! defaults that follow from elsewhere are drawn, and bounds between keys are held. Faults are
 //! gathered to the end, so that one does not hide the next. What is allowed but looks like a mistake
-//! is for `rules/objections.rs`.
+//! is for `plan/lint.rs`.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::{
     Capacity, Connections, HttpVersion, Plan, Reference, Target, Tls, TlsVersion, Validity, Watch,
     World,
 };
+use crate::plan::lint;
 use crate::record::Class;
-use crate::rules::objections;
 
 mod ciphers;
 pub(super) mod mixes;
@@ -71,7 +71,7 @@ pub(super) fn check(
     if report.has_faults() {
         return None;
     }
-    plan.warnings.extend(objections::find(&plan));
+    plan.warnings.extend(lint::find(&plan));
     Some(plan)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Fault`] is complete and holds no secret: the line it shows was masked by `plan/mask.rs` when
 //! it was made. [`Report`] collects them while a text is read, so that all are told at once;
-//! [`Faults`] is what the user gets. Warnings are no faults: they are `rules/objections.rs`.
+//! [`Faults`] is what the user gets. Warnings are no faults: they are `plan/lint.rs`.
 
 use std::fmt;
 use std::ops::Range;

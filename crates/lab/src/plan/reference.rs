@@ -6,6 +6,7 @@ use super::field::{
     BATCH, CALL, DRAWS, Default, Field, Form, PLAN, SECTIONS, STAGE, STEP, Section, THRESHOLD,
 };
 use super::kind::Kind;
+use crate::metrics::Metric;
 
 /// The text of `docs/plan.md`.
 pub fn markdown() -> String {
@@ -16,6 +17,7 @@ pub fn markdown() -> String {
         match section.form {
             Form::Free if section.name == "thresholds" => {
                 let _ = write!(text, "\n## {heading}\n\n{}\n\n{THRESHOLDS}", section.doc);
+                metrics(&mut text);
                 table(&mut text, "A threshold as a table", &THRESHOLD);
             }
             Form::Free => {
@@ -48,6 +50,17 @@ fn table(text: &mut String, heading: &str, section: &Section) {
         let allowed = escaped(&field.kind.to_string());
         let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc} |", field.key);
     }
+}
+
+fn metrics(text: &mut String) {
+    text.push_str("\n| metric | k6's name | aggregations | what it is |\n");
+    text.push_str("| --- | --- | --- | --- |\n");
+    for metric in Metric::ALL {
+        let k6 = metric.k6().map_or_else(String::new, |name| format!("`{name}` "));
+        let (name, aggregations) = (metric.as_str(), metric.kind().aggregations());
+        let _ = writeln!(text, "| `{name}` | {k6}| {aggregations} | {} |", metric.meaning());
+    }
+    let _ = write!(text, "\n{NO_DATA}");
 }
 
 fn generators(text: &mut String) {
@@ -138,20 +151,9 @@ failed = \"rate<0.01\"
 A key is a metric, perhaps with the tags `method`, `stage` and `scenario`; its value is one \
 threshold or a list. An expression is aggregation, operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and \
 number; times are in milliseconds.
+";
 
-| metric | k6's name | aggregations | what it is |
-| --- | --- | --- | --- |
-| `latency` | `http_req_duration` | avg, min, max, med, p(x) | from when a call was due, all classes, timeouts at their deadline |
-| `service` | | avg, min, max, med, p(x) | from when it was really sent |
-| `failed` | `http_req_failed` | rate | failed calls / calls; a 429 is no failure |
-| `limited` | | rate | calls answered 429 / calls |
-| `calls` | `http_reqs` | count, rate | calls |
-| `goodput` | | count, rate | results |
-| `dropped` | `dropped_iterations` | count, rate | iterations given up |
-| `iterations` | `iterations` | count, rate | iterations ended |
-| `iteration_time` | `iteration_duration` | avg, min, max, med, p(x) | from when an iteration was due to its end |
-| `delivered` | | rate | begun / due iterations |
-
+const NO_DATA: &str = "\
 Unlike in k6, no data at all is a failure unless `no_data = \"pass\"`.
 ";
 

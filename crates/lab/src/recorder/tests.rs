@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Closed, OPEN_MAX, Recorder, SERIES_MAX, Series};
+use crate::analysis::samples;
 use crate::plan::Plan;
 use crate::record::{Class, Interval, Iterations, Slot};
 use crate::results::run::Second;
-use crate::rules::samples;
 
 fn plan(threads: usize, warmup: u64) -> Plan {
     let mut plan = samples::open(100.0, 60, &["eth_call", "eth_getLogs"]);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::{Answered, Comparison};
+use crate::analysis::samples;
 use crate::plan::{Plan, Reference};
 use crate::results::run::Compared;
-use crate::rules::samples;
 use crate::target::client::tests::{Fake, http};
 
 fn answer(result: &str) -> String {

@@ -1,6 +1,6 @@
 //! A capacity search for terminal, Markdown and folder. Its page is `html/capacity.rs`.
 //!
-//! Told from a [`CapacityResult`] alone; what passed is decided in `rules/search.rs`.
+//! Told from a [`CapacityResult`] alone; what passed is decided in `analysis/search.rs`.
 
 use std::path::{Path, PathBuf};
 

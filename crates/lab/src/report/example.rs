@@ -6,6 +6,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::metrics::Metric;
+use crate::plan::threshold::parse::expression as expression_of;
+use crate::plan::threshold::unit;
 use crate::record;
 use crate::record::{Class, Interval, Iterations, Slot, Times, Totals};
 use crate::results::run::*;
@@ -465,31 +468,42 @@ fn verdict(broken: Option<f64>, observed: f64, logs: &Row) -> Verdict {
     Verdict { outcome: Outcome::Fail, reasons }
 }
 
+/// The outcome of a threshold that is not judged yet.
+pub(crate) fn outcome(text: &str) -> ThresholdOutcome {
+    let (name, rest) = text.split_once(['{', ' ']).unwrap();
+    let metric = Metric::of_name(name).unwrap();
+    let expression = rest.split(' ').next_back().unwrap();
+    let method = rest.split_once("method:").and_then(|(_, rest)| rest.split_once('}'));
+    let (aggregation, ..) = expression_of(expression, metric).unwrap();
+    ThresholdOutcome {
+        text: text.into(),
+        metric: Some(metric),
+        method: method.map(|(name, _)| name.into()),
+        unit: Some(unit(metric, aggregation)),
+        ..ThresholdOutcome::default()
+    }
+}
+
 fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<ThresholdOutcome> {
     let kept = |text: &str, observed: f64| ThresholdOutcome {
-        text: text.into(),
         kept: true,
         observed: Some(observed),
-        broken_at: None,
-        note: None,
+        ..outcome(text)
     };
     let mut all = vec![
         kept("failed rate<0.01", overall.failed_share),
         kept("latency{method:eth_call} p(99)<300", methods[1].latency.p99_ms),
         ThresholdOutcome {
-            text: "latency{method:eth_getLogs} p(95)<800".into(),
             kept: broken.is_none(),
             observed: Some(methods[LOGS].latency.p95_ms),
             broken_at: broken,
             note: broken.map(|_| "sustained for 10 s".into()),
+            ..outcome("latency{method:eth_getLogs} p(95)<800")
         },
         kept("delivered rate>0.99", 0.9952),
         ThresholdOutcome {
-            text: "latency{method:eth_getProof} p(95)<800".into(),
-            kept: false,
-            observed: None,
-            broken_at: None,
             note: Some("no data, which breaks an objective unless the plan says otherwise".into()),
+            ..outcome("latency{method:eth_getProof} p(95)<800")
         },
     ];
     if broken.is_none() {

@@ -7,9 +7,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::record::{Class, Slot, Times, Totals};
+use crate::metrics::{Collected, Counts, Kind, Metric, Selector};
+use crate::record::{Class, Times, Totals};
 use crate::results::ThresholdOutcome;
-use crate::results::run::RunResult;
+use crate::results::run::{RunResult, StageRow};
 
 /// MD5 of nothing, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
@@ -18,8 +19,11 @@ const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     let told = Told { result, totals, methods };
     let mut metrics = Map::new();
-    for name in METRICS {
-        metrics.insert((*name).into(), told.metric(name, "").unwrap_or_else(empty));
+    for metric in Metric::ALL {
+        metrics.insert(name_of(metric).into(), told.metric(metric, ""));
+    }
+    for name in OTHERS {
+        metrics.insert(name.into(), told.other(name));
     }
     if result.wire.resumption.is_some() {
         let times = told.padded(&[&totals.handshake_full_time, &totals.handshake_resumed_time]);
@@ -29,9 +33,8 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
     metrics.insert("http_req_duration{expected_response:true}".into(), trend(&ok));
     for method in methods {
         let tags = format!("method:{method}");
-        for name in ["http_req_duration", "http_req_failed"] {
-            let value = told.metric(name, &tags).unwrap_or_else(empty);
-            metrics.insert(format!("{name}{{{tags}}}"), value);
+        for metric in [Metric::Latency, Metric::Failed] {
+            metrics.insert(format!("{}{{{tags}}}", name_of(metric)), told.metric(metric, &tags));
         }
     }
     for threshold in &result.thresholds {
@@ -43,35 +46,12 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
     })
 }
 
-/// Told always, by k6's names where it has one.
-const METRICS: &[&str] = &[
-    "http_reqs",
-    "http_req_duration",
-    "http_req_failed",
-    "http_req_connecting",
-    "iterations",
-    "iteration_duration",
-    "dropped_iterations",
-    "vus",
-    "vus_max",
-    "data_sent",
-    "data_received",
-    "service",
-    "limited",
-    "goodput",
-    "delivered",
-];
+/// What k6 counts beside the metrics of thresholds.
+const OTHERS: [&str; 5] = ["http_req_connecting", "vus", "vus_max", "data_sent", "data_received"];
 
-/// The name under which a metric of a threshold is told.
-fn k6_name(metric: &str) -> &str {
-    match metric {
-        "latency" => "http_req_duration",
-        "failed" => "http_req_failed",
-        "calls" => "http_reqs",
-        "dropped" => "dropped_iterations",
-        "iteration_time" => "iteration_duration",
-        same => same,
-    }
+/// The name under which a metric is reported.
+fn name_of(metric: Metric) -> &'static str {
+    metric.k6().unwrap_or(metric.as_str())
 }
 
 struct Told<'a> {
@@ -81,76 +61,51 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// One metric over the calls that the tags pick; none if its name is not known.
-    fn metric(&self, name: &str, tags: &str) -> Option<Value> {
-        let generator = &self.result.generator.iterations;
-        let iterations = self.iterations(tags);
+    /// One metric over the calls that the tags select, as its threshold would be judged.
+    fn metric(&self, metric: Metric, tags: &str) -> Value {
+        // A batch is one HTTP request.
+        if metric == Metric::Calls && tags.is_empty() {
+            return self.counter(self.totals.traffic.requests);
+        }
+        let mut sum = Collected::default();
+        self.selector(metric, tags).collect(self.totals, &mut sum);
+        let Counts { part, whole, .. } = sum.counts;
+        match metric.kind() {
+            Kind::Times => trend(&sum.times),
+            Kind::Share => share(part, whole.saturating_sub(part)),
+            Kind::Counter => self.counter(part),
+        }
+    }
+
+    fn other(&self, name: &str) -> Value {
         let traffic = &self.totals.traffic;
-        let wanted = |slot: Slot| self.picks(tags, slot);
-        Some(match name {
-            "http_reqs" if tags.is_empty() => self.counter(traffic.requests),
-            "http_reqs" => self.counter(self.totals.count(wanted)),
-            "goodput" => {
-                let wanted = |slot: Slot| wanted(slot) && slot.class == Class::Ok;
-                let late = self.totals.count_late(wanted);
-                self.counter(self.totals.count(wanted).saturating_sub(late))
-            }
-            "http_req_duration" => trend(&self.totals.latency(wanted)),
-            "service" => trend(&self.service(wanted)),
-            "http_req_failed" => self.rate(wanted, Class::failed),
-            "limited" => self.rate(wanted, |class| class == Class::Limited),
+        let busy = || self.result.series.iter().map(|second| second.workers_busy);
+        let (min, max) = (busy().min().unwrap_or(0), busy().max().unwrap_or(0));
+        match name {
             "http_req_connecting" => trend(&self.padded(&[&self.totals.connect_time])),
-            "iterations" => self.counter(iterations.ended),
-            "iteration_duration" => trend(&self.totals.iteration_time),
-            "dropped_iterations" => self.counter(iterations.dropped),
-            "delivered" => {
-                let begun = generator.in_time();
-                share(begun, generator.due.saturating_sub(begun))
-            }
-            "vus" => self.workers(),
-            "vus_max" => self.workers_max(),
             "data_sent" => self.counter(traffic.bytes_sent),
             "data_received" => self.counter(traffic.bytes_received),
-            _ => return None,
-        })
-    }
-
-    fn iterations(&self, tags: &str) -> crate::record::Iterations {
-        let mut sum = crate::record::Iterations::default();
-        for (index, iterations) in self.totals.iterations.iter().enumerate() {
-            if self.picks_stage(tags, index) {
-                sum.add(*iterations);
-            }
+            // Busy workers at the ends of the seconds.
+            "vus" => json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max }),
+            // The most workers seen busy: a result does not know how many more there were.
+            _ => json!({ "value": max, "min": max, "max": max }),
         }
-        sum
     }
 
-    fn picks(&self, tags: &str, slot: Slot) -> bool {
-        let method = self.methods.get(usize::from(slot.method));
-        tag(tags, "method").is_none_or(|name| method.is_some_and(|method| **method == *name))
-            && self.picks_stage(tags, usize::from(slot.stage))
-    }
-
-    fn picks_stage(&self, tags: &str, index: usize) -> bool {
-        let stage = self.result.stages.get(index);
-        let of_scenario = |name: &str| stage.is_some_and(|stage| stage.scenario == name);
-        tag(tags, "stage").is_none_or(|name| self.is_stage(index, name))
-            && tag(tags, "scenario").is_none_or(of_scenario)
-    }
-
-    fn is_stage(&self, index: usize, name: &str) -> bool {
-        let stage = self.result.stages.get(index);
-        stage.is_some_and(|stage| {
-            stage.stage == name || format!("{}/{}", stage.scenario, stage.stage) == name
-        })
-    }
-
-    fn service(&self, wanted: impl Fn(Slot) -> bool) -> Times {
-        let mut merged = crate::record::times();
-        for (_, cell) in self.totals.cells.iter().filter(|(slot, _)| wanted(**slot)) {
-            merged.add(&cell.service).expect("all histograms have one form");
-        }
-        merged
+    /// What tags select. A name that does not exist selects nothing.
+    fn selector(&self, metric: Metric, tags: &str) -> Selector {
+        let place = |name: &str| self.methods.iter().position(|method| **method == *name);
+        let method = tag(tags, "method").map(|name| place(name).unwrap_or(usize::MAX));
+        let (stage, scenario) = (tag(tags, "stage"), tag(tags, "scenario"));
+        let selected = |row: &StageRow| {
+            let whole = format!("{}/{}", row.scenario, row.stage);
+            stage.is_none_or(|name| row.stage == name || whole == name)
+                && scenario.is_none_or(|name| row.scenario == name)
+        };
+        let stages = self.result.stages.iter().enumerate().filter(|(_, row)| selected(row));
+        let stages = stages.map(|(index, _)| index).collect();
+        let stages = (stage.is_some() || scenario.is_some()).then_some(stages);
+        Selector { metric, method, stages }
     }
 
     /// Times of some requests with a zero for every other request, as k6 counts connecting.
@@ -170,34 +125,14 @@ impl Told<'_> {
         json!({ "count": count, "rate": rate })
     }
 
-    fn rate(&self, wanted: impl Fn(Slot) -> bool, is: impl Fn(Class) -> bool) -> Value {
-        let all = self.totals.count(&wanted);
-        let passes = self.totals.count(|slot| wanted(slot) && is(slot.class));
-        share(passes, all - passes)
-    }
-
-    /// Busy workers at the ends of the seconds.
-    fn workers(&self) -> Value {
-        let busy = || self.result.series.iter().map(|second| second.workers_busy);
-        json!({
-            "value": busy().next_back().unwrap_or(0),
-            "min": busy().min().unwrap_or(0),
-            "max": busy().max().unwrap_or(0),
-        })
-    }
-
-    /// The most workers seen busy: a result does not know how many more there were.
-    fn workers_max(&self) -> Value {
-        let most = self.result.series.iter().map(|second| second.workers_busy).max().unwrap_or(0);
-        json!({ "value": most, "min": most, "max": most })
-    }
-
     fn add(&self, metrics: &mut Map<String, Value>, threshold: &ThresholdOutcome) {
-        let (metric, tags, expression) = parts(&threshold.text);
-        let name = k6_name(metric);
+        let (name, tags, expression) = parts(&threshold.text);
+        let metric = threshold.metric;
+        let name = metric.map_or(name, |metric| name_of(metric));
         let key = if tags.is_empty() { name.to_owned() } else { format!("{name}{{{tags}}}") };
-        let value =
-            metrics.entry(key).or_insert_with(|| self.metric(name, tags).unwrap_or_else(empty));
+        let value = metrics
+            .entry(key)
+            .or_insert_with(|| metric.map_or_else(empty, |metric| self.metric(metric, tags)));
         let Some(fields) = value.as_object_mut() else { return };
         let list = fields.entry("thresholds").or_insert_with(empty);
         if let Some(list) = list.as_object_mut() {

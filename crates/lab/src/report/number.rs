@@ -3,6 +3,8 @@
 //!
 //! One place, so that terminal, page and Markdown say the same.
 
+use crate::metrics::Unit;
+
 /// Calls below which a 99th percentile rests on fewer than 100 of them.
 pub(crate) const WEAK_P99: u64 = 10_000;
 
@@ -87,6 +89,17 @@ pub(crate) fn bytes(bytes: f64) -> String {
         b if b < 1e6 => format!("{} kB", short(b / 1e3)),
         b if b < 1e9 => format!("{} MB", short(b / 1e6)),
         b => format!("{} GB", short(b / 1e9)),
+    }
+}
+
+/// A value of a metric in its unit.
+pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Share => percent(value),
+        Unit::Milliseconds => ms(value),
+        Unit::Bytes | Unit::BytesPerSecond => bytes(value),
+        Unit::PerSecond => rate(value),
+        Unit::Cores | Unit::SecondsPerSecond | Unit::Count => short(value),
     }
 }
 

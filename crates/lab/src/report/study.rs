@@ -1,6 +1,6 @@
 //! A study of syncs for terminal, Markdown and folder. Its page is `html/study.rs`.
 //!
-//! Told from a [`StudyResult`] alone; what follows from it is decided in `rules/sync/conclude.rs`.
+//! Told from a [`StudyResult`] alone; what follows from it is decided in `analysis/sync/conclude.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use super::markdown::{escaped, push_list};
 use super::number::{clock, count, percent, plural, short, span};
 use super::text::{Paint, hanging, painted, plain, push_more, wrapped};
 use super::{Colour, ReportFault, html};
+use crate::analysis::calendar::rfc3339;
+use crate::analysis::sync::ArmCourses;
+use crate::analysis::sync::conclude::{change, main_row};
 use crate::results::Word;
 use crate::results::study::{Align, Source, StudyResult, TimeRow};
-use crate::rules::calendar::rfc3339;
-use crate::rules::sync::ArmCourses;
-use crate::rules::sync::conclude::{change, main_row};
 
 #[cfg(test)]
 mod tests;
@@ -162,8 +162,10 @@ pub(super) fn times(result: &StudyResult) -> Table {
 
 /// A median, with the spread between runs.
 fn arm_time(known: &[f64], several: bool) -> String {
-    let Some(middle) = crate::rules::statistics::median(known) else { return String::from("–") };
-    let sorted = crate::rules::statistics::sorted(known);
+    let Some(middle) = crate::analysis::statistics::median(known) else {
+        return String::from("–");
+    };
+    let sorted = crate::analysis::statistics::sorted(known);
     match sorted.as_slice() {
         [least, .., most] if several => {
             format!("{} ({} to {})", time(middle), time(*least), time(*most))

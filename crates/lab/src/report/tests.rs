@@ -203,7 +203,7 @@ fn the_k6_summary_has_the_keys_that_k6_writes() {
         kept: true,
         observed: Some(0.0),
         broken_at: None,
-        note: None,
+        ..Default::default()
     });
     let ours = k6_summary(&example.result, &example.totals, &example.methods);
     assert_eq!(keys(&ours), keys(&theirs));
@@ -247,12 +247,12 @@ fn k6_counts_agree_with_the_result() {
 #[test]
 fn k6_values_are_those_that_were_judged() {
     let mut example = failing();
-    let iterations = &mut example.result.generator.iterations;
-    (iterations.due, iterations.begun, iterations.late) = (1_000, 1_000, 300);
+    let stages = &mut example.totals.iterations;
+    stages.iter_mut().for_each(|stage| (stage.due, stage.begun, stage.late) = (1_000, 1_000, 300));
     let scenario = example.result.stages[0].scenario.clone();
     for (place, name) in [&*scenario, "another"].into_iter().enumerate() {
-        let text = format!("latency{{scenario:{name}}} p(95)<1");
-        example.result.thresholds[place].text = text;
+        example.result.thresholds[place] =
+            super::example::outcome(&format!("latency{{scenario:{name}}} p(95)<1"));
     }
     let ours = k6_summary(&example.result, &example.totals, &example.methods);
     assert_eq!(ours["metrics"]["delivered"]["value"], 0.7);

@@ -4,7 +4,8 @@
 //! outside never reach the terminal.
 
 use super::Colour;
-use super::number::{WEAK_P99, bare_ms, clock, count, ms, percent, rate, short, span};
+use super::number::{WEAK_P99, bare_ms, clock, count, ms, percent, span, with_unit};
+use crate::metrics::Unit;
 use crate::results::run::{Row, RunResult};
 use crate::results::{Outcome, ThresholdOutcome};
 
@@ -120,19 +121,11 @@ fn push_objectives(lines: &mut Vec<String>, thresholds: &[ThresholdOutcome], col
     push_more(lines, thresholds.len(), OBJECTIVES, "objective");
 }
 
-/// The observed value with the unit that the threshold's metric has.
+/// The observed value with its unit.
 pub(super) fn observed(threshold: &ThresholdOutcome) -> String {
-    let Some(value) = threshold.observed else { return String::from("no data") };
-    let metric = threshold.text.split(['{', ' ']).next().unwrap_or_default();
-    let expression = threshold.text.rsplit(['}', ' ']).next().unwrap_or_default();
-    let is_share = ["failed", "limited", "delivered", "http_req_failed"].contains(&metric);
-    let is_time = ["latency", "service", "iteration_time", "http_req_duration"].contains(&metric)
-        || metric == "iteration_duration";
-    match () {
-        () if is_time => ms(value),
-        () if is_share => percent(value),
-        () if expression.starts_with("rate") => rate(value),
-        () => short(value),
+    match threshold.observed {
+        Some(value) => with_unit(value, threshold.unit.unwrap_or(Unit::Count)),
+        None => String::from("no data"),
     }
 }
 

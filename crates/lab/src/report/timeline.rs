@@ -4,9 +4,9 @@
 //! Where several seconds become one point, rates are their mean and times their largest: a spike
 //! may not vanish because the run was long.
 
+use crate::analysis::rows;
 use crate::record::Class;
 use crate::results::run::{MethodSecond, RunResult, Second};
-use crate::rules::rows;
 
 /// Points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 
 use super::Finished;
+use crate::analysis::bottleneck::BottleneckInput;
+use crate::analysis::knee::Knee;
+use crate::analysis::thresholds::Ruling;
+use crate::analysis::verdict::{Early, Evidence};
+use crate::analysis::{bottleneck, calendar, findings, knee, rows, validity, verdict};
 use crate::plan::{HttpVersion, Plan, Reuse};
 use crate::recorder::Recorded;
 use crate::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
 use crate::results::{Fingerprint, PlanFacts, TargetFacts};
-use crate::rules::bottleneck::BottleneckInput;
-use crate::rules::knee::Knee;
-use crate::rules::threshold::judge::Ruling;
-use crate::rules::verdict::{Early, Evidence};
-use crate::rules::{bottleneck, calendar, findings, knee, rows, validity, verdict};
 
 /// All that is known when the load is over.
 pub(super) struct Seen<'a> {

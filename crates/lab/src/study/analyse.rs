@@ -1,16 +1,16 @@
 //! From courses to a result: every rule applied, in one place.
 
 use super::StudyFault;
+use crate::analysis::calendar::rfc3339;
+use crate::analysis::statistics::median;
+use crate::analysis::sync::bins::bins;
+use crate::analysis::sync::judge::{Times, judge};
+use crate::analysis::sync::pauses::STALLS_MAX;
+use crate::analysis::sync::{ArmCourses, Course, bins, conclude, lead, pauses};
 use crate::results::study::{
     Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
     TimeRow, TimeTo, Tip, TipLead,
 };
-use crate::rules::calendar::rfc3339;
-use crate::rules::statistics::median;
-use crate::rules::sync::bins::bins;
-use crate::rules::sync::judge::{Times, judge};
-use crate::rules::sync::pauses::STALLS_MAX;
-use crate::rules::sync::{ArmCourses, Course, bins, conclude, lead, pauses};
 
 /// Heights that are chosen by themselves.
 const HEIGHTS_WANTED: u64 = 8;
@@ -230,7 +230,7 @@ impl Frame<'_> {
         let stalls_more = stalls.len().saturating_sub(STALLS_MAX);
         stalls.truncate(STALLS_MAX);
         let (first, last) = (course.first(), course.last());
-        let most = |of: fn(&crate::rules::sync::Sample) -> Option<u64>| {
+        let most = |of: fn(&crate::analysis::sync::Sample) -> Option<u64>| {
             course.samples.iter().filter_map(of).max()
         };
         let accesses = sync.accesses();

@@ -15,11 +15,11 @@ use wire::method::FamilyName;
 
 use super::StudyFault;
 use super::read::{Builder, SampleLine};
+use crate::analysis::calendar::rfc3339;
+use crate::analysis::sync::{ArmCourses, Sample};
 use crate::plan::line::Line;
 use crate::plan::{Target, Tls};
 use crate::report::number::count;
-use crate::rules::calendar::rfc3339;
-use crate::rules::sync::{ArmCourses, Sample};
 use crate::run::Stop;
 use crate::target::client::Reply;
 use crate::target::{Client, family};

@@ -20,7 +20,7 @@ pub(crate) use course::{Builder, Kept};
 pub use samples::Line as SampleLine;
 
 use super::StudyFault;
-use crate::rules::sync::Course;
+use crate::analysis::sync::Course;
 
 /// How much is kept of a file.
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::StudyFault;
 use super::file::{Arm, Order, Setup, Study};
 use super::read::{Form, course};
+use crate::analysis::sync::{ArmCourses, Course, Sample};
 use crate::report::number::{short, span};
-use crate::rules::sync::{ArmCourses, Course, Sample};
 use crate::run::Stop;
 pub use process::Groups;
 

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::read::{Form, course};
 use super::{Options, analyse};
+use crate::analysis::sync::{Announced, ArmCourses, Course, Sample, Timeout};
 use crate::results::Word;
 use crate::results::study::{Accesses, Align, Source, StudyResult};
-use crate::rules::sync::{Announced, ArmCourses, Course, Sample, Timeout};
 
 const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
@@ -125,7 +125,7 @@ fn leads_and_the_crossing_of_heights() {
     assert_eq!(clock(at(1_349_351.0)), "3:26:28");
 
     let (small, large) = (pair.blocks.0.unwrap(), pair.blocks.1.unwrap());
-    let when = |at: f64| crate::rules::calendar::rfc3339(at);
+    let when = |at: f64| crate::analysis::calendar::rfc3339(at);
     assert_eq!(small.blocks.round(), 102_251.0);
     assert_eq!(when(small.at), "2021-12-14T00:42:52.000Z");
     assert_eq!(large.blocks.round(), -68_024.0);

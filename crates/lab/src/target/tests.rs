@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::client::tests::{Fake, http};
 use super::{Why, family, probe};
+use crate::analysis::samples;
 use crate::plan::{Draw, Piece, Plan, Recorded, Step, Template, Tls, Weighted};
-use crate::rules::samples;
 use wire::method::FamilyName;
 
 /// A node that answers by method, and with -32601 what it does not know.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lab::metrics::{Metric, Selector};
+use lab::plan::threshold::{Aggregation, Operator, Threshold};
 use lab::plan::{
     Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
     Target, Template, Tls, Validity, Watch, Weighted,
 };
-use lab::rules::threshold::{Aggregation, Metric, Operator, Selector, Threshold};
 use wire::method::FamilyName;
 
 const TIME: Duration = Duration::from_secs(7);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::rules::sync::ArmCourses;
+use lab::analysis::sync::ArmCourses;
 use lab::study::poll::Node;
 use lab::study::read::{Form, course};
 

@@ -32,6 +32,7 @@ fn a_rule_that_reads_the_world_is_caught() {
     ] {
         assert_eq!(caught(rule, bad), [1], "{bad}");
         assert_eq!(caught("crates/gateway/src/rules.rs", bad), [1], "{bad}");
+        assert_eq!(caught("crates/lab/src/analysis/search.rs", bad), [1], "{bad}");
         assert!(caught("crates/gateway/src/nodes/send.rs", bad).is_empty(), "{bad}");
         assert!(caught("crates/gateway/src/rules/limit/tests.rs", bad).is_empty(), "{bad}");
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{BACK_OFF, Doing, EngineThread, PAUSE};
+use crate::analysis::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 use crate::plan::{Late, Model, Scenario};
-use crate::rules::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
 /// Iterations begun before sockets are looked at again, so that catching up delays no answer for
 /// longer than some hundred microseconds.

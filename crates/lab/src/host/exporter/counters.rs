@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::host::machine::{States, put_stalls};
+use crate::host::machine::{Stalls, States, put_stalls};
 use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{Line, lines};
+use crate::metrics::host::host;
 
 /// Devices of a kind that are shown.
 const DEVICES_MAX: usize = 32;
@@ -116,7 +117,7 @@ impl Counters {
 
     /// Adds what changed.
     pub(in crate::host) fn put(&self, before: &Counters, time: Duration, values: &mut Values) {
-        values.put("cores", self.cores);
+        values.put(host!("cores"), self.cores);
         self.put_cpu(before, values);
         self.put_gauges(values);
         self.put_rates(before, time, values);
@@ -142,64 +143,73 @@ impl Counters {
             total.add(&grown);
         }
         total.put(values);
-        values.put_some("cpu_core_max", busiest);
+        values.put(host!("cpu_core_max"), busiest);
     }
 
     fn put_gauges(&self, values: &mut Values) {
         let get = |name: &str| self.plain.get(name).copied();
         for (metric, name) in [
-            ("runnable", "node_procs_running"),
-            ("blocked", "node_procs_blocked"),
-            ("load1", "node_load1"),
-            ("memory_bytes", "node_memory_MemTotal_bytes"),
-            ("memory_available_bytes", "node_memory_MemAvailable_bytes"),
-            ("tcp_sockets", "node_sockstat_TCP_inuse"),
-            ("tcp_orphans", "node_sockstat_TCP_orphan"),
-            ("tcp_time_wait", "node_sockstat_TCP_tw"),
-            ("tcp_memory_bytes", "node_sockstat_TCP_mem_bytes"),
-            ("files_open", "node_filefd_allocated"),
+            (host!("runnable"), "node_procs_running"),
+            (host!("blocked"), "node_procs_blocked"),
+            (host!("load1"), "node_load1"),
+            (host!("memory_bytes"), "node_memory_MemTotal_bytes"),
+            (host!("memory_available_bytes"), "node_memory_MemAvailable_bytes"),
+            (host!("tcp_sockets"), "node_sockstat_TCP_inuse"),
+            (host!("tcp_orphans"), "node_sockstat_TCP_orphan"),
+            (host!("tcp_time_wait"), "node_sockstat_TCP_tw"),
+            (host!("tcp_memory_bytes"), "node_sockstat_TCP_mem_bytes"),
+            (host!("files_open"), "node_filefd_allocated"),
         ] {
-            values.put_some(metric, get(name));
+            values.put(metric, get(name));
         }
         let part = |part, whole| share(get(part)?, get(whole)?);
         let available = part("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes");
-        values.put_some("memory_available_share", available);
-        values.put_some("files_share", part("node_filefd_allocated", "node_filefd_maximum"));
+        values.put(host!("memory_available_share"), available);
+        values.put(host!("files_share"), part("node_filefd_allocated", "node_filefd_maximum"));
         let swap = get("node_memory_SwapTotal_bytes").zip(get("node_memory_SwapFree_bytes"));
-        values.put_some("swap_used_bytes", swap.map(|(total, free)| total - free));
+        values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
     }
 
     fn put_rates(&self, before: &Counters, time: Duration, values: &mut Values) {
         for (metric, name, unit) in [
-            ("switches", "node_context_switches_total", 1.0),
-            ("major_faults", "node_vmstat_pgmajfault", 1.0),
-            ("swap_in_bytes", "node_vmstat_pswpin", PAGE),
-            ("swap_out_bytes", "node_vmstat_pswpout", PAGE),
-            ("tcp_retransmits", "node_netstat_Tcp_RetransSegs", 1.0),
-            ("tcp_segments_sent", "node_netstat_Tcp_OutSegs", 1.0),
-            ("listen_overflows", "node_netstat_TcpExt_ListenOverflows", 1.0),
-            ("listen_drops", "node_netstat_TcpExt_ListenDrops", 1.0),
+            (host!("switches"), "node_context_switches_total", 1.0),
+            (host!("major_faults"), "node_vmstat_pgmajfault", 1.0),
+            (host!("swap_in_bytes"), "node_vmstat_pswpin", PAGE),
+            (host!("swap_out_bytes"), "node_vmstat_pswpout", PAGE),
+            (host!("tcp_retransmits"), "node_netstat_Tcp_RetransSegs", 1.0),
+            (host!("tcp_segments_sent"), "node_netstat_Tcp_OutSegs", 1.0),
+            (host!("listen_overflows"), "node_netstat_TcpExt_ListenOverflows", 1.0),
+            (host!("listen_drops"), "node_netstat_TcpExt_ListenDrops", 1.0),
         ] {
             let pair = self.plain.get(name).zip(before.plain.get(name));
-            values.put_some(metric, pair.map(|(now, then)| unit * rate(*now, *then, time)));
+            values.put(metric, pair.map(|(now, then)| unit * rate(*now, *then, time)));
         }
     }
 
     fn put_pressure(&self, before: &Counters, time: Duration, values: &mut Values) {
-        for (metric, some, full) in [
-            ("psi_cpu", "node_pressure_cpu_waiting_seconds_total", ""),
+        const STALLS: [(Stalls, &str, &str); 4] = [
             (
-                "psi_memory",
+                [host!("psi_cpu_some"), host!("psi_cpu_full")],
+                "node_pressure_cpu_waiting_seconds_total",
+                "",
+            ),
+            (
+                [host!("psi_memory_some"), host!("psi_memory_full")],
                 "node_pressure_memory_waiting_seconds_total",
                 "node_pressure_memory_stalled_seconds_total",
             ),
             (
-                "psi_io",
+                [host!("psi_io_some"), host!("psi_io_full")],
                 "node_pressure_io_waiting_seconds_total",
                 "node_pressure_io_stalled_seconds_total",
             ),
-            ("psi_irq", "", "node_pressure_irq_stalled_seconds_total"),
-        ] {
+            (
+                [host!("psi_irq_some"), host!("psi_irq_full")],
+                "",
+                "node_pressure_irq_stalled_seconds_total",
+            ),
+        ];
+        for (metrics, some, full) in STALLS {
             let micros = |counters: &Counters, name: &str| {
                 counters.plain.get(name).map(|seconds| seconds * 1e6)
             };
@@ -208,8 +218,8 @@ impl Counters {
                 (None, None) => None,
                 (some, full) => Some((some.unwrap_or(0.0), full.unwrap_or(0.0))),
             };
-            if let Some((now, then)) = read(self).zip(read(before)) {
-                put_stalls(values, metric, now, then, time);
+            if let Some(pair) = read(self).zip(read(before)) {
+                put_stalls(values, metrics, "", pair, time);
             }
         }
     }
@@ -245,37 +255,37 @@ fn put_disk(name: &str, now: &One, before: &One, time: Duration, values: &mut Va
         return;
     }
     let busy = rate("node_disk_io_time_seconds_total").map(|share| share.min(1.0));
-    values.put_some(format!("disk.{name}.util"), busy);
+    values.put_of(host!("disk.*.util"), name, busy);
     let queue = rate("node_disk_io_time_weighted_seconds_total");
-    values.put_some(format!("disk.{name}.queue"), queue);
+    values.put_of(host!("disk.*.queue"), name, queue);
     let waited = rate("node_disk_read_time_seconds_total")
         .zip(rate("node_disk_write_time_seconds_total"))
         .map(|(read, written)| 1_000.0 * (read + written));
     let operations = used[0].zip(used[1]).map(|(reads, writes)| reads + writes);
     let each = waited.zip(operations).and_then(|(waited, count)| share(waited, count));
-    values.put_some(format!("disk.{name}.await_ms"), each);
-    values.put_some(format!("disk.{name}.reads"), used[0]);
-    values.put_some(format!("disk.{name}.writes"), used[1]);
-    values.put_some(format!("disk.{name}.read_bytes"), rate("node_disk_read_bytes_total"));
-    values.put_some(format!("disk.{name}.write_bytes"), rate("node_disk_written_bytes_total"));
+    values.put_of(host!("disk.*.await_ms"), name, each);
+    values.put_of(host!("disk.*.reads"), name, used[0]);
+    values.put_of(host!("disk.*.writes"), name, used[1]);
+    values.put_of(host!("disk.*.read_bytes"), name, rate("node_disk_read_bytes_total"));
+    values.put_of(host!("disk.*.write_bytes"), name, rate("node_disk_written_bytes_total"));
 }
 
 fn put_device(name: &str, now: &One, before: &One, time: Duration, values: &mut Values) {
     let rate = |metric: &str| Some(rate(*now.get(metric)?, *before.get(metric)?, time));
     let (received, sent) =
         (rate("node_network_receive_bytes_total"), rate("node_network_transmit_bytes_total"));
-    values.put_some(format!("net.{name}.rx_bytes"), received);
-    values.put_some(format!("net.{name}.tx_bytes"), sent);
+    values.put_of(host!("net.*.rx_bytes"), name, received);
+    values.put_of(host!("net.*.tx_bytes"), name, sent);
     let sum = |names: [&str; 2]| names.iter().filter_map(|name| rate(name)).sum::<f64>();
     let drops = sum(["node_network_receive_drop_total", "node_network_transmit_drop_total"]);
     let overruns = sum(["node_network_receive_fifo_total", "node_network_transmit_fifo_total"]);
-    values.put(format!("net.{name}.drops"), drops + overruns);
+    values.put_of(host!("net.*.drops"), name, drops + overruns);
     let errors = sum(["node_network_receive_errs_total", "node_network_transmit_errs_total"]);
-    values.put(format!("net.{name}.errors"), errors);
+    values.put_of(host!("net.*.errors"), name, errors);
     let line_rate = now.get("node_network_speed_bytes").copied().filter(|speed| *speed > 0.0);
     let busier = larger(received, sent);
     let used = busier.zip(line_rate).and_then(|(busier, line_rate)| share(busier, line_rate));
-    values.put_some(format!("net.{name}.util"), used);
+    values.put_of(host!("net.*.util"), name, used);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use super::*;
-use crate::host::names;
+use crate::metrics::host::HostMetric;
 
 #[test]
 fn urls() {
@@ -103,7 +103,7 @@ fn the_real_exporter_is_understood() {
     for name in ["cpu_busy", "cpu_user", "load1", "memory_available_share", "tcp_retransmits"] {
         assert!(sample.values.iter().any(|(known, _)| known == name), "{name}: {sample:?}");
     }
-    let unknown = sample.values.iter().filter(|(name, _)| names::fact(name).is_none());
+    let unknown = sample.values.iter().filter(|(name, _)| HostMetric::of_sample(name).is_none());
     assert_eq!(unknown.count(), 0, "{sample:?}");
     let states = ["cpu_user", "cpu_nice", "cpu_system", "cpu_idle", "cpu_iowait"];
     let more = ["cpu_irq", "cpu_softirq", "cpu_steal"];

@@ -38,7 +38,8 @@ fn iowait_that_falls_is_no_negative_share() {
 fn stalls_are_a_share_of_time() {
     let mut values = Values::default();
     let time = Duration::from_millis(250);
-    put_stalls(&mut values, "psi_io", (300_000.0, 130_000.0), (200_000.0, 130_000.0), time);
+    let psi_io = [host!("psi_io_some"), host!("psi_io_full")];
+    put_stalls(&mut values, psi_io, "", ((300_000.0, 130_000.0), (200_000.0, 130_000.0)), time);
     let values = values.sample(0.0, "x").values;
     assert!((get(&values, "psi_io_some") - 0.4).abs() < 1e-9);
     assert_eq!(get(&values, "psi_io_full"), 0.0);

@@ -10,7 +10,7 @@ use super::super::requests::Methods;
 use super::super::{Batch, Late, Model, Scenario, Stage};
 use super::mixes::Mixes;
 use super::refuse;
-use crate::rules::threshold::parse::StageName;
+use crate::plan::threshold::parse::StageName;
 
 /// Stages of one plan, steps included.
 const STAGES_MAX: usize = 5000;

@@ -1,4 +1,4 @@
-//! Thresholds: the grammar is `rules/threshold/parse.rs`; here is how they stand in a plan.
+//! Thresholds: the grammar is `plan/threshold/parse.rs`; here is how they stand in a plan.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use super::super::field::THRESHOLD;
 use super::super::file::{Entry, Member, Node, Tree, Written, read_entry};
 use super::super::formula::{Variables, replaced};
 use super::super::kind::Value;
-use crate::rules::threshold::parse::{self, Names, Refused, StageName};
-use crate::rules::threshold::{Selector, Threshold};
+use crate::metrics::Selector;
+use crate::plan::threshold::parse::{Names, Refused, StageName};
+use crate::plan::threshold::{Threshold, parse};
 
 /// Thresholds of one plan; each is judged every second.
 const THRESHOLDS_MAX: usize = 1000;

@@ -1,6 +1,6 @@
 //! What was watched on hosts, on the axis of time that the load has.
 //!
-//! A chart holds metrics of one kind and one unit; the names and units are `host/names.rs`'s.
+//! A chart holds metrics of one kind and one unit; the names and units are those of `metrics/host.rs`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use maud::{Markup, html};
 
 use super::over_time::{WIDE, marks, marks_note, time};
 use super::{figure, term};
-use crate::host::names::{Unit, fact};
+use crate::metrics::Unit;
+use crate::metrics::host::{HostMetric, host};
 use crate::report::chart::axis::{Axis, Scale};
 use crate::report::chart::{Chart, HUES, Ink, Shape};
 use crate::report::number::{bytes, percent, short};
@@ -138,23 +139,26 @@ const KINDS: [(&str, &str); 12] = [
 ];
 
 /// Values that say nothing over time, or what others say already.
-const LEFT_OUT: [&str; 8] = [
-    "cores",
-    "cpu_idle",
-    "psi_cpu_full",
-    "psi_irq_some",
-    "memory_bytes",
-    "cpu_nice",
-    "load1",
-    "files_share",
+const LEFT_OUT: [&HostMetric; 8] = [
+    host!("cores"),
+    host!("cpu_idle"),
+    host!("psi_cpu_full"),
+    host!("psi_irq_some"),
+    host!("memory_bytes"),
+    host!("cpu_nice"),
+    host!("load1"),
+    host!("files_share"),
 ];
 
 /// Which chart a metric belongs to, with its unit; none if it is not drawn.
 fn place(name: &str) -> Option<(Group, &'static str)> {
-    if LEFT_OUT.contains(&name) || name.contains(".thread.") || name.contains("limit") {
+    if LEFT_OUT.iter().any(|metric| metric.name == name)
+        || name.contains(".thread.")
+        || name.contains("limit")
+    {
         return None;
     }
-    let unit = fact(name).map_or(Unit::Count, |fact| fact.unit);
+    let unit = HostMetric::of_sample(name).map_or(Unit::Count, |metric| metric.unit);
     let rank = KINDS.iter().position(|(start, _)| name.starts_with(start))?;
     let kind = KINDS[rank].1;
     // Of a process, a disk or an interface each has charts of its own.

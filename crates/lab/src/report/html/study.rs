@@ -7,13 +7,13 @@ use maud::{Markup, html};
 
 use super::verdict::{tile, warnings};
 use super::{document, figure};
+use crate::analysis::sync::conclude::change;
 use crate::report::chart::axis::{Axis, Scale, Tick};
 use crate::report::chart::{Chart, Ink, Shape};
 use crate::report::number::{count, percent, plural, short};
 use crate::report::study::{Table, bins, how, main, runs, signed, time, times, verdict, word};
 use crate::results::Word;
 use crate::results::study::{About, Against, ArmRow, StudyResult};
-use crate::rules::sync::conclude::change;
 
 /// Size of a chart in pixels.
 const WIDE: i32 = 1000;

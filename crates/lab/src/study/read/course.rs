@@ -1,9 +1,9 @@
 //! A course as it grows: what order its samples must have, and how much is kept.
 
+use crate::analysis::calendar::rfc3339;
+use crate::analysis::sync::{Announced, Course, Sample, Timeout};
 use crate::report::number::count;
 use crate::results::study::Accesses;
-use crate::rules::calendar::rfc3339;
-use crate::rules::sync::{Announced, Course, Sample, Timeout};
 
 /// How much is kept of a course.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use crate::analysis::sync::{Course, Sample};
 use crate::results::study::Accesses;
-use crate::rules::sync::{Course, Sample};
 use crate::study::StudyFault;
 use crate::study::read::{Form, Kept, Limits, read};
 
@@ -136,7 +136,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::rules::sync::ArmCourses;
+    use crate::analysis::sync::ArmCourses;
 
     #[test]
     fn seeds_are_the_files_that_they_look_like() {

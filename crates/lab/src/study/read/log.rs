@@ -7,9 +7,9 @@
 use serde::Deserialize;
 
 use super::{Builder, Lines, StudyFault, instant};
+use crate::analysis::sync::{Sample, Timeout};
 use crate::report::number::count;
 use crate::results::study::Accesses;
-use crate::rules::sync::{Sample, Timeout};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]

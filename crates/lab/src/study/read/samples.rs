@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, Lines, StudyFault, begin, instant, shown};
+use crate::analysis::sync::Sample;
 use crate::results::study::Accesses;
-use crate::rules::sync::Sample;
 
 /// A line of a file of samples. What is not known is left out; further keys are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@
 //! | `memory`, `MemoryUsed`; `disk`; `peers`, `PeersALL`; `cpu` | bytes; bytes; nodes; seconds |
 
 use super::{Builder, Lines, StudyFault, instant, shown};
+use crate::analysis::sync::Sample;
 use crate::results::study::Accesses;
-use crate::rules::sync::Sample;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {

@@ -78,7 +78,7 @@ fn tables_by_the_names_of_their_columns() {
     let seconds = "# start 2021-12-13T23:20:52Z\nseconds,height\n0,0\n60.5,7\n";
     let course = read_text(seconds, Form::Table).unwrap();
     assert_eq!(course.samples[1].at - course.samples[0].at, 60.5);
-    assert_eq!(crate::rules::calendar::rfc3339(course.origin), "2021-12-13T23:20:52.000Z");
+    assert_eq!(crate::analysis::calendar::rfc3339(course.origin), "2021-12-13T23:20:52.000Z");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn wild_numbers_are_analysed_without_harm() {
     let text = format!(
         "seconds,height,hit,miss,spill\n0,0,{most},{most},1\n1e300,{most},{most},{most},1\n"
     );
-    let arm = |name: &str| crate::rules::sync::ArmCourses {
+    let arm = |name: &str| crate::analysis::sync::ArmCourses {
         name: name.into(),
         runs: vec![read_text(&text, Form::Table).unwrap(); 2],
     };

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Client, Reply};
+use crate::analysis::samples;
 use crate::plan::{Target, Tls};
-use crate::rules::samples;
 use crate::target::Why;
 
 /// A server that reads a request's head and body and says the same to each.

@@ -2,6 +2,7 @@
 //! own. Method: two pages, made by hand.
 
 use super::*;
+use crate::metrics::host::HostMetric;
 
 const BEFORE: &str = "\
 node_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 100
@@ -81,7 +82,7 @@ fn every_metric_is_one_that_is_explained() {
     let mut values = Values::default();
     now.put(&before, Duration::from_secs(2), &mut values);
     for (name, _) in values.sample(0.0, "target").values {
-        assert!(crate::host::names::fact(&name).is_some(), "{name}");
+        assert!(HostMetric::of_sample(&name).is_some(), "{name}");
     }
 }
 

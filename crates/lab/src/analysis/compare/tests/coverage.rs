@@ -1,0 +1,260 @@
+//! Goal: a 95 % interval holds the true change, and equal arms are not called different, whatever
+//! the arrangement of the runs and the noise. Method: many generated pairs of arms for each cell of
+//! arrangements × noises; the share of printed intervals that hold the true change, and the share
+//! of equal arms that are called better or worse. A refusal (no interval) is neither.
+//!
+//! `COVERAGE_PAIRS=1000 cargo test -p lab --lib coverage -- --nocapture` prints the whole table.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Design, Values, compare, normal, words};
+use crate::analysis::statistics::mean;
+use crate::analysis::sync::judge::{Times, judge};
+use crate::results::Word;
+use crate::results::compare::Metric;
+
+/// Pairs of each cell unless `COVERAGE_PAIRS` says otherwise: an interval that covers 85 % fails
+/// the check with near certainty.
+const PAIRS: usize = 200;
+/// The true change of the second arm.
+const FACTOR: f64 = 1.3;
+/// Share of printed intervals that may miss it.
+const MISSED_MAX: f64 = 0.07;
+/// Share of equal arms that may be called different.
+const DIFFERENT_MAX: f64 = 0.05;
+/// Standard deviation of the logarithm of one run.
+const SPREAD: f64 = 0.05;
+/// The same of one second: far above the floor of single runs, so that equal arms can be called
+/// different.
+const SPREAD_OF_SECONDS: f64 = 0.5;
+
+#[derive(Clone, Copy, Debug)]
+enum Arrangement {
+    /// Runs of each arm, taken in turn.
+    Unpaired(usize, usize),
+    /// Pairs of runs. In half of them the second arm runs first.
+    Paired(usize),
+    /// Pairs of runs. The first arm always runs first.
+    PairedInOrder(usize),
+    /// One run each, of so many seconds.
+    Seconds(usize),
+    /// Times of a study, in pairs.
+    Study(usize),
+    /// Times of a study without pairs.
+    StudyUnpaired(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Noise {
+    Normal,
+    /// Student's t with three degrees of freedom.
+    Heavy,
+    /// A first-order autoregressive series of this correlation from one run, or second, to the
+    /// next.
+    Drift(f64),
+    /// Such a drift below noise of twice its variance.
+    Hidden(f64),
+    /// A steady rise of half the spread from run to run.
+    Rise,
+}
+
+/// A series of noise of a standard deviation of about 1.
+fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
+    let mut drift = normal(random);
+    let next = |place: usize| match noise {
+        Noise::Normal => normal(random),
+        Noise::Heavy => {
+            let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
+            normal(random) / (chi / 3.0).sqrt()
+        }
+        Noise::Drift(rho) | Noise::Hidden(rho) => {
+            drift = rho * drift + (1.0 - rho * rho).sqrt() * normal(random);
+            match noise {
+                Noise::Drift(_) => drift,
+                _ => (drift + 2_f64.sqrt() * normal(random)) / 3_f64.sqrt(),
+            }
+        }
+        Noise::Rise => 0.5 * place as f64 + normal(random),
+    };
+    (0..count).map(next).collect()
+}
+
+/// Whether the interval holds the true change, if there is one; and whether the arms are called
+/// different.
+type Outcome = (Option<bool>, bool);
+
+fn compared(
+    random: &mut StdRng,
+    cell: (Arrangement, Noise),
+    metric: Metric,
+    factor: f64,
+) -> Outcome {
+    let (arrangement, noise) = cell;
+    let spread = match arrangement {
+        Arrangement::Seconds(_) => SPREAD_OF_SECONDS,
+        _ => SPREAD,
+    };
+    let value = |noise: &f64| (spread * noise).exp();
+    // Two series, or one that both arms share in turn: A B B A, or A B A B.
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    match arrangement {
+        Arrangement::Seconds(count) => {
+            a = series(random, noise, count).iter().map(value).collect();
+            b = series(random, noise, count).iter().map(value).collect();
+        }
+        Arrangement::Unpaired(few, many) if few < many => {
+            // The few lie in the middle of the session.
+            let session = series(random, noise, few + many);
+            for (place, noise) in session.iter().enumerate() {
+                let first = place >= many / 2 && a.len() < few;
+                if first { &mut a } else { &mut b }.push(value(noise));
+            }
+        }
+        Arrangement::Unpaired(runs, _)
+        | Arrangement::Paired(runs)
+        | Arrangement::PairedInOrder(runs)
+        | Arrangement::Study(runs)
+        | Arrangement::StudyUnpaired(runs) => {
+            let session = series(random, noise, 2 * runs);
+            let turned = !matches!(arrangement, Arrangement::PairedInOrder(_));
+            for (place, pair) in session.chunks(2).enumerate() {
+                let turn = usize::from(turned && place % 2 == 1);
+                a.push(value(&pair[turn]));
+                b.push(value(&pair[1 - turn]));
+            }
+        }
+    }
+    b.iter_mut().for_each(|value| *value *= factor);
+    judged(random, arrangement, metric, (a, b), factor - 1.0)
+}
+
+fn judged(
+    random: &mut StdRng,
+    arrangement: Arrangement,
+    metric: Metric,
+    (a, b): (Vec<f64>, Vec<f64>),
+    change: f64,
+) -> Outcome {
+    let (interval, word) = match arrangement {
+        Arrangement::Study(_) | Arrangement::StudyUnpaired(_) => {
+            let times = |values: Vec<f64>| values.into_iter().map(|time| Some(3_600.0 * time));
+            let paired = matches!(arrangement, Arrangement::Study(_));
+            let times = Times { a: times(a).collect(), b: times(b).collect(), paired, period: 1.0 };
+            let told = judge(&[times], &mut || random.random()).remove(0).unwrap();
+            (told.interval, told.verdict)
+        }
+        _ => {
+            let one = matches!(arrangement, Arrangement::Seconds(_));
+            let paired =
+                matches!(arrangement, Arrangement::Paired(_) | Arrangement::PairedInOrder(_));
+            let arm = |values: Vec<f64>| match one {
+                true => Values { runs: vec![mean(&values).unwrap()], seconds: values, calls: None },
+                false => Values { runs: values, ..Values::default() },
+            };
+            let design = Design { paired, spread: None };
+            let found = compare(metric, &arm(a), &arm(b), design, &mut || random.random()).unwrap();
+            let word = words(std::slice::from_ref(&found))[0].0;
+            (found.interval.map(|interval| (interval.low, interval.high)), word)
+        }
+    };
+    let holds = interval.map(|(low, high)| low <= change && change <= high);
+    (holds, matches!(word, Word::Better | Word::Worse))
+}
+
+/// The line of a cell, and whether it is within its limits.
+fn measured(
+    cell: (Arrangement, Noise),
+    metric: Metric,
+    pairs: usize,
+    strict: bool,
+) -> (String, bool) {
+    let (mut printed, mut held, mut different) = (0, 0, 0);
+    for seed in 0..pairs as u64 {
+        let mut random = StdRng::seed_from_u64(seed);
+        if let (Some(holds), _) = compared(&mut random, cell, metric, FACTOR) {
+            printed += 1;
+            held += usize::from(holds);
+        }
+        different += usize::from(compared(&mut random, cell, metric, 1.0).1);
+    }
+    let missed = printed - held;
+    // In few pairs a true 7 % may show as a little more: 2.33 standard deviations, one time of a
+    // hundred.
+    let most = |share: f64, of: usize| {
+        let expected = share * of as f64;
+        let chance = if strict && of >= 200 { 0.0 } else { 2.33 };
+        expected + chance * (expected * (1.0 - share)).sqrt()
+    };
+    let fits = missed as f64 <= most(MISSED_MAX, printed)
+        && different as f64 <= most(DIFFERENT_MAX, pairs);
+    let name = format!("{:?}, {metric:?}", cell.0);
+    let share = |count: usize, of: usize| 100.0 * count as f64 / of.max(1) as f64;
+    let line = format!(
+        "{name:<34} {:<20} covered {:5.1} % of {printed:4} printed, A/A different {:4.1} %{}",
+        format!("{:?}", cell.1),
+        share(held, printed),
+        share(different, pairs),
+        if fits { "" } else { "  <-- out of limits" }
+    );
+    (line, fits)
+}
+
+fn check(arrangements: &[Arrangement], noises: &[Noise], metric: Metric) {
+    let asked = std::env::var("COVERAGE_PAIRS").ok().and_then(|pairs| pairs.parse().ok());
+    let (pairs, strict) = (asked.unwrap_or(PAIRS), asked.is_some());
+    let mut out = Vec::new();
+    for arrangement in arrangements {
+        for noise in noises {
+            let (line, fits) = measured((*arrangement, *noise), metric, pairs, strict);
+            println!("{line}");
+            out.extend((!fits).then_some(line));
+        }
+    }
+    assert!(out.is_empty(), "{}", out.join("\n"));
+}
+
+const NOISES: [Noise; 4] = [Noise::Normal, Noise::Heavy, Noise::Drift(0.8), Noise::Drift(0.95)];
+
+#[test]
+fn runs_of_each_arm() {
+    let arrangements = [(2, 2), (3, 3), (5, 5), (10, 10), (1, 5)];
+    let arrangements = arrangements.map(|(a, b)| Arrangement::Unpaired(a, b));
+    check(&arrangements, &NOISES, Metric::LatencyP50);
+}
+
+#[test]
+fn runs_in_pairs() {
+    let arrangements = [2, 3, 6, 8, 10].map(Arrangement::Paired);
+    check(&arrangements, &NOISES, Metric::LatencyP50);
+}
+
+/// A drift over the session falls on the same arm each time if that arm always runs second.
+#[test]
+fn pairs_that_are_always_in_one_order() {
+    let arrangements = [6, 8, 10].map(Arrangement::PairedInOrder);
+    check(&arrangements, &NOISES, Metric::LatencyP50);
+    check(&[Arrangement::PairedInOrder(10)], &[Noise::Rise], Metric::LatencyP50);
+}
+
+#[test]
+fn one_run_of_each_arm() {
+    let arrangements = [30, 60, 120].map(Arrangement::Seconds);
+    check(&arrangements, &NOISES, Metric::LatencyP50);
+    check(&[Arrangement::Seconds(60)], &NOISES, Metric::Goodput);
+    let noises = [Noise::Hidden(0.8), Noise::Hidden(0.95)];
+    check(&[Arrangement::Seconds(120), Arrangement::Seconds(300)], &noises, Metric::LatencyP50);
+}
+
+#[test]
+fn times_of_a_study() {
+    let arrangements = [
+        Arrangement::Study(2),
+        Arrangement::Study(3),
+        Arrangement::Study(5),
+        Arrangement::Study(8),
+        Arrangement::StudyUnpaired(3),
+        Arrangement::StudyUnpaired(5),
+    ];
+    check(&arrangements, &NOISES, Metric::LatencyP50);
+}

@@ -1,0 +1,87 @@
+//! Planted stalls, drift and empty results are named, and a steady run has no finding.
+
+use std::time::Duration;
+
+use super::{Seen, find, stalls};
+use crate::analysis::{rows, samples};
+use crate::plan::Plan;
+use crate::record::{Class, Iterations, Totals};
+use crate::results::run::Second;
+
+/// A second with so many calls, a median and a longest call in ms.
+fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
+    let mut second = samples::second(at, calls, "eth_call", &[(Class::Ok, calls)]);
+    second.requests = calls;
+    (second.methods[0].p50_ms, second.methods[0].max_ms) = (p50_ms, max_ms);
+    second
+}
+
+fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
+    let seconds: Vec<&Second> = seconds.iter().collect();
+    let (_, methods) = rows::methods(plan, totals, 10.0);
+    let stages = rows::stages(plan, totals, Duration::from_secs(10));
+    let seen = Seen { plan, judged: totals, methods: &methods, stages: &stages, seconds: &seconds };
+    find(seen, stalls(plan, &seconds).as_ref())
+}
+
+fn calls(plan: &Plan, class: Class, count: u64) -> Totals {
+    let rest = (0, 0, Class::Ok, 1_000 - count, 5);
+    samples::counted(plan, &[rest, (0, 0, class, count, 5)], Iterations::default())
+}
+
+#[test]
+fn a_steady_run_has_no_finding() {
+    let plan = samples::closed(10, 0, 10, &["eth_call"]);
+    let steady: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 150.0)).collect();
+    assert!(found(&plan, &calls(&plan, Class::Ok, 0), &steady).is_empty());
+}
+
+#[test]
+fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
+    let plan = samples::closed(10, 0, 10, &["eth_call"]);
+    let mut seconds: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 8.0)).collect();
+    // The calls that waited end in the next second.
+    seconds[4] = second(5, 500, 5.0, 8.0);
+    seconds[5] = second(6, 1_000, 5.0, 502.0);
+    seconds[9] = second(10, 500, 5.0, 501.0);
+    let told = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    let expected =
+        "10.0 % of the usual results are missing, at 5 s, 10 s, where calls took up to 502";
+    assert!(told.contains(expected), "{told}");
+    let paced = samples::closed(10, 50, 10, &["eth_call"]);
+    assert!(found(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
+}
+
+#[test]
+fn fewer_results_without_a_long_call_are_no_stall() {
+    let plan = samples::closed(10, 0, 10, &["eth_call"]);
+    let mut seconds: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 8.0)).collect();
+    seconds[4] = second(5, 500, 10.0, 16.0);
+    assert!(found(&plan, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
+}
+
+#[test]
+fn a_median_that_grows_under_a_steady_load_is_drift() {
+    let mut plan = samples::open(100.0, 10, &["eth_call"]);
+    let growing: Vec<Second> = (1..=10).map(|at| second(at, 100, 5.0 * at as f64, 60.0)).collect();
+    let totals = calls(&plan, Class::Ok, 0);
+    let told = found(&plan, &totals, &growing);
+    assert!(told[0].starts_with("the median of eth_call rose from 10.0 to 45.0 ms"), "{told:?}");
+    plan.scenarios[0].stages[0].to = 200.0;
+    assert!(found(&plan, &totals, &growing).is_empty(), "the load grew too");
+}
+
+#[test]
+fn empty_results_and_failures_are_named() {
+    let plan = samples::open(100.0, 10, &["eth_call"]);
+    let mut totals = calls(&plan, Class::Ok, 0);
+    totals.nulls.insert(0, 1_000);
+    let told = found(&plan, &totals, &[]);
+    assert!(told[0].starts_with("every result of eth_call was null (1000)"), "{told:?}");
+    totals.nulls.insert(0, 999);
+    assert!(found(&plan, &totals, &[]).is_empty());
+    let told = found(&plan, &calls(&plan, Class::Timeout, 20), &[]);
+    assert_eq!(told, ["2.0 % of the calls of eth_call failed (20 of 1000, mostly timeout)"]);
+    assert!(found(&plan, &calls(&plan, Class::Timeout, 9), &[]).is_empty());
+}

@@ -1,0 +1,83 @@
+//! The knee of a planted failure is found where it was planted, and none is found where none is.
+
+use super::find;
+use crate::analysis::samples;
+use crate::record::Class;
+use crate::results::run::Second;
+
+const METHOD: &str = "eth_getLogs";
+
+/// Seconds 1 to 60 at a rate that grows by 10/s; `classes` says what ended in each.
+fn series(classes: impl Fn(u64) -> Vec<(Class, u64)>) -> Vec<Second> {
+    (1..=60).map(|at| samples::second(at, 10 * at, METHOD, &classes(at))).collect()
+}
+
+#[test]
+fn timeouts_are_dated_back_to_when_their_calls_were_due() {
+    // Calls due from second 20 on hang; their timeouts of 15 s are seen from second 35 on.
+    let seconds = series(|at| match at {
+        1..=20 => vec![(Class::Ok, 3)],
+        21..=35 => vec![],
+        _ => vec![(Class::Timeout, 3)],
+    });
+    let knee = find(&seconds, METHOD, 15.0).unwrap();
+    assert_eq!((knee.from, knee.until, knee.class), (20.0, None, Class::Timeout));
+    assert_eq!((knee.failed, knee.calls, knee.answered_before), (75, 75, 60));
+    assert_eq!(knee.rate, 210.0, "the rate of the second in which the first one was due");
+}
+
+#[test]
+fn a_few_failures_before_do_not_move_the_knee() {
+    let seconds = series(|at| match at {
+        5 => vec![(Class::RpcError, 2), (Class::Ok, 8)],
+        1..=29 => vec![(Class::Ok, 10)],
+        _ => vec![(Class::Http5xx, 10)],
+    });
+    let knee = find(&seconds, METHOD, 1.0).unwrap();
+    assert_eq!((knee.from, knee.until, knee.class), (29.0, None, Class::Http5xx));
+}
+
+#[test]
+fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
+    // A call a second for each 10 iterations; what exceeds 20/s, which is from second 21 on, hangs.
+    let seconds = series(|at| match at {
+        1..=20 => vec![(Class::Ok, at)],
+        _ => vec![(Class::Ok, 20), (Class::Timeout, at - 20)],
+    });
+    let knee = find(&seconds, METHOD, 0.0).unwrap();
+    assert!((20.0..=23.0).contains(&knee.from), "{knee:?}");
+    assert!((200.0..=240.0).contains(&knee.rate), "{knee:?}");
+    assert_eq!(knee.until, None);
+}
+
+#[test]
+fn an_outage_that_ends_says_when() {
+    let seconds = series(|at| match at {
+        11..=15 => vec![(Class::Reset, 40)],
+        _ => vec![(Class::Ok, 40)],
+    });
+    let knee = find(&seconds, METHOD, 1.0).unwrap();
+    assert_eq!((knee.from, knee.until, knee.failed), (10.0, Some(15.0), 200));
+}
+
+#[test]
+fn failures_spread_over_the_run_are_no_knee() {
+    assert_eq!(find(&series(|_| vec![(Class::Ok, 95), (Class::RpcError, 5)]), METHOD, 1.0), None);
+    assert_eq!(find(&series(|_| vec![(Class::Ok, 5)]), METHOD, 1.0), None);
+    assert_eq!(find(&series(|_| vec![(Class::Timeout, 5)]), "eth_call", 1.0), None);
+    assert_eq!(find(&[], METHOD, 1.0), None);
+}
+
+#[test]
+fn fewer_than_ten_failures_are_chance() {
+    let failing = |count| {
+        series(move |at| if at == 60 { vec![(Class::Reset, count)] } else { vec![(Class::Ok, 9)] })
+    };
+    assert_eq!(find(&failing(9), METHOD, 1.0), None);
+    assert!(find(&failing(10), METHOD, 1.0).is_some());
+}
+
+#[test]
+fn a_429_is_an_answer() {
+    assert_eq!(find(&series(|_| vec![(Class::Limited, 50)]), METHOD, 1.0), None);
+}

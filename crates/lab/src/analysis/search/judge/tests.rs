@@ -1,0 +1,222 @@
+//! Probes made by hand, each with the one thing that must decide it.
+
+use std::time::Duration;
+
+use super::{Seen, judge};
+use crate::metrics::{Metric, Selector};
+use crate::plan::threshold::{Aggregation, Operator, Threshold};
+use crate::results::capacity::Judged;
+use crate::results::run::{Row, Second};
+use crate::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
+
+static PASS: Verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };
+
+fn row(method: &str, calls: u64, failed_share: f64, mean_ms: f64) -> Row {
+    let times = Quantiles { count: calls, mean_ms, p50_ms: mean_ms, ..Quantiles::default() };
+    Row {
+        method: method.to_owned(),
+        calls,
+        share: 0.5,
+        rate: 0.0,
+        goodput: 0.0,
+        failed_share,
+        limited_share: 0.0,
+        classes: Vec::new(),
+        latency: times,
+        service: times,
+        codes: Vec::new(),
+    }
+}
+
+fn seconds(backlog: impl Fn(u64) -> u64, begun: u64) -> Vec<Second> {
+    let second = |at: u64| Second {
+        at: at as f64,
+        due: 1000,
+        begun,
+        workers_busy: backlog(at).min(50),
+        waiting: backlog(at).saturating_sub(50),
+        ..Second::default()
+    };
+    (1..=12).map(second).collect()
+}
+
+fn seen<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> Seen<'a> {
+    Seen {
+        rate: 1000.0,
+        warmup: 2.0,
+        end: 12.0,
+        delivered_min: 0.99,
+        verdict,
+        tails: true,
+        thresholds: &[],
+        outcomes: &[],
+        names: &[],
+        seconds,
+        methods,
+        baseline: &[],
+    }
+}
+
+fn threshold(method: Option<usize>, metric: Metric, limit: f64) -> Threshold {
+    Threshold {
+        selector: Selector { metric, method, stages: None },
+        aggregation: Aggregation::Percentile(99.0),
+        operator: Operator::Less,
+        limit,
+        window: None,
+        sustained: Duration::ZERO,
+        abort: false,
+        abort_delay: Duration::ZERO,
+        no_data_fails: true,
+        text: String::new(),
+    }
+}
+
+fn outcome(text: &str, kept: bool, observed: f64, broken_at: Option<f64>) -> ThresholdOutcome {
+    ThresholdOutcome {
+        text: text.to_owned(),
+        kept,
+        observed: Some(observed),
+        broken_at,
+        ..ThresholdOutcome::default()
+    }
+}
+
+#[test]
+fn a_calm_probe_passes() {
+    let calm = seconds(|at| 40 + at % 3, 1000);
+    let found = judge(seen(&PASS, &calm, &[]));
+    assert_eq!(found.judged, Judged::Pass);
+    assert!(found.reasons.is_empty() && found.binding.is_none());
+    assert_eq!((found.delivered_share, found.backlog_growth), (1.0, 0.0));
+    assert_eq!(found.margin, Some(1.0));
+}
+
+/// A run ends some milliseconds after its last whole second: the piece is no second.
+#[test]
+fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
+    let mut calm = seconds(|_| 40, 1000);
+    let piece = Second { at: 12.02, due: 20, workers_busy: 3, ..Second::default() };
+    calm.push(piece);
+    let found = judge(seen(&PASS, &calm, &[]));
+    assert_eq!((found.rate_ended, found.under_way), (1000.0, 40.0));
+}
+
+/// 2 % above the capacity every objective is kept, but 20 iterations a second are never answered.
+#[test]
+fn a_growing_backlog_fails_although_all_is_kept() {
+    let growing = seconds(|at| 10 + 20 * at, 1000);
+    let found = judge(seen(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
+    assert_eq!(found.judged, Judged::Fail);
+    assert!((found.backlog_growth - 20.0).abs() < 0.01);
+    let binding = found.binding.unwrap();
+    assert_eq!(binding.objective, "backlog growth / rate");
+    assert_eq!(binding.method.as_deref(), Some("eth_call"));
+    assert!(found.margin.unwrap() < 0.0);
+}
+
+/// Growth by less than the share that may be missing is what the validity allows; growth within the
+/// warm-up is a start.
+#[test]
+fn growth_that_does_not_matter_passes() {
+    let slow = seconds(|at| 10 + 5 * at, 1000);
+    assert_eq!(judge(seen(&PASS, &slow, &[])).judged, Judged::Pass);
+    let start = seconds(|at| 1000 * at.min(2), 1000);
+    assert_eq!(judge(seen(&PASS, &start, &[])).judged, Judged::Pass);
+    let few = Seen { seconds: &slow[..3], ..seen(&PASS, &slow, &[]) };
+    assert_eq!(judge(few).backlog_growth, 0.0);
+}
+
+#[test]
+fn what_is_not_delivered_fails() {
+    let short = seconds(|_| 50, 950);
+    let found = judge(seen(&PASS, &short, &[]));
+    assert_eq!(found.judged, Judged::Fail);
+    assert_eq!(found.binding.unwrap().observed, Some(0.95));
+}
+
+/// Under overload both methods wait alike; the baseline tells which of them is the work.
+#[test]
+fn the_method_that_is_the_work_is_named() {
+    let short = seconds(|_| 50, 900);
+    let rows = [row("eth_blockNumber", 9000, 0.0, 200.0), row("eth_getLogs", 1000, 0.0, 210.0)];
+    let calm = [row("eth_blockNumber", 90, 0.0, 0.1), row("eth_getLogs", 10, 0.0, 30.0)];
+    let found = judge(Seen { baseline: &calm, ..seen(&PASS, &short, &rows) });
+    assert_eq!(found.binding.unwrap().method.as_deref(), Some("eth_getLogs"));
+}
+
+#[test]
+fn the_objective_that_broke_first_binds() {
+    let calm = seconds(|_| 40, 1000);
+    let verdict = Verdict { outcome: Outcome::Fail, reasons: vec!["x".to_owned()] };
+    let thresholds = [
+        threshold(None, Metric::Latency, 300.0),
+        threshold(Some(1), Metric::Latency, 100.0),
+        threshold(None, Metric::Failed, 0.01),
+    ];
+    let outcomes = [
+        outcome("latency p(99)<300", false, 900.0, Some(8.0)),
+        outcome("latency{method:b} p(99)<100", false, 110.0, Some(5.0)),
+        outcome("failed p(99)<0.01", true, 0.0, None),
+    ];
+    let names: [Box<str>; 2] = ["a".into(), "b".into()];
+    let found = judge(Seen {
+        thresholds: &thresholds,
+        outcomes: &outcomes,
+        names: &names,
+        ..seen(&verdict, &calm, &[])
+    });
+    let binding = found.binding.unwrap();
+    assert_eq!(binding.objective, "latency{method:b} p(99)<100");
+    assert_eq!((binding.method.as_deref(), binding.limit), (Some("b"), Some(100.0)));
+    assert_eq!(found.margin, Some(-1.0), "farther out than its whole limit");
+}
+
+#[test]
+fn a_method_that_fails_altogether_is_named() {
+    let calm = seconds(|_| 40, 1000);
+    let verdict = Verdict { outcome: Outcome::Fail, reasons: vec!["x".to_owned()] };
+    let rows = [row("eth_call", 9000, 0.0, 1.0), row("eth_getLogs", 90, 1.0, 1.0)];
+    let found = judge(seen(&verdict, &calm, &rows));
+    let binding = found.binding.unwrap();
+    assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
+    assert_eq!(binding.objective, "no method fails altogether");
+    let objective = [threshold(None, Metric::Failed, 0.01)];
+    let broken = [outcome("failed rate<0.01", false, 0.02, None)];
+    let all = Seen { thresholds: &objective, outcomes: &broken, ..seen(&verdict, &calm, &rows) };
+    assert_eq!(judge(all).binding.unwrap().method.as_deref(), Some("eth_getLogs"));
+}
+
+#[test]
+fn the_generators_fault_is_neither() {
+    let short = seconds(|_| 50, 700);
+    for (outcome, judged) in
+        [(Outcome::ClientLimited, Judged::ClientLimited), (Outcome::Invalid, Judged::Invalid)]
+    {
+        let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
+        let found = judge(seen(&verdict, &short, &[]));
+        assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
+    }
+}
+
+/// At two a second a probe of ten seconds has less than one call beyond its p99.
+#[test]
+fn a_percentile_of_a_handful_of_calls_decides_nothing() {
+    let calm = seconds(|_| 50, 1000);
+    let asked = [threshold(None, Metric::Latency, 10.0)];
+    let judged = |calls, kept, tails| {
+        let outcome_of = |kept| outcome("it", kept, 9.0, None);
+        let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
+        let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
+        let verdict = if kept[0].kept { &PASS } else { &fail };
+        let of = Seen { thresholds: &asked, outcomes: &kept, tails, ..seen(verdict, &calm, &rows) };
+        judge(of).judged
+    };
+    assert_eq!(judged(20, true, true), Judged::Invalid);
+    assert_eq!(judged(20, false, true), Judged::Invalid);
+    assert_eq!(judged(20, true, false), Judged::Pass, "a baseline has no tail");
+    assert_eq!(
+        (judged(1_000, true, true), judged(1_000, false, true)),
+        (Judged::Pass, Judged::Fail)
+    );
+}

@@ -1,0 +1,95 @@
+//! Statistics of verdicts: what may be said of a few numbers.
+//!
+//! Own code, because what a verdict rests on must be readable here; distribution functions are
+//! those of `statrs`. Each function names its source and is tested against published values.
+//! Comparisons that use these are in `analysis/compare.rs`; nothing here knows a run.
+
+pub mod ranks;
+pub mod resample;
+pub mod series;
+pub mod welch;
+
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
+
+/// Two-sided share of cases in which an interval of ours holds the true value.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Two ends, the lower first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// The values in ascending order; those that are not numbers are left out.
+pub fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// Median; none without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// Arithmetic mean; none without values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Variance of a sample, with n − 1; none for fewer than two values.
+pub fn variance(values: &[f64]) -> Option<f64> {
+    let centre = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+    (values.len() >= 2).then(|| squares / (values.len() - 1) as f64)
+}
+
+/// Interval of the median by order statistics, at least [`CONFIDENCE`]; none for fewer than six
+/// values, which cannot give it. Source: Conover, Practical Nonparametric Statistics (1999), 3.2.
+pub fn median_interval(values: &[f64]) -> Option<Interval> {
+    let sorted = sorted(values);
+    let count = sorted.len();
+    let binomial = Binomial::new(0.5, count as u64).ok()?;
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    // The largest r with P(fewer than r of n values lie below the median) within the tail.
+    let rank = (1..=count as u64 / 2).take_while(|rank| binomial.cdf(rank - 1) <= tail).last()?;
+    let rank = usize::try_from(rank).expect("at most the number of values");
+    Some(Interval { low: sorted[rank - 1], high: sorted[count - rank] })
+}
+
+/// Ranks, counted from 1, between which the quantile `share` of `count` independent values lies
+/// with [`CONFIDENCE`]: np ± z·sqrt(np(1−p)), cut to what exists. Source: Conover, 3.2.
+pub fn quantile_ranks(count: u64, share: f64) -> (u64, u64) {
+    let expected = count as f64 * share;
+    let spread = z(CONFIDENCE) * (expected * (1.0 - share)).sqrt();
+    let last = count.max(1) as f64;
+    let low = (expected - spread).floor().clamp(1.0, last);
+    let high = (expected + spread).ceil().clamp(1.0, last);
+    (low as u64, high as u64)
+}
+
+/// How many standard deviations of a normal distribution hold this share of it around its middle.
+pub fn z(share: f64) -> f64 {
+    standard_normal().inverse_cdf(0.5 + share / 2.0)
+}
+
+/// Two-sided tail of the standard normal distribution beyond `z`.
+pub(crate) fn two_sided(z: f64) -> f64 {
+    2.0 * standard_normal().sf(z.abs())
+}
+
+pub(crate) fn standard_normal() -> Normal {
+    Normal::new(0.0, 1.0).expect("the standard deviation is positive")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Series in time, whose neighbours resemble each other: how much they really say, when they
+//! settled.
+
+use super::welch::Estimate;
+use super::{mean, variance};
+
+/// Correlation of a series with itself one step later; 0 for fewer than three values or a constant.
+pub fn lag_one(series: &[f64]) -> f64 {
+    let Some(centre) = mean(series).filter(|_| series.len() >= 3) else { return 0.0 };
+    let squares: f64 = series.iter().map(|value| (value - centre).powi(2)).sum();
+    let products: f64 = series.windows(2).map(|pair| (pair[0] - centre) * (pair[1] - centre)).sum();
+    if squares > 0.0 { products / squares } else { 0.0 }
+}
+
+/// Number of independent values with the same information as a series: n(1−ρ)/(1+ρ) for a
+/// first-order autoregressive series (Bayley & Hammersley 1946). Below 1 where the mean of the
+/// series says less than a single independent value would; at most its length.
+///
+/// ρ is the lag-one correlation, corrected for its bias of −(1+4ρ)/n in short series (Marriott &
+/// Pope 1954), plus `errors` of its standard errors √((1−ρ²)/n) (Bartlett 1946).
+pub fn effective_count(series: &[f64], errors: f64) -> f64 {
+    let count = series.len() as f64;
+    if series.len() < 5 {
+        return count;
+    }
+    let raw = lag_one(series);
+    let corrected = (count * raw + 1.0) / (count - 4.0);
+    let error = ((1.0 - raw.powi(2)).max(0.0) / count).sqrt();
+    let rho = (corrected + errors * error).clamp(0.0, 0.999);
+    count * (1.0 - rho) / (1.0 + rho)
+}
+
+/// Means of this many batches of equal length, in order; the oldest values that do not fill a
+/// batch are left out. Empty if there are fewer values than batches.
+pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
+    let size = series.len().checked_div(batches).unwrap_or(0);
+    if size == 0 {
+        return Vec::new();
+    }
+    let used = &series[series.len() - size * batches..];
+    used.chunks(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
+}
+
+/// Values that a series needs to show how its neighbours resemble each other.
+const LENGTH_MIN: usize = 20;
+/// Batches that are needed for the same; a series is not cut into fewer.
+const BATCHES_MIN: usize = 15;
+/// Values that differ by less than this share are equal but for rounding.
+const EQUAL: f64 = 1e-9;
+/// Fewer effective values than this do not show their own spread.
+const EFFECTIVE_MIN: f64 = 1.2;
+/// Standard errors of the lag-one correlation that are added to it: a series that drifts looks
+/// more independent than it is about as often as less.
+const ERRORS: f64 = 1.6;
+/// The same for batch means, which are fewer, so that each standard error is larger.
+const ERRORS_OF_BATCHES: f64 = 0.8;
+
+/// The mean of a series whose neighbours resemble each other, with its uncertainty. `None` if the
+/// series has fewer than 20 values, or drifts so much that its own spread says nothing.
+///
+/// The variance is that of the effective number of values. It is also taken of the means of 2, 4,
+/// 8, … neighbours (batch means, Schmeiser 1982) as long as 15 batches remain, and the largest
+/// counts: a slow drift below fast noise shows in the batches only. The constants were chosen by
+/// the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
+pub fn estimate(series: &[f64]) -> Option<Estimate> {
+    if series.len() < LENGTH_MIN {
+        return None;
+    }
+    let (centre, spread) = (mean(series)?, variance(series)?);
+    if spread <= (EQUAL * centre).powi(2) {
+        let freedom = series.len() as f64 - 1.0;
+        return Some(Estimate { mean: centre, variance: 0.0, freedom });
+    }
+    let mut widest = dependent(series, ERRORS)?;
+    let mut size = 2;
+    while series.len() / size >= BATCHES_MIN {
+        let means = batch_means(series, series.len() / size);
+        let coarser = dependent(&means, ERRORS_OF_BATCHES)?;
+        if coarser.variance > widest.variance {
+            widest = coarser;
+        }
+        size *= 2;
+    }
+    Some(Estimate { mean: centre, ..widest })
+}
+
+/// The estimate from one series of values or batch means.
+fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
+    let effective = effective_count(series, errors);
+    if effective < EFFECTIVE_MIN {
+        return None;
+    }
+    // Of n dependent values the sample variance is (n_eff − 1)/n_eff of the true one.
+    let freedom = effective - 1.0;
+    Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
+}
+
+/// Number of values of a warm-up by MSER-5: cut where the standard error of the rest, in batches of
+/// five, is least; none if that is in the second half, which means that it never settled.
+/// Source: White, Cobb & Spratt, WSC 2000.
+pub fn mser5(series: &[f64]) -> Option<usize> {
+    const BATCH: usize = 5;
+    let means: Vec<f64> =
+        series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / BATCH as f64).collect();
+    let error = |cut: usize| {
+        let rest = &means[cut..];
+        let centre = mean(rest).unwrap_or_default();
+        let squares: f64 = rest.iter().map(|value| (value - centre).powi(2)).sum();
+        squares / (rest.len() as f64).powi(2)
+    };
+    // The last few batches always look calm by chance; the rule leaves them out.
+    let last = means.len().checked_sub(BATCH)?;
+    let cut = (0..=last).min_by(|x, y| error(*x).total_cmp(&error(*y)))?;
+    (cut <= means.len() / 2).then_some(cut * BATCH)
+}
+
+/// Where `windows` values in a row first differ by a coefficient of variation of less than `limit`:
+/// from there on the series counts as settled; none if it never does. Source: Georges, Buytaert &
+/// Eeckhout 2007, who use 0.02.
+pub fn settled(series: &[f64], windows: usize, limit: f64) -> Option<usize> {
+    let calm = |part: &[f64]| {
+        let centre = mean(part).unwrap_or_default();
+        let spread = variance(part).unwrap_or_default().sqrt();
+        centre > 0.0 && spread / centre < limit
+    };
+    (windows >= 2).then(|| series.windows(windows).position(calm)).flatten()
+}

@@ -1,0 +1,102 @@
+//! One course against another: who is ahead when, by how many blocks and by how many seconds.
+
+use crate::results::study::{BlockLead, Cross, TimeLead, TipLead};
+
+use super::Course;
+use crate::analysis::statistics::median;
+use crate::results::study::Align;
+
+/// Samples for which a new leader must stay ahead until it counts as one. Curves that lie on each
+/// other touch at every sample; so the first leader is found after the start, too.
+pub const HOLD: usize = 3;
+/// Changes of the leader that are kept.
+pub const CROSSES_MAX: usize = 50;
+
+impl TipLead {
+    /// Of the times of all runs of both arms; none if a run did not come to the tip.
+    pub fn of(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
+        let middle =
+            |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
+        let (first, other) = (middle(first)?, middle(other)?);
+        Some(TipLead { first, other, seconds: other - first })
+    }
+}
+
+/// Seconds to add to the first course's clock to get the second's.
+fn shift(a: &Course, b: &Course, align: Align) -> f64 {
+    match align {
+        Align::Clock => 0.0,
+        Align::Start => b.origin - a.origin,
+    }
+}
+
+/// The lead in blocks at every sample of the first course at which the second has a height, on the
+/// straight line between its samples.
+pub fn over_time(a: &Course, b: &Course, align: Align) -> Vec<BlockLead> {
+    let (shift, start) = (shift(a, b, align), a.origin);
+    let one = |sample: &super::Sample| {
+        let other = b.height_at(sample.at + shift)?;
+        let blocks = sample.height as f64 - other;
+        Some(BlockLead { elapsed: sample.at - start, at: sample.at, blocks })
+    };
+    a.samples.iter().filter_map(one).collect()
+}
+
+/// The second's lead in seconds at heights that both reached, each on the straight line between its
+/// samples.
+pub fn over_height(a: &Course, b: &Course, align: Align, heights: &[f64]) -> Vec<TimeLead> {
+    let shift = shift(a, b, align);
+    let one = |height: &f64| {
+        let (first, second) = (a.instant(*height)?, b.instant(*height)?);
+        Some(TimeLead { height: *height, seconds: first - (second - shift) })
+    };
+    heights.iter().filter_map(one).collect()
+}
+
+/// The largest lead of the first, and that of the second; none where it never leads.
+pub fn largest(leads: &[BlockLead]) -> (Option<BlockLead>, Option<BlockLead>) {
+    let most = leads.iter().copied().max_by(|x, y| x.blocks.total_cmp(&y.blocks));
+    let least = leads.iter().copied().min_by(|x, y| x.blocks.total_cmp(&y.blocks));
+    (most.filter(|lead| lead.blocks > 0.0), least.filter(|lead| lead.blocks < 0.0))
+}
+
+/// The largest lead in time of the first, and that of the second; none where it never leads.
+pub fn largest_times(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeLead>) {
+    let most = leads.iter().copied().max_by(|x, y| x.seconds.total_cmp(&y.seconds));
+    let least = leads.iter().copied().min_by(|x, y| x.seconds.total_cmp(&y.seconds));
+    (least.filter(|lead| lead.seconds < 0.0), most.filter(|lead| lead.seconds > 0.0))
+}
+
+/// Changes of the leader: who is ahead for [`HOLD`] samples on end is the leader; the change is
+/// dated by the first of them. The first leader is no change, however often the curves touched
+/// before.
+pub fn crosses(a: &Course, leads: &[BlockLead]) -> Vec<Cross> {
+    let mut found = Vec::new();
+    let (mut leader, mut run): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());
+    for lead in leads {
+        if lead.blocks == 0.0 {
+            run.clear();
+            continue;
+        }
+        let first_ahead = lead.blocks > 0.0;
+        if run.first().is_some_and(|before| (before.blocks > 0.0) != first_ahead) {
+            run.clear();
+        }
+        if run.len() < HOLD {
+            run.push(lead);
+        }
+        if run.len() == HOLD && leader != Some(first_ahead) {
+            if leader.is_some() && found.len() < CROSSES_MAX {
+                found.push(cross(a, run[0], first_ahead));
+            }
+            leader = Some(first_ahead);
+        }
+    }
+    found
+}
+
+fn cross(a: &Course, lead: &BlockLead, to_first: bool) -> Cross {
+    let place = a.samples.partition_point(|sample| sample.at < lead.at);
+    let height = a.samples.get(place).map_or(0, |sample| sample.height);
+    Cross { elapsed: lead.elapsed, at: lead.at, height, to_first }
+}

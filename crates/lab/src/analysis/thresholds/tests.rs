@@ -1,0 +1,308 @@
+//! Objectives in virtual time: seconds are fed by hand, breaches are planted.
+
+use std::time::Duration;
+
+use super::Judge;
+use crate::analysis::samples;
+use crate::metrics::{Metric, Selector};
+use crate::plan::Plan;
+use crate::plan::threshold::{Aggregation, Operator, Threshold};
+use crate::record::{Class, Iterations};
+use crate::results::ThresholdOutcome;
+
+fn threshold(
+    metric: Metric,
+    aggregation: Aggregation,
+    operator: Operator,
+    limit: f64,
+) -> Threshold {
+    Threshold {
+        selector: Selector { metric, method: None, stages: None },
+        aggregation,
+        operator,
+        limit,
+        window: None,
+        sustained: Duration::ZERO,
+        abort: false,
+        abort_delay: Duration::ZERO,
+        no_data_fails: true,
+        text: "as written".to_owned(),
+    }
+}
+
+fn p95(limit: f64) -> Threshold {
+    threshold(Metric::Latency, Aggregation::Percentile(95.0), Operator::Less, limit)
+}
+
+fn failed(limit: f64) -> Threshold {
+    threshold(Metric::Failed, Aggregation::Rate, Operator::Less, limit)
+}
+
+type Calls = Vec<(u16, u16, Class, u64, u64)>;
+
+fn plan(seconds: u64, thresholds: Vec<Threshold>) -> Plan {
+    let mut plan = samples::open(100.0, seconds, &["eth_call", "eth_getLogs"]);
+    plan.thresholds = thresholds;
+    plan
+}
+
+/// Feeds seconds until `calls` gives no more or the run must end; when it had to end, if so.
+fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64>) {
+    let mut judge = Judge::new(plan);
+    for at in 0.. {
+        let Some(calls) = calls(at) else { break };
+        let begun = calls.iter().map(|call| call.3).sum();
+        let iterations = Iterations { due: begun, begun, ended: begun, ..Iterations::default() };
+        let part = samples::counted(plan, &calls, iterations);
+        let (from, to) = (Duration::from_secs(at), Duration::from_secs(at + 1));
+        if judge.second(from, to, &part) {
+            return (judge, Some(at + 1));
+        }
+    }
+    judge.end(Duration::from_secs(100));
+    (judge, None)
+}
+
+fn outcome(threshold: Threshold, calls: impl Fn(u64) -> Option<Calls>) -> ThresholdOutcome {
+    let plan = plan(30, vec![threshold]);
+    feed(&plan, calls).0.outcomes().remove(0)
+}
+
+fn ok(ms: u64) -> Calls {
+    vec![(0, 0, Class::Ok, 100, ms)]
+}
+
+#[test]
+fn a_whole_run_is_judged_as_it_stands_at_its_end() {
+    // Slow at first, then fast for so long that the p95 is fast.
+    let told = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 1 { 500 } else { 10 })));
+    assert!(told.kept, "{told:?}");
+    assert_eq!((told.broken_at, told.note), (None, None));
+    // Slow from second 20 on: broken when more than 5 % were slow.
+    let told = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 20 { 10 } else { 500 })));
+    assert!(!told.kept);
+    assert_eq!(told.broken_at, Some(21.0), "one slow second in 21 is just below 5 %");
+    assert!(told.observed.unwrap() > 490.0);
+}
+
+#[test]
+fn a_window_is_broken_for_good_where_a_whole_run_would_hide_it() {
+    let slow_at_10 = |at| (at < 30).then(|| ok(if at == 10 { 500 } else { 10 }));
+    assert!(outcome(p95(300.0), slow_at_10).kept);
+    let windowed = Threshold { window: Some(Duration::from_secs(5)), ..p95(300.0) };
+    let told = outcome(windowed, slow_at_10);
+    assert!(!told.kept);
+    assert_eq!(told.broken_at, Some(10.0));
+    assert_eq!(told.note.as_deref(), Some("worst of 26 windows of 5 s"));
+}
+
+#[test]
+fn a_short_breach_is_forgiven_where_it_must_last() {
+    let sustained = Threshold { sustained: Duration::from_secs(5), ..p95(300.0) };
+    let slow = |seconds: u64| {
+        move |at| (at < 30).then(|| ok(if (10..10 + seconds).contains(&at) { 500 } else { 10 }))
+    };
+    assert!(outcome(sustained.clone(), slow(4)).kept);
+    let told = outcome(sustained.clone(), slow(5));
+    assert!(!told.kept);
+    assert_eq!(told.broken_at, Some(10.0), "since when, not when it had lasted long enough");
+    let told = outcome(sustained, slow(12));
+    assert_eq!(told.note.as_deref(), Some("broken for 12 s in windows of 1 s"));
+}
+
+#[test]
+fn silence_within_a_breach_does_not_end_it() {
+    let sustained = Threshold { sustained: Duration::from_secs(6), ..failed(0.01) };
+    let told = outcome(sustained, |at| match at {
+        10 | 15 => Some(vec![(0, 0, Class::Timeout, 20, 1_000)]),
+        11..=14 => Some(Vec::new()),
+        0..=29 => Some(ok(10)),
+        _ => None,
+    });
+    assert!(!told.kept, "{told:?}");
+    assert_eq!(told.broken_at, Some(10.0));
+}
+
+#[test]
+fn a_method_and_a_stage_are_judged_alone() {
+    let mut plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    samples::stage(&mut plan, 0, 10, 100.0, 100.0);
+    let on = |method, stages| Threshold {
+        selector: Selector { metric: Metric::Failed, method, stages },
+        ..failed(0.01)
+    };
+    plan.thresholds =
+        vec![on(None, None), on(Some(1), None), on(Some(0), None), on(None, Some(vec![0]))];
+    let (judge, _) = feed(&plan, |at| {
+        let stage = u16::from(at >= 10);
+        let logs = if stage == 1 { Class::Timeout } else { Class::Ok };
+        (at < 20).then(|| vec![(stage, 0, Class::Ok, 1_000, 5), (stage, 1, logs, 10, 50)])
+    });
+    let kept: Vec<_> = judge.outcomes().iter().map(|outcome| outcome.kept).collect();
+    assert_eq!(kept, [true, false, true, true], "half of getLogs fails, 0.5 % of all calls");
+}
+
+#[test]
+fn no_data_fails_unless_the_plan_allows_it() {
+    let on_logs = |no_data_fails| Threshold {
+        selector: Selector { metric: Metric::Latency, method: Some(1), stages: None },
+        no_data_fails,
+        ..p95(300.0)
+    };
+    let told = outcome(on_logs(true), |at| (at < 30).then(|| ok(10)));
+    assert_eq!((told.kept, told.observed), (false, None));
+    assert_eq!(told.note.as_deref(), Some("no data, which fails"));
+    assert!(outcome(on_logs(false), |at| (at < 30).then(|| ok(10))).kept);
+}
+
+#[test]
+fn a_run_ends_at_a_breach_but_not_before_the_delay() {
+    let aborting =
+        |delay| Threshold { abort: true, abort_delay: Duration::from_secs(delay), ..failed(0.5) };
+    let failing = |at| (at < 30).then(|| vec![(0, 0, Class::Http5xx, 10, 1)]);
+    assert_eq!(feed(&plan(30, vec![aborting(0)]), failing).1, Some(1));
+    assert_eq!(feed(&plan(30, vec![aborting(12)]), failing).1, Some(12));
+    assert_eq!(feed(&plan(30, vec![failed(0.5)]), failing).1, None);
+}
+
+#[test]
+fn a_breach_lasts_no_longer_than_its_stage() {
+    let mut plan = samples::open(100.0, 10, &["eth_call"]);
+    samples::stage(&mut plan, 0, 30, 100.0, 100.0);
+    let sustained = Threshold {
+        selector: Selector { metric: Metric::Failed, method: None, stages: Some(vec![0]) },
+        sustained: Duration::from_secs(5),
+        abort: true,
+        ..failed(0.01)
+    };
+    plan.thresholds = vec![sustained];
+    let broken_from = |from| {
+        let (judge, ended) = feed(&plan, |at| {
+            let class = if at >= from { Class::Http5xx } else { Class::Ok };
+            (at < 40).then(|| vec![(u16::from(at >= 10), 0, class, 100, 5)])
+        });
+        (judge.outcomes()[0].kept, ended)
+    };
+    assert_eq!(broken_from(8), (true, None), "two seconds of it");
+    assert_eq!(broken_from(5), (false, Some(10)));
+    // Nor longer than the load: stragglers end after it.
+    let sustained = Threshold { sustained: Duration::from_secs(5), ..failed(0.01) };
+    let told = outcome(sustained, |at| match at {
+        0..=27 => Some(ok(10)),
+        28..=29 => Some(vec![(0, 0, Class::Http5xx, 100, 5)]),
+        30..=40 => Some(Vec::new()),
+        _ => None,
+    });
+    assert!(told.kept, "{told:?}");
+}
+
+#[test]
+fn what_ended_the_run_stays_broken() {
+    let aborting = Threshold { abort: true, ..failed(0.01) };
+    let plan = plan(30, vec![aborting]);
+    let mut judge = Judge::new(&plan);
+    let mut second = |at: u64, failed: u64| {
+        let calls = [(0, 0, Class::Ok, 1_000 - failed, 5), (0, 0, Class::Http5xx, failed, 5)];
+        let part = samples::counted(&plan, &calls, Iterations::default());
+        judge.second(Duration::from_secs(at), Duration::from_secs(at + 1), &part)
+    };
+    assert!(!second(0, 9));
+    assert!(second(1, 11), "20 of 2000");
+    // What was under way ends well.
+    assert!(second(2, 0));
+    judge.end(Duration::from_secs(3));
+    let ruling = &judge.rulings()[0];
+    assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
+    assert_eq!(ruling.outcome.broken_at, Some(1.0));
+    assert_eq!(ruling.outcome.note.as_deref(), Some("out of its limit when it ended the run"));
+}
+
+#[test]
+fn who_broke_a_window_is_told_by_that_window() {
+    let by_server = |broken: Class, last: Class| {
+        let windowed = Threshold { window: Some(Duration::from_secs(5)), ..failed(0.01) };
+        let plan = plan(30, vec![windowed]);
+        let (judge, _) = feed(&plan, |at| {
+            let some = |class, count| vec![(0, 0, Class::Ok, 1_000, 5), (0, 0, class, count, 5)];
+            match at {
+                10..=14 => Some(some(broken, 300)),
+                29 => Some(some(last, 1)),
+                0..=29 => Some(ok(5)),
+                _ => None,
+            }
+        });
+        let ruling = judge.rulings().remove(0);
+        assert!(!ruling.outcome.kept);
+        ruling.by_server
+    };
+    assert!(!by_server(Class::Timeout, Class::RpcError));
+    assert!(by_server(Class::Http5xx, Class::Timeout));
+}
+
+#[test]
+fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
+    let goodput = threshold(Metric::Goodput, Aggregation::Rate, Operator::Greater, 99.0);
+    let windowed = Threshold { window: Some(Duration::from_secs(5)), ..goodput.clone() };
+    // 30 s of load, then 15 s in which one call ends.
+    let calls = |at| match at {
+        0..=29 => Some(ok(10)),
+        30..=44 => Some(if at == 44 { vec![(0, 0, Class::Timeout, 1, 15_000)] } else { vec![] }),
+        _ => None,
+    };
+    let told = outcome(goodput, calls);
+    assert_eq!(told.observed, Some(100.0), "{told:?}");
+    assert!(outcome(windowed, calls).kept);
+}
+
+#[test]
+fn counts_shares_and_iterations_are_what_they_say() {
+    use Aggregation as A;
+    use Metric as M;
+    let checks = [
+        (M::Calls, A::Count, 300.0),
+        (M::Calls, A::Rate, 10.0),
+        (M::Goodput, A::Count, 150.0),
+        (M::Failed, A::Rate, 0.4),
+        (M::Limited, A::Rate, 0.1),
+        (M::Iterations, A::Count, 300.0),
+        (M::Dropped, A::Count, 0.0),
+        (M::Delivered, A::Value, 1.0),
+    ];
+    for (metric, aggregation, expected) in checks {
+        let told = outcome(threshold(metric, aggregation, Operator::Equal, expected), |at| {
+            let failed = (0, 1, Class::RpcError, 4, 5);
+            (at < 30).then(|| vec![(0, 0, Class::Ok, 5, 5), failed, (0, 0, Class::Limited, 1, 5)])
+        });
+        assert!(told.kept, "{metric:?} {aggregation:?}: {told:?}");
+    }
+}
+
+#[test]
+fn a_window_longer_than_the_run_is_judged_by_what_there_is() {
+    let windowed = Threshold { window: Some(Duration::from_secs(60)), ..p95(300.0) };
+    let told = outcome(windowed.clone(), |at| (at < 10).then(|| ok(500)));
+    assert!(!told.kept && told.observed.is_some(), "{told:?}");
+    assert!(outcome(windowed, |at| (at < 10).then(|| ok(50))).kept);
+}
+
+#[test]
+fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
+    let windowed = Threshold { window: Some(Duration::from_secs(600)), ..p95(300.0) };
+    let plan = plan(1_800, vec![windowed]);
+    let (judge, _) = feed(&plan, |at| (at < 1_800).then(|| ok(if at < 1_700 { 10 } else { 500 })));
+    assert!(judge.pools[0].steps.len() <= 60, "{}", judge.pools[0].steps.len());
+    assert!(!judge.outcomes()[0].kept, "100 s of 600 s are more than 5 %");
+}
+
+#[test]
+fn failures_told_by_the_server_are_marked() {
+    let by_server = |class| {
+        let plan = plan(30, vec![failed(0.01)]);
+        let (judge, _) = feed(&plan, |at| (at < 30).then(|| vec![(0, 0, class, 10, 5)]));
+        judge.rulings()[0].by_server
+    };
+    assert!(by_server(Class::Http5xx));
+    assert!(by_server(Class::RpcError));
+    assert!(!by_server(Class::Timeout), "silence could be ours");
+    assert!(!by_server(Class::Ok));
+}

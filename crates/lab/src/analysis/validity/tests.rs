@@ -1,0 +1,210 @@
+//! Each doubt is planted and found, and a healthy run has none.
+
+use std::time::Duration;
+
+use super::{Doubts, Seen, doubts, few};
+use crate::analysis::{rows, samples};
+use crate::plan::Plan;
+use crate::record::{Class, Iterations, Totals};
+use crate::results::run::{Row, Second};
+
+fn iterations(due: u64, begun: u64) -> Iterations {
+    Iterations { due, begun, ended: begun, dropped: due - begun, ..Iterations::default() }
+}
+
+fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
+    doubts(Seen { plan, all: totals, judged: totals, seconds, end: plan.duration() })
+}
+
+fn healthy() -> (Plan, Totals, Vec<Second>) {
+    let plan = samples::open(100.0, 10, &["eth_call"]);
+    let totals = samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations(1_000, 1_000));
+    let seconds = (1..=10).map(|at| Second {
+        generator_busy: 0.4,
+        ..samples::second(at, 100, "eth_call", &[(Class::Ok, 100)])
+    });
+    let seconds = seconds.collect();
+    (plan, totals, seconds)
+}
+
+#[test]
+fn a_healthy_run_leaves_no_doubt() {
+    let (plan, totals, seconds) = healthy();
+    assert_eq!(look(&plan, &totals, &seconds), Doubts::default());
+}
+
+#[test]
+fn a_run_without_calls_measured_nothing() {
+    let (mut plan, totals, seconds) = healthy();
+    let nothing = Totals::new(1);
+    let told = doubts(Seen {
+        plan: &plan,
+        all: &totals,
+        judged: &nothing,
+        seconds: &seconds,
+        end: plan.duration(),
+    });
+    assert_eq!(told.empty.as_deref(), Some("nothing was measured: not one call ended"));
+    plan.warmup = Duration::from_secs(20);
+    let told = doubts(Seen {
+        plan: &plan,
+        all: &totals,
+        judged: &nothing,
+        seconds: &[],
+        end: Duration::from_secs(10),
+    });
+    assert!(told.empty.unwrap().contains("within the warm-up of 20 s"));
+}
+
+#[test]
+fn what_was_delivered_is_said_of_the_time_that_is_judged() {
+    let (plan, _, seconds) = healthy();
+    let with = |all: Iterations, judged: Iterations| {
+        let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
+        let (all, judged) = (of(all), of(judged));
+        let (seconds, end) = (&seconds, plan.duration());
+        let told = doubts(Seen { plan: &plan, all: &all, judged: &judged, seconds, end });
+        let behind = told.behind.into_iter().map(|(sentence, _)| sentence);
+        told.workers.into_iter().chain(behind).collect::<Vec<_>>()
+    };
+    assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
+    let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(
+        told.contains("97.5 % of the planned iterations were begun (29250 of 30000)"),
+        "{told}"
+    );
+    let late = Iterations { late: 100, ..iterations(1_000, 1_000) };
+    assert_eq!(with(late, late).len(), 1, "what began after the end");
+}
+
+#[test]
+fn busy_threads_are_found_if_they_stay_busy() {
+    let (plan, totals, mut seconds) = healthy();
+    seconds[3].generator_busy = 0.99;
+    seconds[5].generator_busy = 0.99;
+    seconds[6].generator_busy = 0.99;
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
+    seconds[4].generator_busy = 0.93;
+    let told = look(&plan, &totals, &seconds).overloaded;
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(
+        told.starts_with("the generator's threads were 98 % busy for 4 s in a row until 7.0 s"),
+        "{told}"
+    );
+}
+
+#[test]
+fn waiting_for_a_core_and_running_out_of_ports_are_found() {
+    let (plan, mut totals, seconds) = healthy();
+    totals.run_delay = Duration::from_millis(900);
+    assert_eq!(look(&plan, &totals, &seconds).starved, None);
+    totals.run_delay = Duration::from_millis(1_500);
+    totals.traffic.ports_exhausted = 7;
+    totals.lateness.saturating_record(5_000_000);
+    let told = look(&plan, &totals, &seconds);
+    let starved = told.starved.unwrap();
+    assert!(starved.sentence.contains("waited 1.5 s, 15 % of their time, for a core"));
+    assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
+    let ports = &told.overloaded[0];
+    assert!(ports.starts_with("7 connections were not made because this host had no local port"));
+    let closed = samples::closed(10, 0, 10, &["eth_call"]);
+    let starved = look(&closed, &totals, &seconds).starved.unwrap();
+    assert_eq!(starved.longest_ms, 1_500.0, "sends do not show how late answers were read");
+}
+
+#[test]
+fn lateness_counts_only_above_both_limits() {
+    let late = |lateness_us: u64, median_ms| {
+        let (plan, _, seconds) = healthy();
+        let calls = [(0, 0, Class::Ok, 1_000, median_ms)];
+        let mut totals = samples::counted(&plan, &calls, iterations(1_000, 1_000));
+        (0..1_000).for_each(|_| totals.lateness.saturating_record(lateness_us * 1_000));
+        look(&plan, &totals, &seconds).late
+    };
+    assert_eq!(late(900, 10), None, "below 1 ms");
+    assert_eq!(late(2_000, 100), None, "2 % of the median");
+    let told = late(2_000, 10).unwrap();
+    assert!(told.sentence.starts_with("sends were late by 2.00 ms (p99)"), "{told:?}");
+    assert!((2.0..2.01).contains(&told.longest_ms) && told.share == 1.0, "{told:?}");
+}
+
+#[test]
+fn pauses_that_bound_the_rate_are_told() {
+    // The case of 100 workers that wait 100 ms: at most 1000/s, whatever the server can do.
+    let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
+    let of = |begun| {
+        let calls = [(0, 0, Class::Ok, 1_000, 2)];
+        look(&plan, &samples::counted(&plan, &calls, iterations(begun, begun)), &[]).paced
+    };
+    let told = of(9_800);
+    assert_eq!(
+        told,
+        [
+            "load: the plan's own pacing allows at most 1000/s (100 workers, a pause of 100 ms after each \
+          iteration), and 980/s were reached: the target was not the limit"
+        ]
+    );
+    assert!(of(5_000).is_empty(), "here the target took as long as the pause");
+    let unpaced = samples::closed(100, 0, 10, &["eth_blockNumber"]);
+    let calls = [(0, 0, Class::Ok, 1_000, 2)];
+    let totals = samples::counted(&unpaced, &calls, iterations(9_800, 9_800));
+    assert!(look(&unpaced, &totals, &[]).paced.is_empty());
+}
+
+#[test]
+fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
+    let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
+    plan.scenarios[0].workers_max = 5;
+    // 10 ms at best: five workers make 500/s.
+    let calls = [(0, 0, Class::Ok, 1_000, 10)];
+    let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
+    let told = look(&plan, &totals, &[]);
+    assert!(told.behind.is_empty(), "{told:?}");
+    let sentence = &told.workers[0];
+    assert!(sentence.contains("50.0 % of the planned iterations were begun (5000 of 10000)"));
+    assert!(sentence.contains("its 5 workers can begin at most 5"), "{sentence}");
+
+    // 1 ms at its best and 200 ms in the mean: it was the target that slowed down.
+    plan.scenarios[0].workers_max = 100;
+    let calls = [(0, 0, Class::Ok, 10, 1), (0, 0, Class::Ok, 4_990, 200)];
+    let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
+    let told = look(&plan, &totals, &[]);
+    assert!(told.workers.is_empty(), "{told:?}");
+    assert!(told.behind[0].0.contains("the target did not keep up"), "{told:?}");
+}
+
+#[test]
+fn weak_percentiles_are_named() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
+    let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
+    let (_, rows): (Row, Vec<Row>) = rows::methods(&plan, &totals, 10.0);
+    let told = few(&rows).unwrap();
+    assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
+    assert_eq!(few(&rows[..1]), None);
+}
+
+/// 320 MB/s on two threads: only where something is wrong with the generator is it said.
+#[test]
+fn answers_that_are_too_much_to_read_are_named() {
+    let (mut plan, mut totals, mut seconds) = healthy();
+    plan.threads = 2;
+    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
+    seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
+    let told = look(&plan, &totals, &seconds).overloaded;
+    let [_, told] = told.as_slice() else { panic!("{told:?}") };
+    let begins =
+        "the generator read 320 MB/s of answers, 100 % of them those of eth_call, 3.2 MB each";
+    assert!(told.starts_with(begins), "{told}");
+    // Late sends alone would only make the run invalid; with this it is known why.
+    let (plan, mut totals, seconds) = healthy();
+    totals.lateness.record_n(20_000_000, 1_000).unwrap();
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    let told = look(&plan, &totals, &seconds);
+    assert_eq!((told.late.is_some(), told.overloaded.len()), (true, 1));
+    totals.answer_bytes = [(0, 30_000_000)].into();
+    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+}

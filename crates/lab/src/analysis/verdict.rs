@@ -1,0 +1,445 @@
+//! The verdict of a run: pass, fail, measured, invalid, or limited by the generator.
+//!
+//! In this order, the first that applies:
+//! 1. nothing was measured: invalid;
+//! 2. something failed that the generator cannot have caused: fail. The generator causes no error
+//!    response and no wrong answer, no 429 beyond the share of late sends, no timeout that is longer
+//!    than its own delay, and no latency that is beyond its limit by more than that delay. Where its
+//!    threads had no time left, its delay has no bound;
+//! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
+//! 4. an objective was broken by less than the generator's delay: invalid;
+//! 5. nothing is broken but an objective about throughput, and the plan's own pauses bounded the
+//!    throughput: client-limited;
+//! 6. ended by hand: invalid, because the rest might have broken something;
+//! 7. the plan's own pauses bounded the rate: client-limited, also where objectives were kept, because
+//!    such a load never asks more than its pauses allow, however slow the target becomes;
+//! 8. measured where there are no objectives, else pass. Late sends only add to latencies, so an
+//!    upper limit that was kept would have been kept without them.
+
+use crate::analysis::findings::Stalls;
+use crate::analysis::knee::Knee;
+use crate::analysis::thresholds::Ruling;
+use crate::analysis::validity;
+use crate::analysis::validity::{Delay, Doubts};
+use crate::metrics::{Kind, Metric, Samples};
+use crate::plan::threshold::{Aggregation, Operator};
+use crate::plan::{Model, Plan};
+use crate::record::Class;
+use crate::results::run::{Compared, Difference, Row};
+use crate::results::{Outcome, ThresholdOutcome, Verdict};
+
+#[cfg(test)]
+mod tests;
+
+/// What a verdict rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its objectives, in its order.
+    pub rulings: &'a [Ruling],
+    /// What stands against the numbers.
+    pub doubts: &'a Doubts,
+    /// All calls, warm-up left out.
+    pub overall: &'a Row,
+    /// By method.
+    pub methods: &'a [Row],
+    /// Methods of which most calls failed for a time.
+    pub knees: &'a [(String, Knee)],
+    /// Answers compared with a reference's.
+    pub compared: Option<&'a Compared>,
+    /// Seconds in which a closed load stalled.
+    pub stalls: Option<&'a Stalls>,
+    /// Why and when the run ended before its plan, if it did.
+    pub early: Option<Early>,
+}
+
+/// What a run comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What is worth knowing of the target.
+    pub findings: Vec<String>,
+    /// What is worth knowing of the run.
+    pub warnings: Vec<String>,
+}
+
+/// Why and when a run ended before its plan, in seconds since its start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Early {
+    /// Somebody asked for it.
+    Asked(f64),
+    /// A threshold that aborts was broken.
+    Aborted(f64),
+}
+
+/// The verdict, and what is worth knowing beside it.
+pub fn verdict(evidence: Evidence<'_>) -> Judged {
+    let mut failures = Failures::default();
+    failures.thresholds(evidence);
+    failures.methods(evidence);
+    failures.partly(evidence);
+    failures.answers(evidence);
+    failures.stalls(evidence);
+    let doubts = evidence.doubts;
+    for (sentence, missing) in &doubts.behind {
+        failures.push(Breach::Share(*missing), sentence.clone());
+    }
+    let stands = |failure: &Failure| failure.stands(evidence);
+    let (limited, mut warnings) = limits(evidence, &failures);
+    warnings.extend(validity::few(evidence.methods));
+
+    failures.list.sort_by_key(|failure| !stands(failure));
+    let told: Vec<String> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
+    let late: Vec<String> = doubts.late.iter().map(|late| late.sentence.clone()).collect();
+    let doubtful = |delay: &Delay| failures.list.iter().any(|one| one.within(delay, evidence));
+    let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
+        (Outcome::Invalid, vec![empty.clone()])
+    } else if failures.list.iter().any(stands) {
+        (Outcome::Fail, [told, limited, late].concat())
+    } else if !limited.is_empty() {
+        (Outcome::ClientLimited, [limited, late, told].concat())
+    } else if doubts.late.as_ref().is_some_and(doubtful) {
+        (Outcome::Invalid, [late, told].concat())
+    } else if !told.is_empty() {
+        (Outcome::ClientLimited, [doubts.paced.clone(), told].concat())
+    } else if let Some(Early::Asked(_)) = evidence.early {
+        (Outcome::Invalid, Vec::new())
+    } else if !doubts.paced.is_empty() {
+        (Outcome::ClientLimited, [doubts.paced.clone(), kept_when_paced(evidence.plan)].concat())
+    } else if evidence.plan.thresholds.is_empty() {
+        (Outcome::Measured, Vec::new())
+    } else {
+        (Outcome::Pass, Vec::new())
+    };
+    if outcome != Outcome::ClientLimited {
+        warnings.extend(doubts.paced.iter().cloned());
+    }
+    if matches!(outcome, Outcome::Pass | Outcome::Measured) {
+        warnings.extend(doubts.late.iter().map(|late| late.sentence.clone()));
+    }
+    early(evidence, outcome, &mut reasons);
+    Judged { verdict: Verdict { outcome, reasons }, findings: failures.findings, warnings }
+}
+
+/// What is told of objectives that were kept under a load that paced itself.
+fn kept_when_paced(plan: &Plan) -> Vec<String> {
+    let told = match plan.thresholds.len() {
+        0 => return Vec::new(),
+        1 => "the objective was kept at this load".to_owned(),
+        count => format!("all {count} objectives were kept at this load"),
+    };
+    vec![format!("{told}; to judge a load by objectives, offer it as a rate")]
+}
+
+/// What limited the run on our side, and what is only worth a warning: where all that was planned was
+/// done in time and nothing is broken, busy threads and a wait for a core changed nothing.
+fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<String>) {
+    let doubts = evidence.doubts;
+    let unpaced = |scenario: &crate::plan::Scenario| {
+        scenario.model == Model::Closed && scenario.pause.is_zero()
+    };
+    let closed = evidence.plan.scenarios.iter().any(unpaced);
+    let (mut limited, mut warnings) = (Vec::new(), Vec::new());
+    let matters =
+        closed || !failures.list.is_empty() || doubts.late.is_some() || !doubts.workers.is_empty();
+    let into = if matters { &mut limited } else { &mut warnings };
+    into.extend(doubts.overloaded.iter().cloned());
+    if let Some(starved) = &doubts.starved {
+        let matters = closed || failures.list.iter().any(|one| one.within(starved, evidence));
+        let into = if matters { &mut limited } else { &mut warnings };
+        into.push(starved.sentence.clone());
+    }
+    limited.extend(doubts.workers.iter().cloned());
+    (limited, warnings)
+}
+
+fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<String>) {
+    let of = evidence.plan.duration().as_secs_f64();
+    match evidence.early {
+        Some(Early::Asked(at)) if outcome == Outcome::Invalid && reasons.is_empty() => {
+            reasons.push(format!(
+                "the run was ended by hand at {at:.1} s of {of:.1} s; until then nothing was broken"
+            ));
+        }
+        Some(Early::Asked(at)) => {
+            reasons.push(format!("the run was ended by hand at {at:.1} s of {of:.1} s"));
+        }
+        Some(Early::Aborted(at)) => {
+            reasons.push(format!("the broken objective ended the run at {at:.1} s of {of:.1} s"));
+        }
+        None => {}
+    }
+}
+
+/// How something failed, for what the generator can have to do with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Breach {
+    /// The server's own error responses or wrong answers, or too few of anything.
+    Server,
+    /// The server's 429: so much beyond the share that is allowed.
+    Refused(f64),
+    /// Calls without a response.
+    Silent,
+    /// A time that is so many milliseconds beyond its limit.
+    Time(f64),
+    /// A share of iterations that is so much beyond its limit.
+    Share(f64),
+    /// Less throughput than was asked for.
+    Throughput,
+}
+
+#[derive(Debug)]
+struct Failure {
+    breach: Breach,
+    reason: String,
+}
+
+impl Failure {
+    /// Returns true if the generator cannot have caused it.
+    fn stands(&self, evidence: Evidence<'_>) -> bool {
+        let doubts = evidence.doubts;
+        let told = matches!(self.breach, Breach::Server | Breach::Refused(_));
+        let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
+        let paced = self.breach == Breach::Throughput && !doubts.paced.is_empty();
+        let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
+        (told || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
+    }
+
+    /// Returns true if a delay of the generator can have caused it.
+    fn within(&self, delay: &Delay, evidence: Evidence<'_>) -> bool {
+        let plan = evidence.plan;
+        match self.breach {
+            Breach::Server => false,
+            Breach::Refused(beyond) | Breach::Share(beyond) => beyond <= delay.share,
+            Breach::Silent => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
+            Breach::Time(beyond) => beyond <= delay.longest_ms,
+            Breach::Throughput => plan.scenarios.iter().any(|one| one.model == Model::Closed),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    list: Vec<Failure>,
+    findings: Vec<String>,
+}
+
+impl Failures {
+    fn push(&mut self, breach: Breach, reason: String) {
+        self.list.push(Failure { breach, reason });
+    }
+
+    fn thresholds(&mut self, evidence: Evidence<'_>) {
+        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
+            if !ruling.outcome.kept {
+                let metric = threshold.selector.metric;
+                self.push(breach(evidence.plan, metric, ruling), broken(&ruling.outcome, metric));
+            }
+        }
+    }
+
+    /// Methods that mostly failed from some time on, whether or not an objective covers them.
+    fn methods(&mut self, evidence: Evidence<'_>) {
+        let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
+        for (method, knee) in evidence.knees {
+            let told = Class::RpcError == knee.class;
+            let refused = told && knee.answered_before == 0 && knee.until.is_none();
+            let row = evidence.methods.iter().find(|row| row.method == *method);
+            // Of the calls since it began.
+            let lasting = row.is_some_and(|row| {
+                knee.failed * 2 > row.calls.saturating_sub(knee.answered_before)
+            });
+            let sentence = knee_sentence(method, knee, evidence.overall);
+            if refused && has_own_objective(evidence.plan, method) {
+                continue;
+            }
+            if refused && !nothing_answered {
+                let sentence = format!(
+                    "every call of {method} was answered with a JSON-RPC error from the first on: the \
+                     call is at fault, or the target does not have the method"
+                );
+                self.push(Breach::Server, sentence);
+            } else if knee.until.is_none() || lasting {
+                let alone = evidence.overall.failed_share < 0.5;
+                let told = knee.class.failed_by_server() || alone;
+                self.push(if told { Breach::Server } else { Breach::Silent }, sentence);
+            } else {
+                self.findings.push(sentence);
+            }
+        }
+        for row in evidence.methods {
+            let known = evidence.knees.iter().any(|(method, _)| *method == row.method);
+            if row.failed_share >= 1.0 && !known {
+                let class = worst_class(row).as_str();
+                let sentence =
+                    format!("all {} calls of {} failed ({class})", row.calls, row.method);
+                match nothing_answered {
+                    true => self.push(silent_unless(worst_class(row)), sentence),
+                    false => self.findings.push(sentence),
+                }
+            }
+        }
+    }
+
+    /// Methods of which a good part failed all the time.
+    fn partly(&mut self, evidence: Evidence<'_>) {
+        let told = |method: &str| self.list.iter().any(|failure| failure.reason.contains(method));
+        let mut found = Vec::new();
+        for row in evidence.methods {
+            let failed = row.failed_share * row.calls as f64;
+            let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
+            if much && !has_own_objective(evidence.plan, &row.method) && !told(&row.method) {
+                let class = worst_class(row);
+                found.push((silent_unless(class), format!(
+                    "{:.1} % of the calls of {} failed, mostly {}; an objective failed{{method:{}}} says \
+                     how many may",
+                    row.failed_share * 100.0,
+                    row.method,
+                    class.as_str(),
+                    row.method
+                )));
+            }
+        }
+        found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
+    }
+
+    /// Latency objectives that were kept only because closed workers wait while the target stalls.
+    fn stalls(&mut self, evidence: Evidence<'_>) {
+        let Some(stalls) = evidence.stalls else { return };
+        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
+            let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
+            let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+            let beyond = stalls.longest_ms - threshold.limit;
+            let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
+            let latency = threshold.selector.metric == Metric::Latency;
+            if ruling.outcome.kept && upper && latency && hidden {
+                let sentence = format!(
+                    "{} was kept only because workers wait while the target stalls: {}",
+                    threshold.text,
+                    stalls.in_words()
+                );
+                self.push(Breach::Time(beyond), sentence);
+            }
+        }
+    }
+
+    fn answers(&mut self, evidence: Evidence<'_>) {
+        let Some(compared) = evidence.compared else { return };
+        for (method, calls, wrong) in &compared.methods {
+            if *wrong > 0 {
+                let reference = &compared.reference;
+                let first = compared.examples.iter().find(|example| example.method == *method);
+                let shown = first.map(|first| {
+                    let Difference { pointer, target, reference, .. } = first;
+                    format!(", first at {pointer:?}: {target} instead of {reference}")
+                });
+                self.push(
+                    Breach::Server,
+                    format!(
+                        "{wrong} of {calls} compared answers of {method} differ from those of \
+                         {reference}{}",
+                        shown.unwrap_or_default()
+                    ),
+                );
+            }
+        }
+        if compared.compared == 0 {
+            self.findings.push(format!(
+                "no answer could be compared with {}: {} calls were not answered by it, {} not asked",
+                compared.reference, compared.unanswered, compared.skipped
+            ));
+        }
+    }
+}
+
+/// Share of a method's calls that fail, and their least number, from which the run fails unless an
+/// objective about the failures of this method says otherwise.
+const FAILING_SHARE: f64 = 0.25;
+const FAILING_MIN: f64 = 10.0;
+
+/// Returns true if the plan says how many calls of a method may fail.
+fn has_own_objective(plan: &Plan, method: &str) -> bool {
+    plan.thresholds.iter().any(|threshold| {
+        let own = threshold.selector.method.and_then(|index| plan.methods.get(index));
+        threshold.selector.metric == Metric::Failed && own.is_some_and(|own| **own == *method)
+    })
+}
+
+fn silent_unless(class: Class) -> Breach {
+    if class.failed_by_server() { Breach::Server } else { Breach::Silent }
+}
+
+/// How an objective about `metric` was broken. Where it is not known by how much, by any delay.
+fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
+    let beyond = ruling.beyond.unwrap_or(0.0);
+    match metric.samples() {
+        _ if ruling.by_server => Breach::Server,
+        Samples::CallShare(is) if is(Class::Limited) => Breach::Refused(beyond),
+        Samples::CallShare(_) => Breach::Silent,
+        Samples::CallTimes(..) => Breach::Time(beyond),
+        Samples::IterationTimes(_) => {
+            // Each call of an iteration can be late.
+            let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
+            Breach::Time(beyond / steps.max(1) as f64)
+        }
+        Samples::IterationShare(_) => Breach::Share(beyond),
+        Samples::CallCount(_) | Samples::IterationCount(_) => Breach::Throughput,
+    }
+}
+
+fn worst_class(row: &Row) -> Class {
+    let failed = row.classes.iter().filter(|class| class.class.failed());
+    failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)
+}
+
+/// A broken objective in words: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
+fn broken(outcome: &ThresholdOutcome, metric: Metric) -> String {
+    let mut told = format!("{} was broken", outcome.text);
+    if let Some(observed) = outcome.observed {
+        told.push_str(&format!(": {}", shown(observed, metric)));
+    }
+    if let Some(at) = outcome.broken_at {
+        told.push_str(&format!(", first at {at:.1} s"));
+    }
+    if let Some(note) = &outcome.note {
+        told.push_str(&format!(" ({note})"));
+    }
+    told
+}
+
+fn shown(observed: f64, metric: Metric) -> String {
+    match metric.kind() {
+        Kind::Times => format!("{observed:.1} ms"),
+        Kind::Share => format!("{:.2} %", observed * 100.0),
+        Kind::Counter => format!("{observed:.1}"),
+    }
+}
+
+fn knee_sentence(method: &str, knee: &Knee, overall: &Row) -> String {
+    let Knee { from, calls, failed, answered_before, class, rate, .. } = knee;
+    let when = match knee.until {
+        None => format!("due since {from:.1} s"),
+        Some(until) => format!("due from {from:.1} s to {until:.1} s"),
+    };
+    let share = if failed == calls {
+        format!("every call of {method} {when} failed ({failed}")
+    } else {
+        format!(
+            "{:.1} % of the calls of {method} {when} failed ({failed}",
+            *failed as f64 / *calls as f64 * 100.0
+        )
+    };
+    let before = match answered_before {
+        0 => "none was answered before".to_owned(),
+        1 => "1 was answered before".to_owned(),
+        count => format!("{count} were answered before"),
+    };
+    format!(
+        "{share}, mostly {}); {before}; the run then began {rate:.1} iterations/s; of all calls {:.2} % \
+         failed",
+        class.as_str(),
+        overall.failed_share * 100.0
+    )
+}

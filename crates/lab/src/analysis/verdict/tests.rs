@@ -1,0 +1,398 @@
+//! The order in which verdicts are decided, case by case.
+
+use super::{Early, Evidence, Judged, verdict};
+use crate::analysis::findings::Stalls;
+use crate::analysis::knee::Knee;
+use crate::analysis::thresholds::Ruling;
+use crate::analysis::validity::{Delay, Doubts};
+use crate::analysis::{rows, samples};
+use crate::metrics::{Metric, Selector};
+use crate::plan::Plan;
+use crate::plan::threshold::{Aggregation, Operator, Threshold};
+use crate::record::{Class, Iterations};
+use crate::results::run::{Compared, Difference, Row};
+use crate::results::{Outcome, ThresholdOutcome};
+
+/// A run of which everything can be planted.
+struct Case {
+    plan: Plan,
+    rulings: Vec<Ruling>,
+    doubts: Doubts,
+    overall: Row,
+    methods: Vec<Row>,
+    knees: Vec<(String, Knee)>,
+    compared: Option<Compared>,
+    stalls: Option<Stalls>,
+    early: Option<Early>,
+}
+
+impl Case {
+    /// A run of 10,000 answered calls, and as many of getLogs as said.
+    fn new(plan: Plan, logs: &[(Class, u64)]) -> Case {
+        let mut calls = vec![(0, 0, Class::Ok, 10_000, 5)];
+        calls.extend(logs.iter().map(|&(class, count)| (0, 1, class, count, 50)));
+        let totals = samples::counted(&plan, &calls, Iterations::default());
+        let (overall, methods) = rows::methods(&plan, &totals, 10.0);
+        Case {
+            plan,
+            rulings: Vec::new(),
+            doubts: Doubts::default(),
+            overall,
+            methods,
+            knees: Vec::new(),
+            compared: None,
+            stalls: None,
+            early: None,
+        }
+    }
+
+    fn open() -> Case {
+        Case::new(samples::open(100.0, 10, &["eth_call", "eth_getLogs"]), &[])
+    }
+
+    fn closed(pause_ms: u64) -> Case {
+        Case::new(samples::closed(100, pause_ms, 10, &["eth_call", "eth_getLogs"]), &[])
+    }
+
+    fn threshold(mut self, metric: Metric, kept: bool, by_server: bool) -> Case {
+        self.plan.thresholds.push(Threshold {
+            selector: Selector { metric, method: None, stages: None },
+            aggregation: Aggregation::Rate,
+            operator: Operator::Less,
+            limit: 1.0,
+            window: None,
+            sustained: std::time::Duration::ZERO,
+            abort: false,
+            abort_delay: std::time::Duration::ZERO,
+            no_data_fails: true,
+            text: "as written".to_owned(),
+        });
+        let broken_at = (!kept).then_some(4.0);
+        let outcome = ThresholdOutcome {
+            text: "as written".to_owned(),
+            kept,
+            observed: Some(2.0),
+            broken_at,
+            ..ThresholdOutcome::default()
+        };
+        self.rulings.push(Ruling { outcome, by_server, beyond: (!kept).then_some(1.0) });
+        self
+    }
+
+    /// How far the last objective was outside its limit.
+    fn beyond(mut self, beyond: f64) -> Case {
+        self.rulings.last_mut().unwrap().beyond = Some(beyond);
+        self
+    }
+
+    fn doubt(mut self, set: impl Fn(&mut Doubts)) -> Case {
+        set(&mut self.doubts);
+        self
+    }
+
+    fn knee(mut self, knee: Knee) -> Case {
+        self.knees.push(("eth_getLogs".to_owned(), knee));
+        self
+    }
+
+    fn judged(&self) -> (Outcome, Vec<String>, Vec<String>) {
+        let Judged { verdict, findings, warnings } = verdict(Evidence {
+            plan: &self.plan,
+            rulings: &self.rulings,
+            doubts: &self.doubts,
+            overall: &self.overall,
+            methods: &self.methods,
+            knees: &self.knees,
+            compared: self.compared.as_ref(),
+            stalls: self.stalls.as_ref(),
+            early: self.early,
+        });
+        (verdict.outcome, verdict.reasons, [findings, warnings].concat())
+    }
+}
+
+fn busy(doubts: &mut Doubts) {
+    doubts.overloaded.push("busy".to_owned());
+}
+
+fn late(doubts: &mut Doubts) {
+    doubts.late = Some(Delay { sentence: "late".to_owned(), longest_ms: 5.0, share: 0.02 });
+}
+
+fn starved(doubts: &mut Doubts) {
+    doubts.starved = Some(Delay { sentence: "starved".to_owned(), longest_ms: 50.0, share: 0.02 });
+}
+
+fn paced(doubts: &mut Doubts) {
+    doubts.paced.push("paced".to_owned());
+}
+
+fn hang() -> Knee {
+    Knee {
+        from: 4.0,
+        until: None,
+        calls: 60,
+        failed: 60,
+        answered_before: 40,
+        class: Class::Timeout,
+        rate: 140.0,
+    }
+}
+
+#[test]
+fn nothing_against_it_is_a_plain_pass_and_without_objectives_it_is_only_measured() {
+    assert_eq!(Case::open().judged(), (Outcome::Measured, Vec::new(), Vec::new()));
+    let kept = Case::open().threshold(Metric::Latency, true, false).judged();
+    assert_eq!((kept.0, kept.1), (Outcome::Pass, Vec::new()));
+}
+
+#[test]
+fn a_broken_objective_fails_and_is_told_with_its_value_and_time() {
+    let (outcome, reasons, _) = Case::open().threshold(Metric::Latency, false, false).judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(reasons, ["as written was broken: 2.0 ms, first at 4.0 s"]);
+}
+
+#[test]
+fn a_method_that_fails_wholly_fails_the_run_though_all_objectives_are_kept() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
+    let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).knee(hang()).judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(
+        reasons,
+        [
+            "every call of eth_getLogs due since 4.0 s failed (60, mostly timeout); 40 were answered \
+          before; the run then began 140.0 iterations/s; of all calls 0.59 % failed"
+        ]
+    );
+}
+
+#[test]
+fn a_method_of_which_every_call_is_refused_fails_the_run() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let refused = Knee { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
+    let case = Case::new(plan, &[(Class::RpcError, 60)]).knee(refused);
+    let (outcome, reasons, _) = case.judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert!(reasons[0].starts_with("every call of eth_getLogs was answered with a JSON-RPC error"));
+}
+
+#[test]
+fn a_good_part_of_one_method_fails_the_run_unless_an_objective_says_how_many_may() {
+    let with = |failed, tolerated: bool| {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        let logs = [(Class::Ok, 100 - failed), (Class::RpcError, failed)];
+        let mut case = Case::new(plan, &logs).threshold(Metric::Failed, true, false);
+        case.plan.thresholds[0].selector.method = tolerated.then_some(1);
+        case.judged()
+    };
+    let (outcome, reasons, _) = with(28, false);
+    assert_eq!(outcome, Outcome::Fail);
+    assert!(reasons[0].starts_with("28.0 % of the calls of eth_getLogs failed, mostly rpc_error"));
+    assert_eq!(with(28, true).0, Outcome::Pass);
+    assert_eq!(with(10, false).0, Outcome::Pass);
+}
+
+/// 500 ms in every five seconds are 10 % of the time and 0.1 % of the calls.
+#[test]
+fn an_objective_that_a_stall_hides_from_is_broken() {
+    let with = |limit: f64, missing: f64| {
+        let mut case = Case::closed(0).threshold(Metric::Latency, true, false);
+        case.plan.thresholds[0].aggregation = Aggregation::Percentile(99.0);
+        case.plan.thresholds[0].limit = limit;
+        case.stalls = Some(Stalls { at: vec![5.0, 10.0], missing, longest_ms: 502.0 });
+        case.judged()
+    };
+    let (outcome, reasons, _) = with(100.0, 0.1);
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(
+        reasons,
+        ["as written was kept only because workers wait while the target stalls: 10.0 % of the \
+             usual results are missing, at 5 s, 10 s, where calls took up to 502 ms"]
+    );
+    assert_eq!(with(600.0, 0.1).0, Outcome::Pass);
+    assert_eq!(with(100.0, 0.005).0, Outcome::Pass, "less than the percentile leaves out");
+}
+
+#[test]
+fn a_short_outage_is_warned_of_and_a_long_one_fails() {
+    let outage = |failed, ok| {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        let knee = Knee { until: Some(6.0), failed, calls: failed, ..hang() };
+        Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).knee(knee).judged()
+    };
+    assert_eq!(outage(20, 1_000).0, Outcome::Measured);
+    assert!(outage(20, 1_000).2[0].contains("due from 4.0 s to 6.0 s failed"));
+    assert_eq!(outage(1_000, 60).0, Outcome::Fail);
+}
+
+#[test]
+fn a_run_in_which_everything_failed_fails() {
+    let mut case = Case::open();
+    let totals =
+        samples::counted(&case.plan, &[(0, 0, Class::RpcError, 5, 1)], Iterations::default());
+    (case.overall, case.methods) = rows::methods(&case.plan, &totals, 1.0);
+    let (outcome, reasons, _) = case.judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(reasons, ["all 5 calls of eth_call failed (rpc_error)"]);
+}
+
+#[test]
+fn a_busy_generator_takes_the_blame_unless_the_server_itself_told_the_failure() {
+    let silent = Case::open().threshold(Metric::Failed, false, false).doubt(busy).judged();
+    assert_eq!(silent.0, Outcome::ClientLimited);
+    assert_eq!(silent.1[0], "busy");
+    assert!(silent.1[1].starts_with("as written was broken"), "told, but after the doubt");
+    let told = Case::open().threshold(Metric::Failed, false, true).doubt(busy).judged();
+    assert_eq!(told.0, Outcome::Fail);
+    assert_eq!(told.1[1], "busy");
+}
+
+#[test]
+fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
+    let hanging = |answered: u64| {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        let mut case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]).doubt(busy);
+        let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
+        let totals = samples::counted(&case.plan, &calls, Iterations::default());
+        (case.overall, _) = rows::methods(&case.plan, &totals, 10.0);
+        case.knee(hang()).judged().0
+    };
+    assert_eq!(hanging(1_000), Outcome::Fail);
+    assert_eq!(hanging(10), Outcome::ClientLimited, "everything hung, which could be ours");
+}
+
+#[test]
+fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kept() {
+    assert_eq!(Case::closed(0).doubt(busy).judged().0, Outcome::ClientLimited);
+    let (outcome, _, warnings) = Case::open().doubt(busy).judged();
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["busy".to_owned()]));
+}
+
+/// Lateness only adds to latencies, and by no more than itself.
+#[test]
+fn late_sends_make_invalid_only_what_they_can_have_broken() {
+    let broken = |metric, beyond| {
+        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+        let (outcome, reasons, _) = case.doubt(late).judged();
+        assert!(reasons.contains(&"late".to_owned()), "{reasons:?}");
+        outcome
+    };
+    assert_eq!(broken(Metric::Latency, 4.0), Outcome::Invalid);
+    assert_eq!(broken(Metric::Latency, 5_000.0), Outcome::Fail);
+    assert_eq!(broken(Metric::Limited, 0.982), Outcome::Fail, "99 % of the calls answered 429");
+    assert_eq!(broken(Metric::Limited, 0.01), Outcome::Invalid, "as many as were sent late");
+    assert_eq!(broken(Metric::Failed, 0.5), Outcome::Fail, "timeouts of 15 s");
+    assert_eq!(broken(Metric::Delivered, 0.3), Outcome::Fail);
+    assert_eq!(broken(Metric::Delivered, 0.015), Outcome::Invalid);
+
+    let kept = Case::open().threshold(Metric::Latency, true, false).doubt(late).judged();
+    assert_eq!((kept.0, kept.2), (Outcome::Pass, vec!["late".to_owned()]));
+    assert_eq!(Case::open().doubt(late).judged().0, Outcome::Measured);
+    assert_eq!(Case::open().doubt(late).doubt(busy).judged().0, Outcome::ClientLimited);
+}
+
+#[test]
+fn an_unknown_distance_is_taken_for_one_that_lateness_explains() {
+    let mut case = Case::open().threshold(Metric::Latency, false, false).doubt(late);
+    case.rulings[0].beyond = None;
+    assert_eq!(case.judged().0, Outcome::Invalid);
+}
+
+/// The target used the core that the generator waited for: a backlog of seconds is the target's.
+#[test]
+fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
+    let broken = |metric, beyond| {
+        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+        case.doubt(starved).doubt(late).judged().0
+    };
+    assert_eq!(broken(Metric::Latency, 3_800.0), Outcome::Fail);
+    assert_eq!(broken(Metric::Latency, 40.0), Outcome::ClientLimited);
+    assert_eq!(broken(Metric::Limited, 0.98), Outcome::Fail);
+    let (outcome, _, warnings) = Case::open().doubt(starved).judged();
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["starved".to_owned()]));
+    assert_eq!(Case::closed(0).doubt(starved).judged().0, Outcome::ClientLimited);
+}
+
+#[test]
+fn answers_429_are_the_servers_however_busy_the_generator_was() {
+    let limited = Case::open().threshold(Metric::Limited, false, false).doubt(busy).judged();
+    assert_eq!(limited.0, Outcome::Fail);
+}
+
+#[test]
+fn nothing_measured_is_invalid_whatever_else() {
+    let case = Case::open().threshold(Metric::Failed, false, true).doubt(busy);
+    let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some("empty".into())).judged();
+    assert_eq!((outcome, reasons[0].as_str()), (Outcome::Invalid, "empty"));
+}
+
+#[test]
+fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
+    let behind = || Case::open().doubt(|doubts| doubts.behind.push(("behind".to_owned(), 0.2)));
+    assert_eq!(behind().judged().0, Outcome::Fail);
+    assert_eq!(behind().doubt(late).judged().0, Outcome::Fail, "2 % of the sends were late");
+    let workers = Case::open().doubt(|doubts| doubts.workers.push("workers".to_owned()));
+    assert_eq!(workers.judged().0, Outcome::ClientLimited);
+}
+
+#[test]
+fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
+    assert_eq!(Case::closed(100).doubt(paced).judged().0, Outcome::ClientLimited);
+    let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).judged();
+    assert_eq!(latency.0, Outcome::ClientLimited);
+    let kept =
+        "the objective was kept at this load; to judge a load by objectives, offer it as a rate";
+    assert_eq!(latency.1, ["paced", kept]);
+    let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).judged();
+    assert_eq!(rate.0, Outcome::ClientLimited);
+    let slow = Case::closed(100).threshold(Metric::Latency, false, false).doubt(paced).judged();
+    assert_eq!(slow.0, Outcome::Fail);
+}
+
+#[test]
+fn a_part_of_a_run_passes_nothing_but_can_fail() {
+    let ended = |mut case: Case, early| {
+        case.early = Some(early);
+        case.judged()
+    };
+    let (outcome, reasons, _) = ended(Case::open(), Early::Asked(3.0));
+    assert_eq!(outcome, Outcome::Invalid);
+    assert_eq!(
+        reasons,
+        ["the run was ended by hand at 3.0 s of 10.0 s; until then nothing was broken"]
+    );
+    let broken = Case::open().threshold(Metric::Latency, false, false);
+    assert_eq!(ended(broken, Early::Asked(3.0)).0, Outcome::Fail);
+    let broken = Case::open().threshold(Metric::Latency, false, false);
+    let (outcome, reasons, _) = ended(broken, Early::Aborted(3.0));
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(reasons[1], "the broken objective ended the run at 3.0 s of 10.0 s");
+}
+
+#[test]
+fn wrong_answers_fail_the_run_and_are_shown() {
+    let mut case = Case::open().doubt(busy);
+    case.compared = Some(Compared {
+        reference: "http://127.0.0.1:2/".to_owned(),
+        compared: 50,
+        wrong: 2,
+        methods: vec![("eth_call".to_owned(), 50, 2)],
+        examples: vec![Difference {
+            method: "eth_call".to_owned(),
+            pointer: "/result".to_owned(),
+            target: "\"0x1\"".to_owned(),
+            reference: "\"0x2\"".to_owned(),
+            ..Difference::default()
+        }],
+        ..Compared::default()
+    });
+    let (outcome, reasons, _) = case.judged();
+    assert_eq!(outcome, Outcome::Fail);
+    assert_eq!(
+        reasons[0],
+        "2 of 50 compared answers of eth_call differ from those of http://127.0.0.1:2/, first at \
+         \"/result\": \"0x1\" instead of \"0x2\""
+    );
+}

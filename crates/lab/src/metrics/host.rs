@@ -1,0 +1,301 @@
+//! The metrics that are sampled on hosts, each with unit and meaning. `docs/host-metrics.md` is printed
+//! from the table.
+//!
+//! To add one, add an entry to [`METRICS`] and put its value where it is read. [`host!`] finds an entry
+//! by its name while the code is compiled: a metric that does not exist cannot be named.
+
+use super::Unit;
+
+#[cfg(test)]
+mod tests;
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMetric {
+    /// Its name in [`crate::results::run::HostSample::values`], in which a `*` stands for the name of a
+    /// device, process or thread.
+    pub name: &'static str,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// What it means, in one sentence without a full stop.
+    pub meaning: &'static str,
+}
+
+/// The entry of [`METRICS`] with this name.
+#[macro_export]
+macro_rules! host {
+    ($name:literal) => {{
+        const METRIC: &$crate::metrics::host::HostMetric =
+            $crate::metrics::host::HostMetric::named($name);
+        METRIC
+    }};
+}
+pub use host;
+
+impl HostMetric {
+    /// The entry with this name, for [`host!`]: a name that is not in the table does not compile.
+    ///
+    /// # Panics
+    /// While compiling, if there is none.
+    pub const fn named(name: &str) -> &'static HostMetric {
+        let mut index = 0;
+        while index < METRICS.len() {
+            if equal(METRICS[index].name.as_bytes(), name.as_bytes()) {
+                return &METRICS[index];
+            }
+            index += 1;
+        }
+        panic!("no host metric has this name")
+    }
+
+    /// The metric that a name in a sample belongs to; none for an unknown name.
+    pub fn of_sample(name: &str) -> Option<&'static HostMetric> {
+        METRICS.iter().find(|metric| matches(metric.name, name))
+    }
+
+    /// Its name in a sample, of one device or process; of a thread, `PROCESS.thread.THREAD`.
+    pub fn of(&self, owner: &str) -> HostName {
+        HostName(match self.around_owner() {
+            Some((first, last)) => format!("{first}{owner}{last}"),
+            None => self.name.to_owned(),
+        })
+    }
+
+    /// The device, process or thread that a name in a sample belongs to, if it is of this metric.
+    pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let (first, last) = self.around_owner()?;
+        let own = HostMetric::of_sample(name).is_some_and(|metric| metric.name == self.name);
+        own.then(|| name.strip_prefix(first)?.strip_suffix(last))?
+    }
+
+    fn around_owner(&self) -> Option<(&str, &str)> {
+        let (first, rest) = self.name.split_once('*')?;
+        Some((first, rest.rsplit_once('*').map_or(rest, |(_, last)| last)))
+    }
+}
+
+/// The name of a metric in a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(String);
+
+impl From<&HostMetric> for HostName {
+    fn from(metric: &HostMetric) -> HostName {
+        HostName(metric.name.to_owned())
+    }
+}
+
+impl HostName {
+    /// As samples have it.
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+/// Whether a name fits a pattern in which each `*` stands for one or more characters. The names of
+/// devices may hold dots, so the text between two stars is looked for and not the dots.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some(place) = rest.find(part).filter(|place| *place > 0) else { return false };
+        rest = &rest[place + part.len()..];
+    }
+    rest.strip_suffix(last).is_some_and(|star| !star.is_empty())
+}
+
+const fn metric(name: &'static str, unit: Unit, meaning: &'static str) -> HostMetric {
+    HostMetric { name, unit, meaning }
+}
+
+/// Every metric. Those of a host come from this host and from a node-exporter alike; those of processes,
+/// cgroups and the target's sockets only from this host.
+pub const METRICS: &[HostMetric] = &[
+    // The machine.
+    metric("cores", Unit::Count, "logical cores (node-exporter only)"),
+    metric("cpu_user", Unit::Share, "time of all cores in programs, guests included"),
+    metric("cpu_nice", Unit::Share, "time of all cores in programs of low priority"),
+    metric("cpu_system", Unit::Share, "time of all cores in the kernel"),
+    metric("cpu_idle", Unit::Share, "time of all cores with nothing to do"),
+    metric(
+        "cpu_iowait",
+        Unit::Share,
+        "idle time while some task waited for a disk; a hint only, the kernel calls it unreliable",
+    ),
+    metric("cpu_irq", Unit::Share, "time of all cores in hardware interrupts"),
+    metric(
+        "cpu_softirq",
+        Unit::Share,
+        "time of all cores in soft interrupts, such as the network's",
+    ),
+    metric("cpu_steal", Unit::Share, "time of all cores that the hypervisor gave to others"),
+    metric("cpu_busy", Unit::Share, "all of it but idle and iowait"),
+    metric("cpu_core_max", Unit::Share, "busy share of the busiest core"),
+    metric("runnable", Unit::Count, "tasks that run or are ready to"),
+    metric("blocked", Unit::Count, "tasks that wait for a disk"),
+    metric("load1", Unit::Count, "load average over one minute"),
+    metric("switches", Unit::PerSecond, "context switches"),
+    metric("psi_cpu_some", Unit::Share, "time in which some task waited for a core"),
+    metric("psi_cpu_full", Unit::Share, "zero for a host by definition"),
+    metric("psi_memory_some", Unit::Share, "time in which some task waited for memory"),
+    metric("psi_memory_full", Unit::Share, "time in which all tasks waited for memory"),
+    metric("psi_io_some", Unit::Share, "time in which some task waited for a disk"),
+    metric("psi_io_full", Unit::Share, "time in which all tasks waited for a disk"),
+    metric("psi_irq_some", Unit::Share, "zero: interrupts stop all tasks of a core"),
+    metric("psi_irq_full", Unit::Share, "time that interrupts took from tasks"),
+    metric("memory_bytes", Unit::Bytes, "memory of the host"),
+    metric("memory_available_bytes", Unit::Bytes, "memory to be had without swapping"),
+    metric("memory_available_share", Unit::Share, "the same by the memory of the host"),
+    metric("swap_used_bytes", Unit::Bytes, "swap in use"),
+    metric("swap_in_bytes", Unit::BytesPerSecond, "read from swap"),
+    metric("swap_out_bytes", Unit::BytesPerSecond, "written to swap"),
+    metric("major_faults", Unit::PerSecond, "page faults that had to read a disk"),
+    metric("files_open", Unit::Count, "open files of the host"),
+    metric("files_share", Unit::Share, "the same by the host's limit"),
+    // Disks.
+    metric(
+        "disk.*.util",
+        Unit::Share,
+        "time with at least one request under way; no limit where a disk works in parallel",
+    ),
+    metric("disk.*.queue", Unit::Count, "mean number of requests under way or waiting"),
+    metric("disk.*.await_ms", Unit::Milliseconds, "mean time of a request, waiting included"),
+    metric("disk.*.reads", Unit::PerSecond, "reads done"),
+    metric("disk.*.writes", Unit::PerSecond, "writes done"),
+    metric("disk.*.read_bytes", Unit::BytesPerSecond, "read"),
+    metric("disk.*.write_bytes", Unit::BytesPerSecond, "written"),
+    // Network.
+    metric("net.*.rx_bytes", Unit::BytesPerSecond, "received"),
+    metric("net.*.tx_bytes", Unit::BytesPerSecond, "sent"),
+    metric("net.*.drops", Unit::PerSecond, "packets dropped or overrun, both directions"),
+    metric("net.*.errors", Unit::PerSecond, "packets with errors, both directions"),
+    metric("net.*.util", Unit::Share, "the busier direction by the line rate, where that is known"),
+    metric("tcp_retransmits", Unit::PerSecond, "TCP segments sent again"),
+    metric("tcp_segments_sent", Unit::PerSecond, "TCP segments sent"),
+    metric(
+        "listen_overflows",
+        Unit::PerSecond,
+        "connections refused because an accept queue was full",
+    ),
+    metric("listen_drops", Unit::PerSecond, "connections refused by listeners for any reason"),
+    metric("tcp_sockets", Unit::Count, "TCP sockets in use"),
+    metric("tcp_orphans", Unit::Count, "TCP sockets that no process holds"),
+    metric("tcp_time_wait", Unit::Count, "ended TCP connections that keep their port"),
+    metric("tcp_memory_bytes", Unit::Bytes, "memory of TCP buffers"),
+    metric("tcp_memory_share", Unit::Share, "the same by the kernel's limit"),
+    metric("ports_used", Unit::Count, "local ports taken by connections to the target"),
+    metric("ports_share", Unit::Share, "the same by the ports that this host may use"),
+    // Processes of one name and role together.
+    metric("process.*.thread.*.cpu", Unit::Cores, "CPU of one busy thread, by name and id"),
+    metric(
+        "process.*.thread.*.delay",
+        Unit::SecondsPerSecond,
+        "time that it was ready to run without a core",
+    ),
+    metric("process.*.thread_max", Unit::Cores, "CPU of the busiest thread"),
+    metric(
+        "process.*.thread_max_delay",
+        Unit::SecondsPerSecond,
+        "time that the busiest thread was ready to run without a core",
+    ),
+    metric(
+        "process.*.threads_blocked",
+        Unit::Count,
+        "threads that wait for a disk (state D), up to 64 threads",
+    ),
+    metric("process.*.threads", Unit::Count, "threads"),
+    metric("process.*.cpu", Unit::Cores, "CPU, user and system"),
+    metric("process.*.cpu_user", Unit::Cores, "CPU in the program"),
+    metric("process.*.cpu_system", Unit::Cores, "CPU in the kernel for it"),
+    metric(
+        "process.*.run_delay",
+        Unit::SecondsPerSecond,
+        "time that threads were ready to run without a core",
+    ),
+    metric("process.*.memory_bytes", Unit::Bytes, "resident memory"),
+    metric("process.*.major_faults", Unit::PerSecond, "page faults that had to read a disk"),
+    metric("process.*.read_bytes", Unit::BytesPerSecond, "read from disks"),
+    metric("process.*.write_bytes", Unit::BytesPerSecond, "written to disks"),
+    metric(
+        "process.*.switches_voluntary",
+        Unit::PerSecond,
+        "times that threads waited for something, up to 64 threads",
+    ),
+    metric(
+        "process.*.switches_involuntary",
+        Unit::PerSecond,
+        "times that threads were put off a core, up to 64 threads",
+    ),
+    metric("process.*.files", Unit::Count, "open files"),
+    metric("process.*.files_limit", Unit::Count, "open files that one process may have"),
+    // Their cgroups.
+    metric("cgroup.*.cpu", Unit::Cores, "CPU of all in the cgroup (version 2)"),
+    metric("cgroup.*.cpu_limit", Unit::Cores, "the tightest CPU quota at or above it"),
+    metric("cgroup.*.throttled_periods", Unit::Share, "periods of the quota in which it ran out"),
+    metric(
+        "cgroup.*.throttled",
+        Unit::SecondsPerSecond,
+        "time that was taken away by the quota; summed over cores",
+    ),
+    metric("cgroup.*.memory_bytes", Unit::Bytes, "memory at the level nearest to its limit"),
+    metric("cgroup.*.memory_limit_bytes", Unit::Bytes, "the limit of that level"),
+    metric("cgroup.*.memory_limit_hits", Unit::PerSecond, "times that a memory limit was hit"),
+    metric(
+        "cgroup.*.io_util",
+        Unit::Share,
+        "the largest share of a disk limit (io.max) that is used",
+    ),
+    metric("cgroup.*.psi_cpu_some", Unit::Share, "time in which some task of it waited for a core"),
+    metric("cgroup.*.psi_cpu_full", Unit::Share, "time in which all tasks of it waited for a core"),
+    metric(
+        "cgroup.*.psi_memory_some",
+        Unit::Share,
+        "time in which some task of it waited for memory",
+    ),
+    metric(
+        "cgroup.*.psi_memory_full",
+        Unit::Share,
+        "time in which all tasks of it waited for memory",
+    ),
+    metric("cgroup.*.psi_io_some", Unit::Share, "time in which some task of it waited for a disk"),
+    metric("cgroup.*.psi_io_full", Unit::Share, "time in which all tasks of it waited for a disk"),
+    // The target's sockets.
+    metric("target.accept_queue", Unit::Count, "connections that the target has not yet accepted"),
+    metric("target.accept_queue_max", Unit::Count, "how many may wait to be accepted"),
+    metric("target.connections_in", Unit::Count, "connections to the target"),
+    metric(
+        "target.unread_in",
+        Unit::Count,
+        "accepted connections with bytes that the target has not read",
+    ),
+    metric(
+        "target.waiting_in",
+        Unit::Count,
+        "accepted connections on which the target owes an answer",
+    ),
+    metric(
+        "target.unclear_in",
+        Unit::Count,
+        "accepted connections that sent and received last in the same tick: any of them may wait",
+    ),
+    metric("target.connections_out", Unit::Count, "connections of the target to servers behind it"),
+    metric("target.waiting_out", Unit::Count, "those of them on which it waits for an answer"),
+    metric(
+        "target.unclear_out",
+        Unit::Count,
+        "those of them that sent and received last in the same tick",
+    ),
+    metric("target.waiting_out_max_ms", Unit::Milliseconds, "the longest of these waits"),
+    metric("watch_cost", Unit::Share, "share of one core that watching took so far"),
+];
