@@ -7,11 +7,9 @@
 pub mod arm;
 mod find;
 mod judge;
-mod text;
 
 pub use find::{arm_of, arms_at};
 pub use judge::{Options, compare};
-pub use text::{markdown, text};
 
 #[cfg(test)]
 pub(crate) mod tests;

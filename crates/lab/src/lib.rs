@@ -33,6 +33,8 @@ pub mod live;
 
 pub mod export;
 
+mod wording;
+
 pub mod report;
 
 pub mod capacity;

@@ -17,20 +17,20 @@ named! {
     pub enum Unit {
         /// A share, 0 to 1.
         Share = "share" | "share, 0 to 1",
-        /// Cores: seconds of CPU per second.
-        Cores = "cores",
-        /// Seconds per second, summed over threads: may be above 1.
-        SecondsPerSecond = "s/s",
-        /// Milliseconds.
-        Milliseconds = "ms",
+        /// Events per second.
+        PerSecond = "1/s",
         /// Bytes.
         Bytes = "bytes",
         /// Bytes per second.
         BytesPerSecond = "bytes/s",
+        /// Cores: seconds of CPU per second.
+        Cores = "cores",
         /// A number of things.
         Count = "count",
-        /// Events per second.
-        PerSecond = "1/s",
+        /// Milliseconds.
+        Milliseconds = "ms",
+        /// Seconds per second, summed over threads: may be above 1.
+        SecondsPerSecond = "s/s",
     }
 }
 

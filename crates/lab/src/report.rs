@@ -1,22 +1,29 @@
-//! What a run leaves behind for people and for other programs: a folder of files, a text for the
-//! terminal, a page for the browser, k6's summary.
+//! Results for people and for other programs: a folder of files, a text for the terminal, Markdown, a
+//! page for the browser, k6's summary.
 //!
-//! Everything is told from a [`RunResult`] and its [`Totals`]; nothing is judged here, and no number
-//! is made that `docs/measuring.md` does not explain. Judging is `analysis/`, running is `run.rs`.
+//! Each result becomes one document (`document.rs`), which three renderers write. Nothing is judged here,
+//! and no number is made that `docs/measuring.md` does not explain. Judging is `analysis/`.
+
+mod document;
 
 mod capacity;
+pub(crate) mod compare;
+mod run;
+mod study;
+
+mod parts;
+
+mod markdown;
+mod page;
+mod terminal;
+
 mod chart;
 mod folder;
 mod hlog;
-mod html;
 mod json;
 mod k6;
-mod markdown;
-pub(crate) mod number;
 mod reference;
-mod study;
 mod table;
-mod text;
 mod timeline;
 mod words;
 
@@ -33,6 +40,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+
+use document::Document;
 
 use crate::analysis::sync::ArmCourses;
 use crate::record::Totals;
@@ -92,11 +101,51 @@ pub enum Colour {
     Ansi,
 }
 
-/// Writes all files of a result into a folder, which is made if need be; `methods` are the plan's,
-/// in the order of the indexes in `totals`. Returns the paths, `result.json` first.
+/// A result as people read it.
+pub struct Report(Document);
+
+impl Report {
+    /// Of a run; `methods` are the plan's, in the order of the indexes in `totals`.
+    pub fn run(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Report {
+        Report(run::document(result, totals, methods))
+    }
+
+    /// Of a capacity search.
+    pub fn capacity(result: &CapacityResult) -> Report {
+        Report(capacity::document(result))
+    }
+
+    /// Of a comparison.
+    pub fn compare(result: &CompareResult) -> Report {
+        Report(compare::document(result))
+    }
+
+    /// Of a study.
+    pub fn study(result: &StudyResult) -> Report {
+        Report(study::document(result))
+    }
+
+    /// For a terminal, in at most 40 lines before its warnings.
+    pub fn text(&self, colour: Colour) -> String {
+        terminal::render(&self.0, colour)
+    }
+
+    /// In short as Markdown, for an issue or a pull request.
+    pub fn markdown(&self) -> String {
+        markdown::render(&self.0)
+    }
+
+    /// As one page that needs nothing else, but a capacity search's links to the folders of its probes:
+    /// no network, no script, light and dark.
+    pub fn html(&self) -> String {
+        page::render(&self.0)
+    }
+}
+
+/// Writes all files of a run into a folder, which is made if need be. Returns their paths.
 ///
 /// Each file is written beside its place and moved there when it is whole, so that a reader never
-/// sees half of one.
+/// sees half of one. `result.json` comes first: if the disk fills up, it is what must be kept.
 ///
 /// # Errors
 /// At the first file that cannot be written; those before it stay.
@@ -106,22 +155,56 @@ pub fn write_folder(
     totals: &Totals,
     methods: &[Box<str>],
 ) -> Result<Vec<PathBuf>, ReportFault> {
-    folder::write(dir, result, totals, methods)
+    let report = Report::run(result, totals, methods);
+    folder::write(
+        dir,
+        &[
+            ("result.json", &|| json::json("result.json", result)),
+            ("latency.hlog", &|| hlog::log(result, totals, methods)),
+            ("series.csv", &|| table::series(result)),
+            ("methods.csv", &|| table::methods(result)),
+            ("report.html", &|| Ok(report.html().into_bytes())),
+            ("report.md", &|| Ok(report.markdown().into_bytes())),
+        ],
+    )
 }
 
-/// The result for a terminal, in at most 40 lines.
-pub fn text(result: &RunResult, colour: Colour) -> String {
-    text::text(result, colour)
+/// Writes `capacity.json`, `capacity.md` and `capacity.html`, as [`write_folder`] does.
+///
+/// # Errors
+/// At the first file that cannot be written; those before it stay.
+pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
+    let report = Report::capacity(result);
+    folder::write(
+        dir,
+        &[
+            ("capacity.json", &|| json::json("capacity.json", result)),
+            ("capacity.md", &|| Ok(report.markdown().into_bytes())),
+            ("capacity.html", &|| Ok(report.html().into_bytes())),
+        ],
+    )
 }
 
-/// The result in short as Markdown, for an issue or a pull request.
-pub fn markdown(result: &RunResult) -> String {
-    markdown::markdown(result)
-}
-
-/// The result as one page that needs nothing else: no network, no script, light and dark.
-pub fn html(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> String {
-    html::page(result, totals, methods)
+/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study, as [`write_folder`]
+/// does.
+///
+/// # Errors
+/// At the first file that cannot be written; those before it stay.
+pub fn write_study(
+    dir: &Path,
+    result: &StudyResult,
+    arms: &[ArmCourses],
+) -> Result<Vec<PathBuf>, ReportFault> {
+    let report = Report::study(result);
+    folder::write(
+        dir,
+        &[
+            ("study.json", &|| json::json("study.json", result)),
+            ("samples.csv", &|| table::samples(arms)),
+            ("report.md", &|| Ok(report.markdown().into_bytes())),
+            ("report.html", &|| Ok(report.html().into_bytes())),
+        ],
+    )
 }
 
 /// The time series as CSV: a row for each second and method, as in the folder's `series.csv`.
@@ -139,64 +222,6 @@ pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
 /// with what k6 1.8.1 wrote (`testdata/k6`).
 pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     k6::summary(result, totals, methods)
-}
-
-/// Writes `capacity.json`, `capacity.md` and `capacity.html` into a folder, which is made if need
-/// be. Returns the paths, `capacity.json` first.
-///
-/// # Errors
-/// At the first file that cannot be written; those before it stay.
-pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
-    capacity::write(dir, result)
-}
-
-/// A capacity search for a terminal, in at most 40 lines.
-pub fn capacity_text(result: &CapacityResult, colour: Colour) -> String {
-    capacity::text(result, colour)
-}
-
-/// A capacity search in short as Markdown.
-pub fn capacity_markdown(result: &CapacityResult) -> String {
-    capacity::markdown(result)
-}
-
-/// A capacity search as one page that needs nothing else but, for its links, the folders of its
-/// probes.
-pub fn capacity_html(result: &CapacityResult) -> String {
-    html::capacity::page(result)
-}
-
-/// A comparison as one page that needs nothing else.
-pub fn compare_html(result: &CompareResult) -> String {
-    html::comparison::page(result)
-}
-
-/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study into a folder, which is
-/// made if need be. Returns the paths, `study.json` first.
-///
-/// # Errors
-/// At the first file that cannot be written; those before it stay.
-pub fn write_study(
-    dir: &Path,
-    result: &StudyResult,
-    arms: &[ArmCourses],
-) -> Result<Vec<PathBuf>, ReportFault> {
-    study::write(dir, result, arms)
-}
-
-/// A study for a terminal.
-pub fn study_text(result: &StudyResult, colour: Colour) -> String {
-    study::text(result, colour)
-}
-
-/// A study as Markdown.
-pub fn study_markdown(result: &StudyResult) -> String {
-    study::markdown(result)
-}
-
-/// A study as one page that needs nothing else.
-pub fn study_html(result: &StudyResult) -> String {
-    html::study::page(result)
 }
 
 /// The page of the documentation that lists what is sampled on hosts, as Markdown.

@@ -11,18 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::capacity::{probe_head, probe_line, CapacityFault, Cost, Sight};
-use lab::results::capacity::{CapacityResult, End};
-use lab::{plan, report};
-use lab::plan::Plan;
-use lab::report::Colour;
-use lab::plan::lint::NO_OBJECTIVE;
 use lab::analysis::self_check;
+use lab::capacity::{CapacityFault, Cost, Sight, probe_head, probe_line};
+use lab::plan::Plan;
+use lab::plan::lint::NO_OBJECTIVE;
+use lab::report::{Colour, Report};
+use lab::results::capacity::{CapacityResult, End};
 use lab::run::Stop;
+use lab::{plan, report};
 
 use crate::load::line::LineOptions;
-use crate::load::{is_url, sound, CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK};
-use crate::{stop, FAULTY};
+use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, is_url, sound};
+use crate::{FAULTY, stop};
 
 /// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
 /// and no target opens connections for those that are not needed.
@@ -292,7 +292,7 @@ impl Capacity {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else {
             let colour = if io::stdout().is_terminal() { Colour::Ansi } else { Colour::Plain };
-            print!("{}", report::capacity_text(result, colour));
+            print!("{}", Report::capacity(result).text(colour));
         }
         if let Some(dir) = &self.out {
             let written = report::write_capacity(dir, result)

@@ -6,16 +6,17 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use lab::results::compare::{CompareResult, Weight};
-use lab::compare::Options;
-use lab::results::Word;
-use lab::compare::arm::Arm;
 use lab::analysis::self_check;
+use lab::compare::Options;
+use lab::compare::arm::Arm;
+use lab::report::{Colour, Report};
+use lab::results::Word;
+use lab::results::compare::{CompareResult, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
-use crate::load::{sound, SELF_CHECK};
+use crate::load::{SELF_CHECK, sound};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
@@ -40,6 +41,7 @@ Examples:
   weir compare --same quiet/ before/ after/     # the floor is what runs of one thing differ by
   weir compare k6-summary.json results/
   weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md
+  weir compare before/ after/ --html > compare.html
 
 Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 faulty arguments, or
 the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,
@@ -68,6 +70,10 @@ pub(crate) struct Compare {
     /// Print Markdown
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+
+    /// Print a page (HTML) that needs nothing else
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    html: bool,
 
     /// Print JSON of schema weir.compare/1
     #[arg(long)]
@@ -119,12 +125,15 @@ impl Compare {
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {
+        let report = Report::compare(result);
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else if self.markdown {
-            print!("{}", lab::compare::markdown(result));
+            print!("{}", report.markdown());
+        } else if self.html {
+            println!("{}", report.html());
         } else {
-            print!("{}", lab::compare::text(result));
+            print!("{}", report.text(Colour::Plain));
         }
         Ok(())
     }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use lab::analysis::self_check;
 use lab::plan;
 use lab::plan::Plan;
 use lab::results::Outcome;
 use lab::results::run::RunResult;
-use lab::analysis::self_check;
 use lab::run::{Finished, Stop};
 
-use crate::{stop, FAULTY};
+use crate::{FAULTY, stop};
 use line::LineOptions;
 use output::Output;
 
@@ -107,7 +107,7 @@ impl Load {
         let told = shown.finish();
         let Finished { result, totals } = ended?;
         let sound = sound(&self_check::run(&result));
-        self.output.print(&result);
+        self.output.print(&result, &totals, &plan);
         told.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
         Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))

@@ -13,22 +13,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{plan, report};
-use lab::report::Colour;
-use lab::analysis::sync::conclude::main_row;
-use lab::results::study::{Align, Source, StudyResult};
 use lab::analysis::sync::ArmCourses;
+use lab::analysis::sync::conclude::main_row;
+use lab::report::{Colour, Report};
+use lab::results::study::{Align, Source, StudyResult};
 use lab::run::Stop;
 use lab::study::read::Form;
-use lab::study::{analyse, file, poll, runner, Options, StudyFault};
 use lab::study::runner::{Groups, Made, Sight};
+use lab::study::{Options, StudyFault, analyse, file, poll, runner};
+use lab::{plan, report};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wire::method::FamilyName;
 
 use crate::load::{INTERRUPTED, INVALID};
-use crate::{stop, FAULTY};
-use given::{arms_of, nodes_of, Given};
+use crate::{FAULTY, stop};
+use given::{Given, arms_of, nodes_of};
 
 /// Resampling is repeatable: the same files give the same words.
 const SEED: u64 = 1;
@@ -365,8 +365,8 @@ impl Sync {
         let colour = if colour { Colour::Ansi } else { Colour::Plain };
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
-            () if self.markdown => print!("{}", report::study_markdown(&result)),
-            () => print!("{}", report::study_text(&result, colour)),
+            () if self.markdown => print!("{}", Report::study(&result).markdown()),
+            () => print!("{}", Report::study(&result).text(colour)),
         }
         if let Some(dir) = &self.out {
             let written = report::write_study(dir, &result, arms)

@@ -1,4 +1,4 @@
-//! Goal: `weir compare` ends with the exit codes that its help states, and its three forms of output
+//! Goal: `weir compare` ends with the exit codes that its help states, and its forms of output
 //! say the same. Method: the real binary on published reports of other tools.
 
 #![allow(clippy::unwrap_used)]
@@ -22,12 +22,17 @@ fn weir(arguments: &[&str]) -> (i32, String, String) {
 fn two_servers_of_one_report() {
     let (code, text, complaints) = weir(&[TWO_SERVERS]);
     assert_eq!((code, complaints.as_str()), (0, ""));
-    assert!(text.contains("left out: eth_getBalance at 50/s, repetition 1: cold"), "{text}");
+    assert!(text.contains(", eth_getBalance at 50/s, repetition 1: cold"), "{text}");
     assert!(text.contains("eth_getBalance at 1000/s  [runs]"), "{text}");
 
     let (code, page, _) = weir(&[TWO_SERVERS, "--markdown"]);
     assert_eq!(code, 0);
-    assert!(page.starts_with("# Comparison\n"), "{page}");
+    assert!(page.starts_with("## Comparison: "), "{page}");
+
+    let (code, page, _) = weir(&[TWO_SERVERS, "--html"]);
+    assert_eq!(code, 0);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");
+    assert!(page.contains("eth_getBalance at 1000/s"), "{page}");
 
     let (code, json, _) = weir(&[TWO_SERVERS, "--json", "--fail-if-worse"]);
     assert_eq!(code, 3, "silk is slower at one request a second");

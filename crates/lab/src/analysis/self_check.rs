@@ -7,6 +7,7 @@ use crate::results::capacity::{CapacityResult, Judged, Kind};
 use crate::results::compare::CompareResult;
 use crate::results::run::RunResult;
 use crate::results::{Basis, Cause, Outcome, Word};
+use crate::wording::difference;
 
 #[cfg(test)]
 mod tests;
@@ -127,13 +128,13 @@ pub fn comparison(result: &CompareResult) -> Vec<String> {
         if one.verdict == Word::Same && excluded {
             faults.push(format!(
                 "{} is called the same, and the interval excludes zero",
-                one.in_words()
+                difference::sentence(one)
             ));
         }
         if differs && !excluded && one.basis != Basis::FarApart {
             faults.push(format!(
                 "{} is called different, and the interval holds zero",
-                one.in_words()
+                difference::sentence(one)
             ));
         }
     }

@@ -3,12 +3,12 @@
 use super::course::{Course, Made};
 use crate::analysis::scaling::{fit, little};
 use crate::analysis::search::{Found, found};
-use crate::report::number::short;
 use crate::results::capacity::{
     Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
 };
 use crate::results::run::ProcessRole;
 use crate::results::{Cause, Finding};
+use crate::wording::number::short;
 
 /// By how much the counted number under way may differ from Little's law before it is said.
 const LITTLE_OFF: f64 = 0.3;

@@ -10,6 +10,7 @@ use crate::results::compare::{
     ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
 };
 use crate::results::{Basis, Outcome, Word};
+use crate::wording::difference;
 
 /// How arms are to be compared.
 #[derive(Clone, Debug, Default)]
@@ -270,7 +271,8 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     let named = |word| -> Vec<String> {
         let mut all: Vec<&Difference> = own().filter(|one| one.verdict == word).collect();
         all.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
-        let mut told: Vec<String> = all.iter().take(NAMED_MAX).map(|one| one.in_words()).collect();
+        let mut told: Vec<String> =
+            all.iter().take(NAMED_MAX).map(|one| difference::sentence(one)).collect();
         if all.len() > NAMED_MAX {
             told.push(format!("and {} more", all.len() - NAMED_MAX));
         }
@@ -334,7 +336,7 @@ fn against_medians(result: &CompareResult) -> Option<String> {
         one.interval.is_some() && medians * one.change < 0.0
     };
     let mut named: Vec<String> =
-        result.differences.iter().filter(against).map(Difference::in_words).collect();
+        result.differences.iter().filter(against).map(difference::sentence).collect();
     if named.is_empty() {
         return None;
     }

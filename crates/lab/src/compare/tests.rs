@@ -6,8 +6,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::arm::{Arm, of_result};
-use super::{Options, arm_of, arms_at, compare, markdown, text};
+use super::{Options, arm_of, arms_at, compare};
 use crate::record::{Class, Iterations};
+use crate::report::{Colour, Report};
 use crate::results::compare::{CompareResult, Metric, Weight};
 use crate::results::run::{
     Generator, HostFacts, MethodSecond, Row, RunResult, SCHEMA, Second, StageRow, WireFacts,
@@ -262,8 +263,12 @@ fn three_machines_are_set_side_by_side() {
     let per_core: Vec<f64> =
         found.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
     assert_eq!(per_core, [500.0, 250.0, 125.0]);
-    assert!(text(&found).contains("Caution: machines differ"), "{}", text(&found));
-    assert!(markdown(&found).contains("## Per core and per request"));
+    assert!(
+        Report::compare(&found).text(Colour::Plain).contains("Caution: machines differ"),
+        "{}",
+        Report::compare(&found).text(Colour::Plain)
+    );
+    assert!(Report::compare(&found).markdown().contains("## Per core and per request"));
 }
 
 fn reports(part: &str) -> Vec<PathBuf> {
@@ -285,7 +290,11 @@ fn a_published_report_is_judged_by_its_repetitions() {
     let one = found.differences.iter().find(|one| one.method == key).unwrap();
     assert_eq!(one.basis, Basis::Runs);
     assert!(one.b_count < one.a_count, "silk's cold repetition is left out");
-    assert!(text(&found).contains("cold"), "{}", text(&found));
+    assert!(
+        Report::compare(&found).text(Colour::Plain).contains("cold"),
+        "{}",
+        Report::compare(&found).text(Colour::Plain)
+    );
 }
 
 /// A run of 20 s, whose 21st point holds the calls that ended a little late.
@@ -330,8 +339,8 @@ fn what_was_read_does_not_become_markup() {
     all[0].target.client = Some("<b>|x|</b> `y`\n# z".to_owned());
     let found = compared(vec![arm("a|b", &all), arm("a|b", &runs(1..2, 1.0))], &Options::default());
     assert_eq!(found.arms[1].name, "a|b (2)");
-    let page = markdown(&found);
-    assert!(page.contains(r"\<b>\|x\|\</b> \`y\` # z"), "{page}");
+    let page = Report::compare(&found).markdown();
+    assert!(page.contains(r"&lt;b\>\|x\|&lt;/b\> \`y\` \# z"), "{page}");
     let json = serde_json::to_string(&found).unwrap();
     let again: CompareResult = serde_json::from_str(&json).unwrap();
     assert_eq!((again.arms, again.sentences), (found.arms, found.sentences));

@@ -16,9 +16,9 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 use super::state::State;
 use crate::plan::Model;
 use crate::record::Class;
-use crate::report::number;
 use crate::results::ThresholdOutcome;
 use crate::results::run::HostSample;
+use crate::wording::number;
 
 /// The calls by method.
 mod table;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::state::under_way;
 use crate::record::Class;
-use crate::report::number;
 use crate::run::Progress;
+use crate::wording::number;
 
 #[cfg(test)]
 mod tests;

@@ -47,34 +47,37 @@ pub(super) const HUES: usize = 8;
 /// Curves that are told apart, by colour and by whether they are dashed; further ones begin anew.
 const SERIES: usize = 2 * HUES;
 
+/// Inks but those of series: each with its number and its class.
+const NAMED: [(Ink, &str); 8] = [
+    (Ink::Text, "text"),
+    (Ink::Grid, "grid"),
+    (Ink::Plan, "plan"),
+    (Ink::Stage, "stage"),
+    (Ink::Good, "good"),
+    (Ink::Bad, "bad"),
+    (Ink::Limited, "limited"),
+    (Ink::Shade, "shade"),
+];
+
 impl Ink {
     /// The class in the style sheet, after `s-` for strokes and `f-` for fillings.
     pub(super) fn class(self) -> String {
-        match self {
-            Ink::Text => "text".into(),
-            Ink::Grid => "grid".into(),
-            Ink::Plan => "plan".into(),
-            Ink::Stage => "stage".into(),
-            Ink::Good => "good".into(),
-            Ink::Bad => "bad".into(),
-            Ink::Limited => "limited".into(),
-            Ink::Shade => "shade".into(),
-            Ink::Series(index) => format!("c{}", index % SERIES),
+        match (self, self.place()) {
+            (Ink::Series(index), _) => format!("c{}", index % SERIES),
+            (_, place) => NAMED[place].1.to_owned(),
         }
     }
 
+    fn place(self) -> usize {
+        NAMED.iter().position(|(ink, _)| *ink == self).unwrap_or(0)
+    }
+
     fn number(self) -> u8 {
-        match self {
-            Ink::Text => 1,
-            Ink::Grid => 2,
-            Ink::Plan => 3,
-            Ink::Stage => 4,
-            Ink::Good => 5,
-            Ink::Bad => 6,
-            Ink::Limited => 7,
-            Ink::Shade => 8,
-            Ink::Series(index) => 16 + u8::try_from(index % SERIES).unwrap_or(0),
-        }
+        let number = match self {
+            Ink::Series(index) => 16 + index % SERIES,
+            named => 1 + named.place(),
+        };
+        u8::try_from(number).unwrap_or(0)
     }
 
     /// A colour that stands for this ink until the SVG is finished.
@@ -83,79 +86,33 @@ impl Ink {
     }
 
     fn all() -> impl Iterator<Item = Ink> {
-        let named = [
-            Ink::Text,
-            Ink::Grid,
-            Ink::Plan,
-            Ink::Stage,
-            Ink::Good,
-            Ink::Bad,
-            Ink::Limited,
-            Ink::Shade,
-        ];
-        named.into_iter().chain((0..SERIES).map(Ink::Series))
+        NAMED.into_iter().map(|(ink, _)| ink).chain((0..SERIES).map(Ink::Series))
     }
 }
+
+/// Points in the axes' units.
+pub(super) type Points = Vec<(f64, f64)>;
 
 /// Something to draw, in the order of the list, the first at the back.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     /// A curve, broken where a point is missing. Width in tenths of a pixel.
-    Curve {
-        /// Points in the axes' units.
-        points: Vec<Option<(f64, f64)>>,
-        /// Its colour.
-        ink: Ink,
-        /// In tenths of a pixel.
-        width: u32,
-    },
-    /// What lies between a curve and the bottom.
-    Area {
-        /// Points in the axes' units.
-        points: Vec<(f64, f64)>,
-        /// Its colour.
-        ink: Ink,
-        /// 0 to 1.
-        opacity: f64,
-    },
-    /// A rectangle over the whole height.
-    Band {
-        /// Where it begins and ends on the first axis.
-        x: (f64, f64),
-        /// Its colour.
-        ink: Ink,
-        /// 0 to 1.
-        opacity: f64,
-    },
-    /// A cell of the strip along the top edge.
-    Cell {
-        /// Where it begins and ends on the first axis.
-        x: (f64, f64),
-        /// Its colour.
-        ink: Ink,
-        /// 0 to 1.
-        opacity: f64,
-    },
-    /// A line over the whole height, with a word beside it.
-    Mark {
-        /// Where on the first axis.
-        x: f64,
-        /// Its colour.
-        ink: Ink,
-        /// What is written at its top, if anything.
-        text: Option<String>,
-    },
+    Curve(Vec<Option<(f64, f64)>>, Ink, u32),
+    /// What lies between a curve and the bottom, with its opacity, 0 to 1.
+    Area(Points, Ink, f64),
+    /// A rectangle over the whole height, between two values of the first axis.
+    Band((f64, f64), Ink, f64),
+    /// A cell of the strip along the top edge, likewise.
+    Cell((f64, f64), Ink, f64),
+    /// A line over the whole height, perhaps with a word at its top.
+    Mark(f64, Ink, Option<String>),
     /// A point with a value of its own.
-    Dot {
-        /// Where.
-        at: (f64, f64),
-        /// Its colour.
-        ink: Ink,
-        /// Radius in pixels.
-        radius: i32,
-        /// Whether it is filled.
-        filled: bool,
-    },
+    Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
+}
+
+/// A curve without gaps.
+pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
+    Shape::Curve(points.into_iter().map(Some).collect(), ink, width)
 }
 
 /// A chart to draw.
@@ -164,15 +121,30 @@ pub(super) struct Chart {
     /// What it shows, for those who do not see it.
     pub(super) title: String,
     /// Width and height in pixels; it is shown as wide as there is room.
-    pub(super) size: (i32, i32),
-    /// From left to right.
-    pub(super) x: Axis,
-    /// From bottom to top.
-    pub(super) y: Axis,
+    size: (i32, i32),
+    /// From left to right, and from bottom to top.
+    x: Axis,
+    y: Axis,
     /// Pixels for a strip along the top edge, in which [`Shape::Cell`]s lie.
-    pub(super) strip: i32,
-    /// What is drawn.
-    pub(super) shapes: Vec<Shape>,
+    strip: i32,
+    shapes: Vec<Shape>,
+}
+
+impl Chart {
+    /// A chart of this size in pixels, with its axes from left to right and from bottom to top.
+    pub(super) fn new(
+        title: impl Into<String>,
+        size: (i32, i32),
+        (x, y): (Axis, Axis),
+        shapes: Vec<Shape>,
+    ) -> Chart {
+        Chart { title: title.into(), size, x, y, strip: 0, shapes }
+    }
+
+    /// With a strip of so many pixels along the top edge.
+    pub(super) fn strip(self, strip: i32) -> Chart {
+        Chart { strip, ..self }
+    }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -222,7 +194,7 @@ impl Chart {
         }
         // Words come last, so that no curve crosses them.
         for shape in &self.shapes {
-            if let Shape::Mark { x, ink, text: Some(text) } = shape {
+            if let Shape::Mark(x, ink, Some(text)) = shape {
                 self.write_mark(root, (*x, *ink), text, &place)?;
             }
         }
@@ -237,7 +209,7 @@ impl Chart {
     ) -> Result<(), Fault> {
         let (bottom, top) = (self.y.from, self.y.to);
         match shape {
-            Shape::Curve { points, ink, width } => {
+            Shape::Curve(points, ink, width) => {
                 let style = ink.colour(1.0).stroke_width(*width * SCALE.unsigned_abs() / 10);
                 for part in points.split(Option::is_none).filter(|part| !part.is_empty()) {
                     let places: Vec<_> = part.iter().flatten().map(|at| place(*at)).collect();
@@ -247,7 +219,7 @@ impl Chart {
                     }
                 }
             }
-            Shape::Area { points, ink, opacity } => {
+            Shape::Area(points, ink, opacity) => {
                 let (Some(first), Some(last)) = (points.first(), points.last()) else {
                     return Ok(());
                 };
@@ -256,18 +228,18 @@ impl Chart {
                 outline.push(place((last.0, bottom)));
                 root.draw(&Polygon::new(outline, ink.colour(*opacity)))?;
             }
-            Shape::Band { x, ink, opacity } => {
+            Shape::Band(x, ink, opacity) => {
                 let corners = [place((x.0, top)), place((x.1, bottom))];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
-            Shape::Cell { x, ink, opacity } => {
+            Shape::Cell(x, ink, opacity) => {
                 let (left, right) = (place((x.0, top)), place((x.1, top)));
                 let right = right.0.max(left.0 + SCALE);
                 let corners =
                     [(left.0, left.1 - (self.strip + 2) * SCALE), (right, left.1 - 2 * SCALE)];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
-            Shape::Mark { x, ink, .. } => self.draw_mark(root, (*x, *ink), place)?,
+            Shape::Mark(x, ink, _) => self.draw_mark(root, (*x, *ink), place)?,
             Shape::Dot { at, ink, radius, filled } => {
                 let style = ink.colour(1.0).stroke_width(units(2));
                 let style = if *filled { style.filled() } else { style };
@@ -326,7 +298,7 @@ fn themed(mut svg: String, chart: &Chart) -> String {
     }
     let (width, height) = (units(chart.size.0), units(chart.size.1));
     let fixed = format!("<svg width=\"{width}\" height=\"{height}\"");
-    let title = escaped(&chart.title);
+    let title = maud::html! { (chart.title) }.into_string();
     let open = format!("<svg role=\"img\" aria-label=\"{title}\"");
     svg.replace(&fixed, &open)
         .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
@@ -335,18 +307,4 @@ fn themed(mut svg: String, chart: &Chart) -> String {
         .replace(" stroke=\"none\"", "")
         .replace(">\n", ">")
         .replace("\n</text>", "</text>")
-}
-
-fn escaped(text: &str) -> String {
-    let mut safe = String::new();
-    for character in text.chars() {
-        match character {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }

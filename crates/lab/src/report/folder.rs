@@ -1,48 +1,25 @@
 //! The folder of a result: which files, and that each is there whole or not at all.
 //!
-//! What stands in them is made by the neighbours.
+//! Their contents are made by the neighbours.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::json::json;
-use super::{ReportFault, hlog, html, markdown, table};
-use crate::record::Totals;
-use crate::results::run::RunResult;
+use super::ReportFault;
 
-/// See [`super::write_folder`].
-pub(super) fn write(
-    dir: &Path,
-    result: &RunResult,
-    totals: &Totals,
-    methods: &[Box<str>],
-) -> Result<Vec<PathBuf>, ReportFault> {
-    make(dir)?;
-    let mut written = Vec::new();
-    let mut put = |name: &str, bytes: &[u8]| -> Result<(), ReportFault> {
-        written.push(put_file(dir, name, bytes)?);
-        Ok(())
-    };
-    // The result comes first: if the disk fills up, it is what must be kept.
-    put("result.json", &json("result.json", result)?)?;
-    put("latency.hlog", &hlog::log(result, totals, methods)?)?;
-    put("series.csv", &table::series(result)?)?;
-    put("methods.csv", &table::methods(result)?)?;
-    put("report.html", html::page(result, totals, methods).as_bytes())?;
-    put("report.md", markdown::markdown(result).as_bytes())?;
-    Ok(written)
-}
+/// A file's name, and the function that makes its contents.
+type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
 
-/// Makes the folder and those above it if need be.
-pub(super) fn make(dir: &Path) -> Result<(), ReportFault> {
-    fs::create_dir_all(dir)
-        .map_err(|source| ReportFault::Folder { path: dir.to_path_buf(), source })
+/// Writes files into a folder, which is made if need be; see [`super::write_folder`].
+pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, ReportFault> {
+    let fault = |source| ReportFault::Folder { path: dir.to_path_buf(), source };
+    fs::create_dir_all(dir).map_err(fault)?;
+    files.iter().map(|(name, contents)| put_file(dir, name, &contents()?)).collect()
 }
 
 /// Writes one file by way of a temporary one in the same folder, so that the move is atomic.
-pub(super) fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
+fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
     let part = dir.join(format!(".{name}.part"));
     let outcome = fill(&part, bytes).and_then(|()| fs::rename(&part, &path));
@@ -54,7 +31,7 @@ pub(super) fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, 
 }
 
 fn fill(part: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(part)?;
+    let mut file = fs::File::create(part)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

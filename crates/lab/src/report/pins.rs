@@ -10,7 +10,6 @@ use expect_test::expect_file;
 
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
-use crate::compare;
 use crate::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
 use crate::results::schema;
 use crate::study::tests::{published, repeated, study};
@@ -88,8 +87,9 @@ fn of_run(forms: &mut Forms, name: &str, example: &Example) {
     let mut put = |file: &str, text: String| {
         forms.insert(format!("run-{name}/{file}"), text.into_bytes());
     };
-    put("report.txt", text(result, Colour::Plain));
-    put("report.ansi", text(result, Colour::Ansi));
+    let report = Report::run(result, totals, methods);
+    put("report.txt", report.text(Colour::Plain));
+    put("report.ansi", report.text(Colour::Ansi));
     put("k6.json", format!("{:#}\n", k6_summary(result, totals, methods)));
 }
 
@@ -102,8 +102,9 @@ fn of_capacity(forms: &mut Forms, name: &str, result: &CapacityResult) {
     let mut put = |file: &str, text: String| {
         forms.insert(format!("capacity-{name}/{file}"), text.into_bytes());
     };
-    put("capacity.txt", capacity_text(result, Colour::Plain));
-    put("capacity.ansi", capacity_text(result, Colour::Ansi));
+    let report = Report::capacity(result);
+    put("capacity.txt", report.text(Colour::Plain));
+    put("capacity.ansi", report.text(Colour::Ansi));
 }
 
 fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
@@ -111,9 +112,10 @@ fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
         forms.insert(format!("compare-{name}/{file}"), text.into_bytes());
     };
     put("compare.json", serde_json::to_string_pretty(result).unwrap());
-    put("compare.md", compare::markdown(result));
-    put("compare.txt", compare::text(result));
-    put("compare.html", compare_html(result));
+    let report = Report::compare(result);
+    put("compare.md", report.markdown());
+    put("compare.txt", report.text(Colour::Plain));
+    put("compare.html", report.html());
 }
 
 fn of_study(forms: &mut Forms, name: &str, arms: &[ArmCourses], heights: &[u64]) {
@@ -133,8 +135,9 @@ fn of_study(forms: &mut Forms, name: &str, arms: &[ArmCourses], heights: &[u64])
     let mut put = |file: &str, text: String| {
         forms.insert(format!("study-{name}/{file}"), text.into_bytes());
     };
-    put("report.txt", study_text(&result, Colour::Plain));
-    put("report.ansi", study_text(&result, Colour::Ansi));
+    let report = Report::study(&result);
+    put("report.txt", report.text(Colour::Plain));
+    put("report.ansi", report.text(Colour::Ansi));
 }
 
 fn forms() -> Forms {
@@ -150,8 +153,8 @@ fn forms() -> Forms {
     runs.iter().for_each(|(name, example)| of_run(&mut forms, name, example));
     of_capacity(&mut forms, "found", &capacity::example::found());
     of_capacity(&mut forms, "doubtful", &capacity::example::doubtful());
-    of_comparison(&mut forms, "few", &html::comparison::tests::compared());
-    of_comparison(&mut forms, "machines", &compare::tests::machines());
+    of_comparison(&mut forms, "few", &compare::tests::compared());
+    of_comparison(&mut forms, "machines", &crate::compare::tests::machines());
     of_study(&mut forms, "published", &published(), &[100_000, 500_000, 1_349_351]);
     of_study(&mut forms, "repeated", &repeated("<b>x</b>", "a|b`c"), &[]);
     let mut tiny = repeated("a", "b");

@@ -1,20 +1,21 @@
-//! A study of syncs for terminal, Markdown and folder. Its page is `html/study.rs`.
+//! A study of syncs as a document: what follows, then heights, leads, rates and hit ratios.
 //!
-//! Told from a [`StudyResult`] alone; what follows from it is decided in `analysis/sync/conclude.rs`.
+//! Each arm has one colour in all charts; where it has several runs they are thin lines, and what is
+//! over all of them is a thick one. A lead above the line is the other arm's in every chart. What follows
+//! from a study is decided in `analysis/sync/conclude.rs`.
 
-use std::path::{Path, PathBuf};
+mod charts;
 
-use super::folder::{make, put_file};
-use super::json::json;
-use super::markdown::{escaped, push_list};
-use super::number::{clock, count, percent, plural, short, span};
-use super::text::{Paint, hanging, painted, plain, push_more, wrapped};
-use super::{Colour, ReportFault, html};
-use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::ArmCourses;
+use super::document::{
+    ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, bold, cells,
+    table, text, tone,
+};
+use super::parts::{self, line};
+use crate::analysis::statistics::{median, sorted};
 use crate::analysis::sync::conclude::{change, main_row};
 use crate::results::Word;
-use crate::results::study::{Align, Source, StudyResult, TimeRow};
+use crate::results::study::{About, Align, ArmRow, CacheFull, Source, StudyResult, TimeRow};
+use crate::wording::number::{bytes, clock, count, percent, plural, short, span};
 
 #[cfg(test)]
 mod tests;
@@ -24,83 +25,63 @@ const ROWS: usize = 24;
 /// Warnings in the terminal.
 const WARNINGS: usize = 6;
 
-/// A table of cells with its head.
-pub(super) struct Table {
-    pub(super) heads: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
-/// See [`super::write_study`].
-pub(super) fn write(
-    dir: &Path,
-    result: &StudyResult,
-    arms: &[ArmCourses],
-) -> Result<Vec<PathBuf>, ReportFault> {
-    make(dir)?;
-    Ok(vec![
-        put_file(dir, "study.json", &json("study.json", result)?)?,
-        put_file(dir, "samples.csv", &samples(arms)?)?,
-        put_file(dir, "report.md", markdown(result).as_bytes())?,
-        put_file(dir, "report.html", html::study::page(result).as_bytes())?,
-    ])
-}
-
-/// Every sample of every run.
-fn samples(arms: &[ArmCourses]) -> Result<Vec<u8>, ReportFault> {
-    let form =
-        |error: csv::Error| ReportFault::Form { file: "samples.csv", reason: error.to_string() };
-    let mut table = csv::Writer::from_writer(Vec::new());
-    let head = [
-        "arm", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
-        "disk", "peers", "cpu",
+/// The document of a study.
+pub(super) fn document(result: &StudyResult) -> Document {
+    let out = |on| parts::left_out(result.arms.iter().map(|arm| (&arm.name, &arm.left_out)), on);
+    let warnings = |on| parts::warnings(&result.warnings, WARNINGS, on);
+    let mut sections = vec![
+        Some(head(result)),
+        out(TERMINAL),
+        Some(conclusions(result)),
+        out(MARKDOWN),
+        warnings(PAGE),
+        Some(times(result)),
+        Some(charts::height(result)),
     ];
-    table.write_record(head).map_err(form)?;
-    let whole = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
-    for arm in arms {
-        for run in &arm.runs {
-            for sample in &run.samples {
-                let accesses = sample.accesses;
-                table
-                    .write_record([
-                        arm.name.clone(),
-                        run.label.clone(),
-                        format!("{:.3}", sample.at - run.origin),
-                        rfc3339(sample.at),
-                        sample.height.to_string(),
-                        whole(sample.used),
-                        whole(accesses.map(|all| all.hit)),
-                        whole(accesses.map(|all| all.miss)),
-                        whole(accesses.map(|all| all.spill)),
-                        whole(sample.memory),
-                        whole(sample.disk),
-                        whole(sample.peers),
-                        sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:.3}")),
-                    ])
-                    .map_err(form)?;
-            }
-        }
+    let leads = result.against.iter().enumerate();
+    sections.extend(leads.map(|(place, one)| Some(charts::leads(result, place, one))));
+    sections.extend([
+        Some(charts::rates(result)),
+        Some(bins(result)),
+        Some(runs(result)),
+        out(PAGE),
+        Some(followed(result)),
+        warnings(TERMINAL | MARKDOWN),
+        Some(written(result)),
+    ]);
+    let question = result.question.as_ref().map(Text::from);
+    Document {
+        command: "weir study sync",
+        title: result.name.clone(),
+        window: format!("study: {}", result.name),
+        heading: format!("Study: {}", result.name),
+        lead: question.into_iter().chain([Text::from(how(result))]).collect(),
+        sections: sections.into_iter().flatten().collect(),
+        glossary: false,
     }
-    let full = |error: csv::IntoInnerError<_>| ReportFault::Form {
-        file: "samples.csv",
-        reason: error.to_string(),
-    };
-    table.into_inner().map_err(full)
 }
 
 /// The verdict in a word: that of the only other arm, or of all of them if they agree.
-pub(super) fn verdict(result: &StudyResult) -> Word {
+fn verdict(result: &StudyResult) -> Word {
     let mut words = result.conclusions.iter().filter_map(|one| one.word);
     let first = words.next().unwrap_or(Word::CannotTell);
     if words.all(|word| word == first) { first } else { Word::CannotTell }
 }
 
+/// A verdict about times, in a word.
+fn word(word: Word) -> &'static str {
+    match word {
+        Word::Better => "faster",
+        Word::Worse => "slower",
+        other => other.as_str(),
+    }
+}
+
 /// How the study was made, in one line.
-pub(super) fn how(result: &StudyResult) -> String {
-    let arms: Vec<String> = result
-        .arms
-        .iter()
-        .map(|arm| format!("{} ({})", arm.name, plural(arm.runs.len() as u64, "run")))
-        .collect();
+fn how(result: &StudyResult) -> String {
+    let arms = result.arms.iter();
+    let arms = arms.map(|arm| format!("{} ({})", arm.name, plural(arm.runs.len() as u64, "run")));
+    let arms: Vec<String> = arms.collect();
     let from = match result.source {
         Source::Logs => "from logs",
         Source::Tables => "from tables",
@@ -121,52 +102,108 @@ pub(super) fn how(result: &StudyResult) -> String {
     parts.join(" · ")
 }
 
+fn head(result: &StudyResult) -> Section {
+    let judged = verdict(result);
+    let class = match judged {
+        Word::Better | Word::Same | Word::Negligible => "pass",
+        Word::Worse => "fail",
+        Word::CannotTell => "invalid",
+    };
+    let head = word(judged).to_uppercase();
+    let of_verdict = result.conclusions.iter().filter(|one| one.about == About::Verdict);
+    let reasons = of_verdict.map(|one| one.text.clone()).collect();
+    let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
+    let banner = Block::Banner(class, head.clone(), format!("{}{part}", result.name));
+    let partial = Block::Partial("the study was ended before its plan");
+    let question = result.question.as_ref();
+    Section::default()
+        .on(MARKDOWN, question.map(|text| Block::Paragraph(text.into())))
+        .on(FILES, result.partial.then_some(partial))
+        .on(PAGE, Block::Verdict(class, head, String::new(), reasons))
+        .on(PAGE, tiles(result))
+        .on(TERMINAL, banner)
+        .on(TERMINAL | MARKDOWN, Block::Paragraph(how(result).into()))
+}
+
+fn tiles(result: &StudyResult) -> Option<Block> {
+    let against = result.against.first()?;
+    let row = main_row(result, against)?;
+    let judged = row.judged.as_ref()?;
+    let spread = judged.a_spread.into_iter().chain(judged.b_spread).reduce(f64::max);
+    let height = count(row.height);
+    let tiles = [
+        (time(judged.a), format!("{} to {height}", against.first)),
+        (time(judged.b), format!("{} to {height}", against.other)),
+        (signed(judged.b - judged.a), "difference".into()),
+        (change(judged.change), "change".into()),
+        (spread.map_or_else(|| "not known".into(), time), "most that repeats differ by".into()),
+        (percent(judged.floor), "what matters".into()),
+    ];
+    Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
+}
+
+/// What follows; the page has the verdict at its top.
+fn conclusions(result: &StudyResult) -> Section {
+    let items = result.conclusions.iter().map(|one| {
+        let arm = one.arm.as_ref().map_or_else(String::new, |arm| format!(" ({arm})"));
+        text![bold(one.about.as_str()), format!("{arm}: {}", one.text)]
+    });
+    let others = result.conclusions.iter().filter(|one| one.about != About::Verdict);
+    let facts = others.map(|one| {
+        let arm = one.arm.as_ref().filter(|_| result.against.len() > 1);
+        let arm = arm.map_or_else(String::new, |arm| format!(", {arm}"));
+        (format!("{}{arm}", one.about.as_str()).into(), Text::from(&one.text))
+    });
+    Section::new("conclusions", "What follows")
+        .nav("What follows")
+        .on(MARKDOWN, Block::List(List::of(items)))
+        .on(PAGE, Block::Facts(facts.collect()))
+}
+
+/// What follows, as the terminal has it: last.
+fn followed(result: &StudyResult) -> Section {
+    let lines = result.conclusions.iter().map(|one| line(one.about.as_str(), &one.text));
+    lines.fold(Section::default(), |section, line| section.on(TERMINAL, line))
+}
+
 /// Times to heights: of each arm, then what each further one differs by.
-pub(super) fn times(result: &StudyResult) -> Table {
-    let mut heads = vec!["height".to_owned()];
-    heads.extend(result.arms.iter().map(|arm| arm.name.clone()));
+fn times(result: &StudyResult) -> Section {
+    let mut table = Table::new(&["height"]).at_most(ROWS, "row");
+    result.arms.iter().for_each(|arm| table.column(&arm.name));
     for against in &result.against {
-        let name = &against.other;
-        heads.extend([
-            format!("{name} later by"),
-            "change".into(),
-            "95 % interval".into(),
-            "so".into(),
-        ]);
+        let later = format!("{} later by", against.other);
+        [&*later, "change", "95 % interval", "so"].iter().for_each(|head| table.column(head));
     }
     let several = result.arms.iter().any(|arm| arm.runs.len() > 1);
-    let row = |(place, height): (usize, &u64)| {
-        let mut cells = vec![count(*height)];
+    for (place, height) in result.heights.iter().enumerate() {
+        let mut cells = cells![count(*height)];
         for arm in &result.arms {
-            let known: Vec<f64> = arm
-                .runs
-                .iter()
-                .filter_map(|run| run.times.get(place))
-                .filter_map(|time| {
-                    let stalled = if result.stalls_subtracted { time.stalled } else { 0.0 };
-                    time.elapsed.map(|elapsed| elapsed - stalled)
-                })
-                .collect();
-            cells.push(arm_time(&known, several));
+            let times = arm.runs.iter().filter_map(|run| run.times.get(place));
+            let times = times.filter_map(|time| {
+                let stalled = if result.stalls_subtracted { time.stalled } else { 0.0 };
+                time.elapsed.map(|elapsed| elapsed - stalled)
+            });
+            cells.push(arm_time(&times.collect::<Vec<_>>(), several).into());
         }
         for against in &result.against {
-            match against.times.get(place) {
-                Some(row) => cells.extend(difference(row)),
-                None => cells.extend(std::iter::repeat_n(String::from("–"), 4)),
-            }
+            let row = against.times.get(place).map(difference);
+            cells.extend(row.unwrap_or_else(|| cells!["–", "–", "–", "–"]));
         }
-        cells
-    };
-    Table { heads, rows: result.heights.iter().enumerate().map(row).collect() }
+        table.row(cells);
+    }
+    Section::new("times", "Times to heights")
+        .nav("Times")
+        .lead(
+            "From each run's beginning to its first sample at or above the height; of several runs the \
+             median, with the fastest and the slowest. The last height that all reached is judged.",
+        )
+        .on(ALL, Block::Table(table))
 }
 
 /// A median, with the spread between runs.
 fn arm_time(known: &[f64], several: bool) -> String {
-    let Some(middle) = crate::analysis::statistics::median(known) else {
-        return String::from("–");
-    };
-    let sorted = crate::analysis::statistics::sorted(known);
-    match sorted.as_slice() {
+    let Some(middle) = median(known) else { return String::from("–") };
+    match sorted(known).as_slice() {
         [least, .., most] if several => {
             format!("{} ({} to {})", time(middle), time(*least), time(*most))
         }
@@ -175,183 +212,85 @@ fn arm_time(known: &[f64], several: bool) -> String {
 }
 
 /// A time on a clock; short ones in seconds.
-pub(super) fn time(seconds: f64) -> String {
+fn time(seconds: f64) -> String {
     if seconds.abs() < 60.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
 
-pub(super) fn signed(seconds: f64) -> String {
+fn signed(seconds: f64) -> String {
     let sign = if seconds < 0.0 { "−" } else { "+" };
     format!("{sign}{}", time(seconds.abs()))
 }
 
-fn difference(row: &TimeRow) -> [String; 4] {
-    let none = || String::from("–");
-    let Some(judged) = &row.judged else { return [none(), none(), none(), "not reached".into()] };
-    let interval = judged
-        .interval
-        .map_or_else(none, |(low, high)| format!("{} to {}", change(low), change(high)));
-    let word = if row.above_tip { "above the tip" } else { word(judged.verdict) };
-    [signed(judged.b - judged.a), change(judged.change), interval, word.into()]
-}
-
-/// A verdict about times, in a word.
-pub(super) fn word(word: Word) -> &'static str {
-    match word {
-        Word::Better => "faster",
-        Word::Worse => "slower",
-        Word::Same => "same",
-        Word::Negligible => "negligible",
-        Word::CannotTell => "cannot tell",
-    }
+fn difference(row: &TimeRow) -> Vec<Text> {
+    let Some(judged) = &row.judged else { return cells!["–", "–", "–", "not reached"] };
+    let interval = judged.interval.map_or_else(
+        || "–".to_owned(),
+        |(low, high)| format!("{} to {}", change(low), change(high)),
+    );
+    let paint = match judged.verdict {
+        Word::Better => "kept",
+        Word::Worse => "broken",
+        Word::CannotTell => "weak",
+        Word::Same | Word::Negligible => "",
+    };
+    let so = match row.above_tip {
+        true => "above the tip".into(),
+        false => tone(paint, word(judged.verdict)),
+    };
+    cells![signed(judged.b - judged.a), change(judged.change), interval, so]
 }
 
 /// Rates, hit ratios and work by height, of each arm.
-pub(super) fn bins(result: &StudyResult) -> Table {
-    let counters = result.arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
-    let mut heads = vec!["from".to_owned()];
-    heads.extend(result.arms.iter().map(|arm| format!("{} blocks/s", arm.name)));
-    if counters {
-        heads.extend(result.arms.iter().map(|arm| format!("{} hits", arm.name)));
-        heads.extend(result.arms.iter().map(|arm| format!("{} pages/block", arm.name)));
+fn bins(result: &StudyResult) -> Section {
+    let arms = &result.arms;
+    let counters = arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
+    type Kind = (&'static str, fn(&ArmRow) -> &[Option<f64>], fn(f64) -> String);
+    let kinds: [Kind; 3] = [
+        (" blocks/s", |arm| &arm.rates, short),
+        (" hits", |arm| &arm.hit_ratios, percent),
+        (" pages/block", |arm| &arm.pages_per_block, short),
+    ];
+    let kinds = &kinds[..if counters { 3 } else { 1 }];
+    let columns = || kinds.iter().flat_map(|kind| arms.iter().map(move |arm| (kind, arm)));
+    let mut table = Table::new(&["from"]).at_most(ROWS, "row");
+    columns().for_each(|((what, ..), arm)| table.column(format!("{}{what}", arm.name)));
+    for place in 0..arms.iter().map(|arm| arm.rates.len()).max().unwrap_or(0) {
+        let cells = columns().map(|((_, of, write), arm)| {
+            let value = of(arm).get(place).copied().flatten();
+            Text::from(value.map_or_else(|| "–".to_owned(), write))
+        });
+        let from = Text::from(count(place as u64 * result.bin));
+        table.row(std::iter::once(from).chain(cells).collect());
     }
-    let bins = result.arms.iter().map(|arm| arm.rates.len()).max().unwrap_or(0);
-    let shown = |value: Option<&Option<f64>>, write: fn(f64) -> String| {
-        value.copied().flatten().map_or_else(|| String::from("–"), write)
-    };
-    let row = |place: usize| {
-        let mut cells = vec![count(place as u64 * result.bin)];
-        cells.extend(result.arms.iter().map(|arm| shown(arm.rates.get(place), short)));
-        if counters {
-            cells.extend(result.arms.iter().map(|arm| shown(arm.hit_ratios.get(place), percent)));
-            cells
-                .extend(result.arms.iter().map(|arm| shown(arm.pages_per_block.get(place), short)));
-        }
-        cells
-    };
-    Table { heads, rows: (0..bins).map(row).collect() }
+    let section = Section::new("bins", "By height, in numbers").nav("Numbers");
+    section.on(ALL, Block::Table(table))
 }
 
 /// What each run came to.
-pub(super) fn runs(result: &StudyResult) -> Table {
-    let heads =
-        ["arm", "run", "began", "took", "height", "samples", "cache full", "hits", "memory", "CPU"];
-    let mut rows = Vec::new();
-    for arm in &result.arms {
-        for run in &arm.runs {
-            let none = || String::from("–");
-            let full = run.cache_full.map_or_else(none, |full| {
-                format!("{} (height {})", time(full.elapsed), count(full.height))
-            });
-            rows.push(vec![
-                arm.name.clone(),
-                run.label.clone(),
-                run.first.clone(),
-                time(run.elapsed),
-                count(run.height),
-                format!("{} every {} s", count(run.samples as u64), short(run.period)),
-                full,
-                run.hit_ratio.map_or_else(none, percent),
-                run.memory_max.map_or_else(none, |bytes| super::number::bytes(bytes as f64)),
-                run.cpu.map_or_else(none, |cpu| span(cpu.round())),
-            ]);
-        }
-    }
-    Table { heads: heads.map(String::from).to_vec(), rows }
+fn runs(result: &StudyResult) -> Section {
+    let none = || String::from("–");
+    let full = |at: CacheFull| format!("{} (height {})", time(at.elapsed), count(at.height));
+    let all = result.arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run)));
+    let table = table!(all, |(arm, run)|
+        "<arm" => &arm.name,
+        "<run" => &run.label,
+        "<began" => &run.first,
+        "took" => time(run.elapsed),
+        "height" => count(run.height),
+        "samples" => format!("{} every {} s", count(run.samples as u64), short(run.period)),
+        "cache full" => run.cache_full.map_or_else(none, full),
+        "hits" => run.hit_ratio.map_or_else(none, percent),
+        "memory" => run.memory_max.map_or_else(none, |most| bytes(most as f64)),
+        "CPU" => run.cpu.map_or_else(none, |cpu| span(cpu.round())),
+    );
+    Section::new("runs", "Runs").nav("Runs").on(FILES, Block::Table(table))
 }
 
-/// See [`super::study_text`].
-pub(super) fn text(result: &StudyResult, colour: Colour) -> String {
-    let (name, paint) = match verdict(result) {
-        Word::CannotTell => ("CANNOT TELL", Paint::Doubt),
-        Word::Same => ("SAME", Paint::Good),
-        Word::Negligible => ("NEGLIGIBLE", Paint::Good),
-        Word::Better => ("FASTER", Paint::Good),
-        Word::Worse => ("SLOWER", Paint::Bad),
-    };
-    let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
-    let mut lines =
-        vec![format!("{}  {}{part}", painted(name, paint, colour), plain(&result.name))];
-    lines.extend(wrapped(&how(result)));
-    for arm in &result.arms {
-        for left_out in &arm.left_out {
-            lines.extend(wrapped(&format!("left out: {}, {left_out}", arm.name)));
-        }
-    }
-    lines.push(String::new());
-    push_table(&mut lines, &times(result));
-    lines.push(String::new());
-    push_table(&mut lines, &bins(result));
-    lines.push(String::new());
-    for one in &result.conclusions {
-        lines.extend(hanging(&format!("{:<9}", one.about.as_str()), &one.text));
-    }
-    for warning in result.warnings.iter().take(WARNINGS) {
-        lines.extend(wrapped(&format!("warning: {warning}")));
-    }
-    push_more(&mut lines, result.warnings.len(), WARNINGS, "warning");
-    lines.join("\n") + "\n"
-}
-
-fn push_table(lines: &mut Vec<String>, table: &Table) {
-    let widths: Vec<usize> = (0..table.heads.len())
-        .map(|column| {
-            let cells = table.rows.iter().filter_map(|row| row.get(column));
-            let lengths = cells.chain(table.heads.get(column)).map(|cell| cell.chars().count());
-            lengths.max().unwrap_or(0)
-        })
-        .collect();
-    let line = |cells: &[String]| {
-        let padded =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{:>width$}", plain(cell)));
-        padded.collect::<Vec<_>>().join("  ")
-    };
-    lines.push(line(&table.heads));
-    lines.extend(table.rows.iter().take(ROWS).map(|row| line(row)));
-    push_more(lines, table.rows.len(), ROWS, "row");
-}
-
-/// See [`super::study_markdown`].
-pub(super) fn markdown(result: &StudyResult) -> String {
-    let mut text = format!("## Study: {}\n\n", escaped(&result.name));
-    if let Some(question) = &result.question {
-        text += &format!("{}\n\n", escaped(question));
-    }
-    if result.partial {
-        text += "> **Partial result**: the study was ended before its plan.\n\n";
-    }
-    text += &format!("{}\n\n### What follows\n\n", escaped(&how(result)));
-    for one in &result.conclusions {
-        let arm = one.arm.as_ref().map_or_else(String::new, |arm| format!(" ({})", escaped(arm)));
-        text += &format!("- **{}**{arm}: {}\n", one.about.as_str(), escaped(&one.text));
-    }
-    let left_out: Vec<String> = result
-        .arms
-        .iter()
-        .flat_map(|arm| arm.left_out.iter().map(|one| format!("{}, {one}", arm.name)))
-        .collect();
-    push_list(&mut text, "Left out", &left_out);
-    push_table_md(&mut text, "Times to heights", &times(result));
-    push_table_md(&mut text, "By height", &bins(result));
-    push_table_md(&mut text, "Runs", &runs(result));
-    push_list(&mut text, "Warnings", &result.warnings);
-    text += &format!(
-        "\nweir {}, {}; every sample is in samples.csv, everything else in study.json. Rules: docs/studies.md.\n",
+fn written(result: &StudyResult) -> Section {
+    let note = format!(
+        "weir {}, {}; every sample is in samples.csv, everything else in study.json. Rules: \
+         docs/studies.md.",
         result.weir, result.schema
     );
-    text
-}
-
-fn push_table_md(text: &mut String, title: &str, table: &Table) {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    *text += &format!("\n### {title}\n\n{}", line(&table.heads));
-    *text += &format!("|{}\n", " --: |".repeat(table.heads.len()));
-    table.rows.iter().for_each(|row| *text += &line(row));
-}
-
-/// The time that is judged, of the first comparison: what a page shows large.
-pub(super) fn main(result: &StudyResult) -> Option<&TimeRow> {
-    main_row(result, result.against.first()?)
+    Section::default().on(FILES, Block::Note(note.into()))
 }

@@ -1,8 +1,10 @@
-//! `series.csv` and `methods.csv`: the result as tables for spreadsheets and data frames.
+//! `series.csv`, `methods.csv` and `samples.csv`: results as tables for spreadsheets and data frames.
 //!
 //! Column names carry their units. A cell that does not apply is empty, never zero.
 
 use super::ReportFault;
+use crate::analysis::calendar::rfc3339;
+use crate::analysis::sync::ArmCourses;
 use crate::record::Class;
 use crate::results::Quantiles;
 use crate::results::run::{MethodSecond, Row, RunResult, Second};
@@ -91,6 +93,37 @@ fn push_rows<'a>(rows: &mut Vec<Vec<String>>, stage: &str, of: impl Iterator<Ite
             rows.push(line);
         }
     }
+}
+
+/// Every sample of every run of a study.
+pub(super) fn samples(arms: &[ArmCourses]) -> Result<Vec<u8>, ReportFault> {
+    let head = [
+        "arm", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
+        "disk", "peers", "cpu",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    let whole = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+    for (arm, run) in arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run))) {
+        rows.extend(run.samples.iter().map(|sample| {
+            let accesses = sample.accesses;
+            vec![
+                arm.name.clone(),
+                run.label.clone(),
+                format!("{:.3}", sample.at - run.origin),
+                rfc3339(sample.at),
+                sample.height.to_string(),
+                whole(sample.used),
+                whole(accesses.map(|all| all.hit)),
+                whole(accesses.map(|all| all.miss)),
+                whole(accesses.map(|all| all.spill)),
+                whole(sample.memory),
+                whole(sample.disk),
+                whole(sample.peers),
+                sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:.3}")),
+            ]
+        }));
+    }
+    csv("samples.csv", &rows)
 }
 
 const QUANTILES: [&str; 10] =

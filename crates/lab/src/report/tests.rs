@@ -105,6 +105,10 @@ mod base64 {
     }
 }
 
+fn report(example: &Example) -> Report {
+    Report::run(&example.result, &example.totals, &example.methods)
+}
+
 fn csv(bytes: &[u8]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut reader = ::csv::Reader::from_reader(bytes);
     let head = reader.headers().unwrap().iter().map(String::from).collect();
@@ -271,12 +275,12 @@ fn the_terminal_text_leads_with_the_verdict() {
         run         4 min, the first 5 s not judged · seed 42 · HTTP/1.1 · connections reuse
         target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
 
-        objective                                             observed
-          BROKEN  latency{method:eth_getLogs} p(95)<800       5,004 ms  first at 2:22  (sustained for 10 s)
-          BROKEN  latency{method:eth_getProof} p(95)<800       no data  (no data, which breaks an objective unless the plan says otherwise)
-          kept    failed rate<0.01                              0.81 %
-          kept    latency{method:eth_call} p(99)<300           6.55 ms
-          kept    delivered rate>0.99                          99.52 %
+                objective                               observed  first broken  note
+        broken  latency{method:eth_getLogs} p(95)<800   5,004 ms          2:22  sustained for 10 s
+        broken  latency{method:eth_getProof} p(95)<800   no data                no data, which breaks an objective unless the plan says otherwise
+        kept    failed rate<0.01                          0.81 %
+        kept    latency{method:eth_call} p(99)<300       6.55 ms
+        kept    delivered rate>0.99                      99.52 %
 
         method                      calls   share      ok  failed     429    p50    p95     p99    max  latency in ms, all outcomes
         all                        70,040   100 %  98.6 %  0.81 %  0.55 %   1.39   5.48    22.9  5,004  rpc_error 33, timeout 535
@@ -292,22 +296,22 @@ fn the_terminal_text_leads_with_the_verdict() {
                     0.024 s for a core
         bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
         warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
-    "#]].assert_eq(&text(&failing().result, Colour::Plain));
+    "#]].assert_eq(&report(&failing()).text(Colour::Plain));
 }
 
 #[test]
 fn a_short_pass_is_short() {
     expect![[r#"
-        PASS  somnia: 4 of 4 objectives kept
+        PASS  somnia: all 4 objectives were kept
 
         run         10 s, the first 1 s not judged · seed 42 · HTTP/1.1 · connections reuse
         target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
 
-        objective                                            observed
-          kept    failed rate<0.01                            0.090 %
-          kept    latency{method:eth_call} p(99)<300          5.33 ms
-          kept    latency{method:eth_getLogs} p(95)<800       38.4 ms
-          kept    delivered rate>0.99                         99.52 %
+              objective                              observed  first broken  note
+        kept  failed rate<0.01                        0.090 %
+        kept  latency{method:eth_call} p(99)<300      5.33 ms
+        kept  latency{method:eth_getLogs} p(95)<800   38.4 ms
+        kept  delivered rate>0.99                     99.52 %
 
         method                     calls   share       ok   failed     429    p50    p95    p99   max  latency in ms, all outcomes
         all                        4,432   100 %  99.41 %  0.090 %  0.50 %   1.22   4.63  ~16.9   102  rpc_error 4
@@ -322,7 +326,7 @@ fn a_short_pass_is_short() {
         generator   begun 100 % of 4,576 due iterations · 0 dropped · late p99 31.6 µs · busy at most 34.3 % · its threads took 21.0 µs CPU per request · waited 0.0015
                     s for a core
         warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
-    "#]].assert_eq(&text(&passing().result, Colour::Plain));
+    "#]].assert_eq(&report(&passing()).text(Colour::Plain));
 }
 
 #[test]
@@ -339,7 +343,8 @@ fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_
     }
     result.partial = true;
     result.bottleneck = failing().result.bottleneck;
-    let plain = text(result, Colour::Plain);
+    let report = report(&example);
+    let plain = report.text(Colour::Plain);
     let lines: Vec<&str> = plain.lines().collect();
     let first = lines.iter().position(|line| line.starts_with("warning")).unwrap();
     assert!(first <= 40, "{first} lines:\n{plain}");
@@ -354,7 +359,7 @@ fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_
     assert!(!plain.contains('\u{1b}'));
     let widest = lines.iter().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 180, "{widest}");
-    assert!(text(result, Colour::Ansi).contains("\u{1b}[1;31mFAIL\u{1b}[0m"));
+    assert!(report.text(Colour::Ansi).contains("\u{1b}[1;31mFAIL\u{1b}[0m"));
 }
 
 #[test]
@@ -377,7 +382,7 @@ fn the_markdown_says_the_same_in_short() {
         | kept | `delivered rate>0.99` | 99.52 % |  |  |
         | **broken** | `latency{method:eth_getProof} p(95)<800` | no data |  | no data, which breaks an objective unless the plan says otherwise |
 
-        ### Methods
+        ### Methods and outcomes
 
         Latency in milliseconds from the planned send, all outcomes; a timeout counts at its deadline.
 
@@ -409,14 +414,17 @@ fn the_markdown_says_the_same_in_short() {
 
         | stage | time | planned | begun | dropped | failed | p50 ms | p99 ms |
         | --- | --- | --: | --: | --: | --: | --: | --: |
-        | `main/ramp` | 0:00–1:00 | 52.0 → 260/s | 156/s | 0 | 0.033 % | 1.26 | 16.7 |
+        | `main/ramp` | 0:00–1:00 | 52.0 → 260/s | 156/s | 0 | 0.033 % | 1.26 | ~16.7 |
         | `main/steady` | 1:00–2:48 | 260/s | 260/s | 0 | 0.35 % | 1.31 | 17.4 |
         | `main/peak` | 2:48–4:00 | 468/s | 457/s | 792 | 1.42 % | 1.53 | 5,004 |
 
-        ### Generator and connections
+        ### Generator
 
-        - began 98.9 % of 71,136 due iterations, dropped 792; sends were late by 31.0 µs at the 99th percentile; busy at most 22.3 %; its threads took 21.0 µs CPU per request; waited 0.024 s for a core
-        - HTTP/1.1, 70,040 requests on 3,486 connections (0 failed); TLS handshakes 567 full (p50 2.93 ms), 2,919 resumed (p50 1.10 ms), 83.7 % resumed; 13.3 MB sent, 164 MB received
+        begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · its threads took 21.0 µs CPU per request · waited 0.024 s for a core
+
+        ### Connections
+
+        HTTP/1.1, 70,040 requests on 3,486 connections (0 failed); TLS handshakes 567 full (p50 2.93 ms), 2,919 resumed (p50 1.10 ms), 83.7 % resumed; 13.3 MB sent, 164 MB received
 
         ### First bottleneck
 
@@ -433,14 +441,14 @@ fn the_markdown_says_the_same_in_short() {
         ### How it was measured
 
         weir 0.1.0, 2026-09-14T09:30:00Z, plan `9f2c4d1e8a7b` seed 42, on `bench-1` (AMD EPYC 9454P 48-Core Processor, 8 cores, kernel 6.12.41). Terms: docs/measuring.md.
-    "#]].assert_eq(&markdown(&failing().result));
+    "#]].assert_eq(&report(&failing()).markdown());
 }
 
 #[test]
 fn markdown_lets_nothing_from_outside_become_markup() {
     let mut example = hostile();
     example.result.partial = true;
-    let text = markdown(&example.result);
+    let text = report(&example).markdown();
     assert!(text.contains("**Partial result**"));
     let text = text.replace("\\`", "");
     let outside_code: String = text.split('`').step_by(2).collect();

@@ -409,7 +409,7 @@ fn warnings(arms: &[ArmCourses]) -> Vec<String> {
                     "{}, {}: {} between samples, the longest of {longest:.0} s",
                     arm.name,
                     run.label,
-                    crate::report::number::plural(gaps.len() as u64, "gap"),
+                    crate::wording::number::plural(gaps.len() as u64, "gap"),
                 ));
             }
             told.extend(

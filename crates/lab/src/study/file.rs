@@ -348,7 +348,7 @@ impl Study {
             self.repeats(),
             self.file.order.as_words(),
             if warm_up { ", after one to warm up" } else { "" },
-            crate::report::number::span(longest.as_secs_f64()),
+            crate::wording::number::span(longest.as_secs_f64()),
         )
     }
 }

@@ -19,10 +19,10 @@ use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{ArmCourses, Sample};
 use crate::plan::line::Line;
 use crate::plan::{Target, Tls};
-use crate::report::number::count;
 use crate::run::Stop;
 use crate::target::client::Reply;
 use crate::target::{Client, family};
+use crate::wording::number::count;
 
 /// How often it is looked whether somebody asks to end.
 const TICK: Duration = Duration::from_millis(50);

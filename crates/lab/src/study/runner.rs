@@ -18,8 +18,8 @@ use super::StudyFault;
 use super::file::{Arm, Order, Setup, Study};
 use super::read::{Form, course};
 use crate::analysis::sync::{ArmCourses, Course, Sample};
-use crate::report::number::{short, span};
 use crate::run::Stop;
+use crate::wording::number::{short, span};
 pub use process::Groups;
 
 use process::{Look, Process};

@@ -59,7 +59,7 @@ pub(crate) fn faults_of(told: &Value) -> Vec<String> {
 }
 
 fn clock(seconds: f64) -> String {
-    crate::report::number::clock(seconds)
+    crate::wording::number::clock(seconds)
 }
 
 fn three(value: f64) -> String {

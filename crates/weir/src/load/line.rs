@@ -3,10 +3,11 @@
 
 use anyhow::Result;
 use clap::Args;
+use lab::plan::Plan;
 use lab::plan::fault::Faults;
 use lab::plan::line::Line;
-use lab::plan::{self, Plan};
-use lab::target::{self, Why};
+use lab::target::Why;
+use lab::{plan, target};
 use wire::method::FamilyName;
 
 #[derive(Args, Clone, Debug, Default)]

@@ -16,7 +16,7 @@ use lab::live::screen::Screen;
 use lab::plan::Plan;
 use lab::record::Totals;
 use lab::report;
-use lab::report::Colour;
+use lab::report::{Colour, Report};
 use lab::results::run::RunResult;
 use lab::run::{Progress, Stop};
 
@@ -148,11 +148,12 @@ impl Output {
     }
 
     /// Prints the result.
-    pub(super) fn print(&self, result: &RunResult) {
+    pub(super) fn print(&self, result: &RunResult, totals: &Totals, plan: &Plan) {
         if self.json.as_deref() != Some(Path::new("-")) {
             let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
             let colour = if colour { Colour::Ansi } else { Colour::Plain };
-            println!("{}", report::text(result, colour).trim_end());
+            let report = Report::run(result, totals, &plan.methods);
+            println!("{}", report.text(colour).trim_end());
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lab::plan::*;
 use lab::record::{Class, Interval, Slot, Totals};
-use lab::results::run::{HostSample, Second};
 use lab::results::TargetFacts;
+use lab::results::run::{HostSample, Second};
 use lab::run::Progress;
 
 /// What a [`Progress`] borrows from.

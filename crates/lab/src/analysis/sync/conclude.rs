@@ -9,9 +9,9 @@ mod limits;
 
 use crate::results::study::{About, Conclusion, Cross, Judged};
 
-use crate::report::number::{clock, count, percent, plural, short, span};
 use crate::results::study::{Against, ArmRow, StudyResult, TimeRow};
 use crate::results::{Basis, Word};
+use crate::wording::number::{clock, count, percent, plural, short, span};
 
 impl Conclusion {
     fn of(about: About, text: String) -> Conclusion {

@@ -7,7 +7,7 @@ use ratatui::widgets::{Cell, Row as Line, Table};
 
 use super::Tone;
 use crate::live::state::{Row, Span, Spread, State};
-use crate::report::number;
+use crate::wording::number;
 
 /// From this width on the times of the last second and of the whole run stand side by side.
 const WIDE: u16 = 112;

@@ -5,7 +5,8 @@ use expect_test::expect;
 
 use super::example::found;
 use super::*;
-use crate::report::html::tests::read;
+use crate::report::page::tests::read;
+use crate::report::{Colour, Report, write_capacity};
 
 #[test]
 fn the_terminal_text_leads_with_the_answer() {
@@ -19,32 +20,32 @@ fn the_terminal_text_leads_with_the_answer() {
         bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
         CPU/request geth 2.41 ms
         target      https://node.example.net/v1/ab…
-        search      15 probes, 9 min 20 s
+        search      15 probes in 9 min 20 s
 
-        rate/s     probe          judged  results/s  failed  p50 ms  p95 ms  p99 ms  margin
-           100  baseline            pass        100     0 %    1.10    3.30    18.0   100 %
-           200     climb            pass        200     0 %    1.15    3.45    18.0   100 %
-           400     climb            pass        400     0 %    1.20    3.61    18.1   100 %
-           800     climb            pass        800     0 %    1.26    3.78    27.5    95 %
-         1,200    bisect            pass      1,200     0 %    3.01    9.03     127    46 %
-         1,200    repeat            pass      1,200     0 %    2.91    8.73     127    46 %
-         1,200    repeat            pass      1,200     0 %    3.01    9.03     127    46 %
-         1,200      soak            pass      1,200     0 %    2.96    8.88     127    46 %
-         1,250    bisect            FAIL      1,243  0.56 %    3.51    10.5   5,004  -525 %
-         1,250    repeat            FAIL      1,243  0.56 %    3.46    10.4   5,004  -525 %
-         1,250    repeat            FAIL      1,243  0.56 %    3.41    10.2   5,004  -525 %
-         1,300    bisect            FAIL      1,289  0.86 %    4.08    12.2   5,004  -525 %
-         1,400    bisect            FAIL      1,376  1.68 %    5.67    17.0   5,004  -525 %
-         1,600     climb            FAIL      1,528  4.49 %    11.3    34.0   5,004  -525 %
-         3,200     climb  client-limited      2,803  12.4 %    81.2     244   5,004  -525 %
-    "#]].assert_eq(&text(&found(), Colour::Plain));
+        rate/s  probe     judged          results/s  failed  p50 ms  p95 ms  p99 ms  margin
+           100  baseline  pass                  100     0 %    1.10    3.30    18.0   100 %
+           200  climb     pass                  200     0 %    1.15    3.45    18.0   100 %
+           400  climb     pass                  400     0 %    1.20    3.61    18.1   100 %
+           800  climb     pass                  800     0 %    1.26    3.78    27.5    95 %
+         1,200  bisect    pass                1,200     0 %    3.01    9.03     127    46 %
+         1,200  repeat    pass                1,200     0 %    2.91    8.73     127    46 %
+         1,200  repeat    pass                1,200     0 %    3.01    9.03     127    46 %
+         1,200  soak      pass                1,200     0 %    2.96    8.88     127    46 %
+         1,250  bisect    FAIL                1,243  0.56 %    3.51    10.5   5,004  -525 %
+         1,250  repeat    FAIL                1,243  0.56 %    3.46    10.4   5,004  -525 %
+         1,250  repeat    FAIL                1,243  0.56 %    3.41    10.2   5,004  -525 %
+         1,300  bisect    FAIL                1,289  0.86 %    4.08    12.2   5,004  -525 %
+         1,400  bisect    FAIL                1,376  1.68 %    5.67    17.0   5,004  -525 %
+         1,600  climb     FAIL                1,528  4.49 %    11.3    34.0   5,004  -525 %
+         3,200  climb     client-limited      2,803  12.4 %    81.2     244   5,004  -525 %
+    "#]].assert_eq(&Report::capacity(&found()).text(Colour::Plain));
 }
 
 #[test]
 fn a_long_answer_is_told_to_its_end() {
     let mut result = found();
     result.answer.sentence = "it was so and then it was so ".repeat(20) + "and what helps is this";
-    let text = text(&result, Colour::Plain);
+    let text = Report::capacity(&result).text(Colour::Plain);
     assert!(
         text.contains("\n  it was") && text.contains("helps is this\n  ended because"),
         "{text}"
@@ -54,7 +55,7 @@ fn a_long_answer_is_told_to_its_end() {
 
 #[test]
 fn the_markdown_says_the_same() {
-    let markdown = markdown(&found());
+    let markdown = Report::capacity(&found()).markdown();
     assert!(markdown.starts_with("## Capacity 1,200 to 1,250/s: somnia\n"), "{markdown}");
     assert_eq!(markdown.matches("| bisect |").count(), 4);
 }
@@ -76,7 +77,11 @@ fn doubts_are_told_in_every_form() {
     result.answer.monotone = false;
     result.answer.soak_held = Some(false);
     result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
-    let forms = [text(&result, Colour::Plain), markdown(&result), html::capacity::page(&result)];
+    let forms = [
+        Report::capacity(&result).text(Colour::Plain),
+        Report::capacity(&result).markdown(),
+        Report::capacity(&result).html(),
+    ];
     for form in forms {
         for doubt in ["passed above one that failed", "did not hold", "from 1 to 9 ms"] {
             assert!(form.contains(doubt), "{doubt}: {form}");
@@ -90,7 +95,7 @@ fn the_page_is_whole_and_holds_every_probe() {
     result.plan.name = "<script>alert(1)</script>".into();
     result.probes[0].folder = Some("javascript:alert(1)".into());
     result.probes[1].reasons = vec!["<b>".into()];
-    let page = html::capacity::page(&result);
+    let page = Report::capacity(&result).html();
     let read = read(&page);
     assert!(!read.elements.contains("script"));
     let probes = read.links.iter().filter(|link| link.ends_with("/report.html")).count();
@@ -107,14 +112,14 @@ fn a_search_without_probes_has_a_page() {
     result.probes.clear();
     (result.binding, result.bottleneck, result.scaling) = (None, None, None);
     result.partial = true;
-    read(&html::capacity::page(&result));
-    assert!(text(&result, Colour::Plain).contains("PARTIAL"));
+    read(&Report::capacity(&result).html());
+    assert!(Report::capacity(&result).text(Colour::Plain).contains("PARTIAL"));
 }
 
 #[test]
 fn the_folder_holds_three_whole_files() {
     let dir = tempfile::tempdir().unwrap();
-    let paths = write(dir.path(), &found()).unwrap();
+    let paths = write_capacity(dir.path(), &found()).unwrap();
     let back: CapacityResult = serde_json::from_slice(&std::fs::read(&paths[0]).unwrap()).unwrap();
     assert_eq!(back, found());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);

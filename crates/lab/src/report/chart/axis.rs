@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-use crate::report::number::{bytes, clock, ms, percent, short, span};
+use crate::wording::number::{bytes, clock, ms, percent, short, span};
 
 /// A value with its label.
 #[derive(Clone, Debug, PartialEq)]

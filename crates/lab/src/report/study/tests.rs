@@ -5,14 +5,19 @@ use expect_test::expect_file;
 use serde_json::{Value, json as value};
 
 use super::*;
-use crate::report::html::tests::read;
+use crate::report::markdown::escaped;
+use crate::report::page::tests::read;
+use crate::report::{Colour, Report, write_study};
 use crate::study::tests::{faults_of, published, repeated, study};
 
 #[test]
 fn the_three_forms_say_the_same() {
     let result = study(&published(), &[]);
-    let (text, markdown, page) =
-        (text(&result, Colour::Plain), markdown(&result), html::study::page(&result));
+    let (text, markdown, page) = (
+        Report::study(&result).text(Colour::Plain),
+        Report::study(&result).markdown(),
+        Report::study(&result).html(),
+    );
     assert!(text.starts_with("CANNOT TELL  page cache\n"), "{text}");
     for one in &result.conclusions {
         let words: Vec<&str> = one.text.split_whitespace().collect();
@@ -34,11 +39,11 @@ fn the_three_forms_say_the_same() {
 #[test]
 fn repeats_are_thin_lines_and_names_are_only_text() {
     let result = study(&repeated("<b>x</b>", "a|b`c"), &[]);
-    let page = html::study::page(&result);
+    let page = Report::study(&result).html();
     assert!(!page.contains("<b>x</b>"));
     read(&page);
-    assert!(markdown(&result).contains("a\\|b\\`c"));
-    assert!(text(&result, Colour::Plain).contains("(4 runs)"));
+    assert!(Report::study(&result).markdown().contains("a\\|b\\`c"));
+    assert!(Report::study(&result).text(Colour::Plain).contains("(4 runs)"));
     assert!(page.contains("FASTER"), "the verdict stands at its top");
 }
 
@@ -47,7 +52,7 @@ fn the_folder_holds_everything() {
     let folder = tempfile::tempdir().unwrap();
     let arms = published();
     let result = study(&arms, &[]);
-    let written = write(folder.path(), &result, &arms).unwrap();
+    let written = write_study(folder.path(), &result, &arms).unwrap();
     let names: Vec<String> = written
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
@@ -77,8 +82,8 @@ fn an_empty_or_tiny_study_draws_nothing_wrong() {
         arm.runs[0].samples.truncate(1);
     }
     let result = study(&arms, &[]);
-    read(&html::study::page(&result));
-    assert!(text(&result, Colour::Plain).contains("cannot tell"));
+    read(&Report::study(&result).html());
+    assert!(Report::study(&result).text(Colour::Plain).contains("cannot tell"));
 }
 
 fn without(value: &mut Value, field: &str) {

@@ -2,8 +2,8 @@
 
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{Announced, Course, Sample, Timeout};
-use crate::report::number::count;
 use crate::results::study::Accesses;
+use crate::wording::number::count;
 
 /// How much is kept of a course.
 #[derive(Clone, Copy, Debug)]

@@ -204,9 +204,9 @@ mod tests {
         for course in read.into_iter().flatten() {
             let arm = |name: &str| ArmCourses { name: name.into(), runs: vec![course.clone(); 2] };
             let result = crate::study::tests::study(&[arm("a"), arm("b")], &[]);
-            let text = crate::report::study_text(&result, crate::report::Colour::Plain);
+            let text = crate::report::Report::study(&result).text(crate::report::Colour::Plain);
             assert!(text.len() < 100_000, "{} bytes of text", text.len());
-            assert!(crate::report::study_html(&result).len() < 1_000_000);
+            assert!(crate::report::Report::study(&result).html().len() < 1_000_000);
         }
     }
 

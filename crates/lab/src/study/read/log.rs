@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::{Builder, Lines, StudyFault, instant};
 use crate::analysis::sync::{Sample, Timeout};
-use crate::report::number::count;
 use crate::results::study::Accesses;
+use crate::wording::number::count;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]

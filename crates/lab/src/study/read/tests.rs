@@ -202,7 +202,7 @@ fn wild_numbers_are_analysed_without_harm() {
     let arms = [arm("a"), arm("b")];
     let result = crate::study::tests::study(&arms, &[]);
     assert_eq!(result.arms[0].runs[0].height, most);
-    let page = crate::report::study_html(&result);
+    let page = crate::report::Report::study(&result).html();
     assert!(page.len() < 1_000_000);
 }
 

@@ -2,8 +2,8 @@
 //! block costs both arms the same work, and who reads less.
 
 use super::{at, rate_over};
-use crate::report::number::{count, percent, short};
 use crate::results::study::{About, ArmRow, Conclusion, RunRow};
+use crate::wording::number::{count, percent, short};
 
 /// A start is slow if the other arm is so many times as fast; if it never is, if it is faster at all.
 const SLOW: [f64; 2] = [1.5, 1.1];

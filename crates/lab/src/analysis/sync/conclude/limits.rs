@@ -1,7 +1,7 @@
 //! What bounds the data: the tip of the chain, halts below it, and stalls.
 
-use crate::report::number::{clock, count, plural, span};
 use crate::results::study::{About, Against, Conclusion, RunRow, StudyResult};
+use crate::wording::number::{clock, count, plural, span};
 
 /// Runs that a sentence names.
 const NAMED_MAX: usize = 4;

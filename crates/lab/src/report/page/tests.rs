@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use quick_xml::events::Event;
 
 use super::*;
+use crate::record::Totals;
+use crate::report::Report;
 use crate::report::example::{Example, failing, hostile, long, passing};
-use crate::report::number::count;
 use crate::results::Outcome;
+use crate::wording::number::count;
 
 fn page_of(example: &Example) -> String {
-    page(&example.result, &example.totals, &example.methods)
+    Report::run(&example.result, &example.totals, &example.methods).html()
 }
 
 /// Elements that HTML does not close.
@@ -113,7 +115,7 @@ fn the_page_says_everything() {
         "geth",
         "psi_io_some",
         "83.7 %",
-        "at 2:22",
+        ">2:22<",
         "The target's disk was saturated",
         "--seed 42",
         &result.plan.hash,
@@ -123,7 +125,7 @@ fn the_page_says_everything() {
         assert!(page.contains(fact), "{fact}");
     }
     for stage in &result.stages {
-        assert!(page.contains(&format!("{} / {}", stage.scenario, stage.stage)));
+        assert!(page.contains(&format!("{}/{}", stage.scenario, stage.stage)));
     }
     for reason in result.verdict.reasons.iter().chain(&result.warnings) {
         assert!(page.contains(&reason.replace('<', "&lt;")), "{reason}");
@@ -152,20 +154,24 @@ fn every_term_is_explained() {
     }
     // A term that is not in the documentation is written without a link: none may be.
     let sources = [
-        include_str!("calls.rs"),
-        include_str!("capacity.rs"),
-        include_str!("comparison.rs"),
-        include_str!("health.rs"),
-        include_str!("hosts.rs"),
-        include_str!("origin.rs"),
-        include_str!("over_time.rs"),
-        include_str!("verdict.rs"),
+        include_str!("../capacity.rs"),
+        include_str!("../compare.rs"),
+        include_str!("../parts.rs"),
+        include_str!("../run.rs"),
+        include_str!("../run/calls.rs"),
+        include_str!("../run/health.rs"),
+        include_str!("../run/hosts.rs"),
+        include_str!("../run/over_time.rs"),
+        include_str!("../study.rs"),
     ];
     let mut used = 0;
-    for part in sources.iter().flat_map(|source| source.split("term(\"").skip(1)) {
-        let name = part.split('"').next().unwrap();
-        assert!(words::find(name).is_some(), "{name} is not in docs/measuring.md");
-        used += 1;
+    for source in sources {
+        let called = source.split("term(\"").skip(1).map(|part| part.split('"').next());
+        let marked = source.split("](").skip(1).map(|part| part.split(')').next());
+        for name in called.chain(marked).flatten() {
+            assert!(words::find(name).is_some(), "{name} is not in docs/measuring.md");
+            used += 1;
+        }
     }
     assert!(used > 15, "{used}");
 }
@@ -189,7 +195,7 @@ fn a_run_that_ended_before_its_first_second_has_a_page() {
     result.partial = true;
     result.verdict.outcome = Outcome::Measured;
     let totals = Totals::new(0);
-    let page = page(result, &totals, &[]);
+    let page = Report::run(result, &totals, &[]).html();
     read(&page);
     assert!(page.contains("no objectives were set"));
 }

@@ -1,0 +1,216 @@
+//! A document as one page: no network, no script, readable in light and dark and on paper.
+//!
+//! What comes from outside (names of methods, error texts, URLs, the plan) is escaped by `maud` at the
+//! place where it is written. What a number means is taken from `docs/measuring.md` (`words.rs`).
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::chart::{Chart, Ink};
+use super::document::{Block, Document, PAGE, Row, Section, Span, Table, Text};
+use super::words;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+const STYLE: &str = include_str!("page/style.css");
+
+/// The document's parts for a page.
+pub(super) fn render(document: &Document) -> String {
+    let nav = document.sections.iter().filter_map(|one| Some((one.id.as_str(), one.nav?)));
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'";
+                title { (document.window) " · weir" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main {
+                header {
+                    div.kind { (document.command) }
+                    h1 { (document.title) }
+                    @for line in &document.lead { div.lead { (inline(line)) } }
+                    nav {
+                        @for (id, name) in nav { a href={ "#" (id) } { (name) } }
+                        @if document.glossary { a href="#words" { "Words" } }
+                    }
+                }
+                @for section in &document.sections { (self::section(section)) }
+                @if document.glossary { (glossary()) }
+            } }
+        }
+    };
+    page.into_string()
+}
+
+fn section(section: &Section) -> Markup {
+    let blocks = section.blocks.iter().filter(|(on, _)| on.has(PAGE)).map(|(_, block)| block);
+    let blocks: Vec<&Block> = blocks.collect();
+    html! {
+        @if !blocks.is_empty() {
+            @if !section.title.is_empty() {
+                h2 id=[Some(&section.id).filter(|id| !id.is_empty())] { (section.title) }
+            }
+            @for block in blocks { (framed(block)) }
+        }
+    }
+}
+
+/// A block of a section: tables, lists, facts and figures are in a frame.
+fn framed(block: &Block) -> Markup {
+    use Block::{Columns, Facts, Figure, List, Table};
+    match block {
+        Table(_) | List(_) | Facts(_) | Columns(_) | Figure(..) => {
+            html! { div.card { (self::block(block)) } }
+        }
+        other => self::block(other),
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    let all = |blocks: &[Block]| html! { @for block in blocks { (self::block(block)) } };
+    match block {
+        Block::Partial(sentence) => html! {
+            div.partial {
+                b { "Partial result. " }
+                (sentence[..1].to_uppercase()) (sentence[1..])
+                "; everything below is of the part that ran."
+            }
+        },
+        Block::Verdict(class, word, sum, reasons) => html! {
+            div class={ "verdict " (class) } {
+                span.word { (word) } " " span.sum { (sum) }
+                @if !reasons.is_empty() { ul { @for reason in reasons { li { (reason) } } } }
+            }
+        },
+        Block::Tiles(tiles) => html! {
+            div.tiles { @for (class, value, about) in tiles {
+                div class=(format!("tile {class}").trim()) { b { (value) } span { (inline(about)) } }
+            } }
+        },
+        Block::Lead(text) => html! { p.lead { (inline(text)) } },
+        Block::Note(text) => html! { p.note { (inline(text)) } },
+        Block::Paragraph(text) => html! { p { (inline(text)) } },
+        Block::List(list) => {
+            html! { ul.plain { @for item in &list.items { li { (inline(item)) } } } }
+        }
+        Block::Table(table) => self::table(table),
+        Block::Facts(facts) => html! {
+            dl.facts {
+                @for (name, value) in facts { dt { (inline(name)) } dd { (inline(value)) } }
+            }
+        },
+        Block::Columns(blocks) => html! { div.two { (all(blocks)) } },
+        Block::Card(blocks) => html! { div.card { (all(blocks)) } },
+        Block::Figure(chart, keys) => figure(chart, keys),
+        Block::Code(code) => html! { pre { (code) } },
+        Block::Fold(summary, open, blocks) => {
+            html! { details open[*open] { summary { (summary) } (all(blocks)) } }
+        }
+        Block::Subheading(text) => html! { h3 { (text) } },
+        Block::Banner(..) | Block::Line(..) => html! {},
+    }
+}
+
+fn table(table: &Table) -> Markup {
+    let shown = table.shown(PAGE);
+    let group = table.grouped.map(|class| format!("group {class}"));
+    html! {
+        div.scroll { table {
+            thead { tr { @for column in shown.iter().map(|at| &table.columns[*at]) {
+                th class=[column.left.then_some("l")] { (inline(&column.page_head)) }
+            } } }
+            @if let Some(group) = group {
+                @for rows in &table.groups {
+                    tbody class=(group.trim()) { (self::rows(table, &shown, rows)) }
+                }
+            } @else {
+                tbody { @for rows in &table.groups { (self::rows(table, &shown, rows)) } }
+            }
+        } }
+    }
+}
+
+fn rows(table: &Table, shown: &[usize], rows: &[Row]) -> Markup {
+    let class = |at: usize| match (table.columns[at].left, table.columns[at].wrap) {
+        (true, true) => Some("l wrap"),
+        (true, false) => Some("l"),
+        _ => None,
+    };
+    html! {
+        @for row in rows.iter().filter(|row| row.on.has(PAGE)) {
+            tr class=[row.part.then_some("part")] {
+                @if let Some(skip) = row.across {
+                    @for _ in 0..skip { td {} }
+                    td.l.wrap colspan=(shown.len() - skip) { (inline(&row.cells[0])) }
+                } @else {
+                    @for at in shown { td class=[class(*at)] { (inline(&row.cells[*at])) } }
+                }
+            }
+        }
+    }
+}
+
+fn inline(text: &Text) -> Markup {
+    let one = |span: &Span| match span {
+        Span::Plain(text) | Span::Name(text) => html! { (text) },
+        Span::Code(text) => html! { code { (text) } },
+        Span::Bold(text) => html! { b { (text) } },
+        Span::Small(text) => html! { small { (text) } },
+        Span::Term(text, word) => term(text, word),
+        Span::Tone(class, text) => html! { span class=(class) { (text) } },
+        Span::Link(text, to) => html! { a href=(to) { (text) } },
+        Span::Weak => html! { span.weak { "~" } },
+        Span::Bar(share) => {
+            let width = format!("width:{:.1}px", (share * 60.0).clamp(0.0, 60.0));
+            html! { span.bar style=(width) {} }
+        }
+        Span::Drawing(svg) => html! { (PreEscaped(svg)) },
+    };
+    html! { @for span in &text.0 { (one(span)) } }
+}
+
+/// A word that the glossary at the end explains, linked to it.
+fn term(text: &str, word: &str) -> Markup {
+    let Some(word) = words::find(word) else { return html! { (text) } };
+    html! { a.term href={ "#word-" (word.id()) } title=(word.plain()) { (text) } }
+}
+
+/// A chart with its caption and the meaning of its colours.
+fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
+    let shape = |ink| match ink {
+        Ink::Bad | Ink::Limited | Ink::Shade => "box",
+        _ => "line",
+    };
+    html! {
+        figure {
+            figcaption {
+                b { (chart.title) }
+                @for (ink, text) in keys {
+                    span.key { i class={ (shape(*ink)) " k-" (ink.class()) } {} (text) }
+                }
+            }
+            // Safe: the chart escapes what it is given.
+            (PreEscaped(chart.svg()))
+        }
+    }
+}
+
+fn glossary() -> Markup {
+    html! {
+        h2 id="words" { "Words" }
+        p.lead { "What each number is, how it is measured, and when it is weak." }
+        dl.words { @for word in words::all() {
+            dt id={ "word-" (word.id()) } { (word.name) }
+            @for paragraph in word.paragraphs() {
+                dd { @for (index, part) in paragraph.split('`').enumerate() {
+                    @if index % 2 == 1 { code { (part) } } @else { (part) }
+                } }
+            }
+        } }
+    }
+}

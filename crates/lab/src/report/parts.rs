@@ -1,0 +1,130 @@
+//! Sections that several documents have: sentences, the first bottleneck, and where the numbers come from.
+
+use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
+use crate::plan::url::MASK;
+use crate::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
+use crate::wording::number::{bytes, clock, count, plural, short, span};
+
+/// Sentences below a heading; on the terminal below each other. None if there are none.
+pub(super) fn sentences(title: &str, list: List, on: On) -> Option<Section> {
+    let id = title.to_lowercase().replace(' ', "-");
+    let section = Section { tight: true, ..Section::new(id, title) };
+    (!list.items.is_empty()).then(|| section.on(on, Block::List(list)))
+}
+
+/// Doubts, each with advice; the terminal shows so many.
+pub(super) fn warnings(warnings: &[String], max: usize, on: On) -> Option<Section> {
+    let list = List { name: Some("warning"), max: (max, "warning"), ..List::of(warnings) };
+    sentences("Warnings", list, on)
+}
+
+/// What was left out of arms.
+pub(super) fn left_out<'a>(
+    arms: impl Iterator<Item = (&'a String, &'a Vec<String>)>,
+    on: On,
+) -> Option<Section> {
+    let all = arms.flat_map(|(arm, all)| all.iter().map(move |one| format!("{arm}, {one}")));
+    sentences("Left out", List { prefix: "left out: ", ..List::of(all) }, on)
+}
+
+/// What saturated first, with its evidence.
+pub(super) fn bottleneck(finding: Option<&Finding>, on: On) -> Option<Section> {
+    let finding = finding?;
+    let evidence = || Block::List(List::of(&finding.evidence));
+    let at = finding.at.map(|at| format!(" · began at {}", clock(at))).unwrap_or_default();
+    let sure = finding.confidence.as_str();
+    let note = Text::marked(&format!("[Confidence](first bottleneck) {sure}{at}"));
+    let cause = bold(format!("{}. ", finding.cause.as_str()));
+    let card = [
+        Some(Block::Paragraph(text![cause, &finding.sentence])),
+        (!finding.evidence.is_empty()).then(evidence),
+        Some(Block::Note(note)),
+    ];
+    let section = Section::new("bottleneck", "First bottleneck");
+    Some(match on {
+        PAGE => {
+            let card = card.into_iter().flatten().collect();
+            section.nav("First bottleneck").on(PAGE, Block::Card(card))
+        }
+        _ => Section { tight: true, ..section }
+            .on(TERMINAL, on.has(TERMINAL).then(|| line("bottleneck", &finding.sentence)))
+            .on(MARKDOWN, Block::Paragraph(Text::from(&finding.sentence)))
+            .on(MARKDOWN, evidence()),
+    })
+}
+
+/// A text after its name.
+pub(super) fn line(name: &'static str, text: impl Into<Text>) -> Block {
+    Block::Line(name, text.into())
+}
+
+/// What was asked of whom, and by which machine.
+pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Section {
+    let fact = |name: &str, value: Text| (Text::marked(name), value);
+    let some = |name, value: &Option<String>| value.as_ref().map(|it| fact(name, it.into()));
+    let head = target.head_start.map(|head| {
+        let end = target.head_end.map(|end| format!(" to {}", count(end))).unwrap_or_default();
+        fact("Head", format!("{}{end}", count(head)).into())
+    });
+    let limit = machine.cpu_limit.map(|limit| format!(", limited to {}", short(limit)));
+    let cores = format!("{}{}", machine.cores, limit.unwrap_or_default());
+    let local = if machine.target_local { "yes" } else { "no" };
+    let asked = [
+        Some(fact("Target", (&target.url).into())),
+        Some(fact("Family", (&target.family).into())),
+        some("Client", &target.client),
+        some("Chain", &target.chain_id),
+        head,
+        Some(fact("Plan", (&plan.name).into())),
+        Some(fact("[Plan hash](plan hash)", code(&plan.hash))),
+        Some(fact("[Seed](seed)", plan.seed.to_string().into())),
+        Some(fact("Warm-up", format!("{}, not judged", span(plan.warmup)).into())),
+        Some(fact("Engine", plural(plan.threads as u64, "thread").into())),
+    ];
+    let by = [
+        Some(fact("[Generator](fingerprint)", (&machine.host).into())),
+        Some(fact("CPU", (&machine.cpu).into())),
+        Some(fact("Cores", cores.into())),
+        Some(fact("Memory", bytes(machine.memory_bytes as f64).into())),
+        Some(fact("Kernel", (&machine.kernel).into())),
+        some("Governor", &machine.governor),
+        some("Congestion control", &machine.congestion),
+        Some(fact("Target on this host", local.into())),
+    ];
+    let asked = Block::Facts(asked.into_iter().flatten().collect());
+    let by = Block::Facts(by.into_iter().flatten().collect());
+    Section::new("origin", "How it was measured")
+        .nav("How it was measured")
+        .lead("Two results may be compared in what is equal here; `weir compare` says what is not.")
+        .on(PAGE, Block::Columns(vec![asked, by]))
+}
+
+/// How to get the numbers again from the saved plan. A URL with a masked part is read from the
+/// environment.
+pub(super) fn repeat(
+    plan: &PlanFacts,
+    target: &TargetFacts,
+    command: &str,
+    (version, schema): (&str, &str),
+) -> Section {
+    let masked = target.url.contains(MASK);
+    let url = if masked { "\"$TARGET\"" } else { &target.url };
+    let insecure = if plan.insecure { " --insecure" } else { "" };
+    let again = format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed);
+    let secret = || Block::Note(Text::marked("The URL holds a secret: set `TARGET` to it first."));
+    let summary = "The plan as it was written".to_owned();
+    let written = vec![Block::Code(plan.text.clone())];
+    Section::default()
+        .on(PAGE, Block::Subheading("To repeat it".to_owned()))
+        .on(PAGE, Block::Paragraph(Text::marked("Save the plan below as `plan.toml`, then:")))
+        .on(PAGE, Block::Code(again))
+        .on(PAGE, masked.then(secret))
+        .on(PAGE, Block::Note(format!("Written by weir {version}, schema {schema}.").into()))
+        .on(PAGE, Block::Fold(summary, plan.text.len() < 2000, written))
+}
+
+/// The plan in short, for Markdown.
+pub(super) fn plan_in_short(weir: &str, started: &str, plan: &PlanFacts) -> Text {
+    let hash = plan.hash.get(..12).unwrap_or(&plan.hash);
+    text![format!("weir {weir}, {started}, plan "), code(hash), format!(" seed {}", plan.seed)]
+}

@@ -1,0 +1,204 @@
+//! A run as a document. The sections are listed here in order; most are in the files below.
+
+mod calls;
+mod health;
+mod hosts;
+mod over_time;
+
+use super::document::{
+    ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, code, table,
+    text, tone,
+};
+use super::parts::{self, line};
+use super::timeline::timeline;
+use crate::metrics::Unit;
+use crate::record::Totals;
+use crate::results::run::RunResult;
+use crate::results::{Outcome, ThresholdOutcome};
+use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
+
+/// Most lines of lists and tables on the terminal. Findings and warnings are never left out.
+const REASONS: usize = 4;
+const THRESHOLDS: usize = 6;
+
+/// The document of a run.
+pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Document {
+    let line = timeline(result);
+    let text = TERMINAL | MARKDOWN;
+    let findings = List { prefix: "finding: ", ..List::of(&result.findings) };
+    let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
+    let version = (result.weir.as_str(), result.schema.as_str());
+    let sections = [
+        Some(head(result)),
+        parts::sentences("Findings", findings, ALL),
+        Some(who(result)),
+        Some(thresholds(&result.thresholds)),
+        parts::bottleneck(finding, PAGE),
+        parts::warnings(&result.warnings, usize::MAX, PAGE),
+        Some(over_time::load(result, &line)),
+        Some(over_time::latency(result, &line)),
+        Some(calls::methods(result)),
+        calls::spectrum(result, totals, methods),
+        Some(calls::stages(result)),
+        Some(health::generator(result, &line)),
+        Some(hosts::hosts(result)),
+        Some(health::connections(result)),
+        health::compared(result),
+        parts::bottleneck(finding, text),
+        parts::warnings(&result.warnings, usize::MAX, text),
+        Some(origin(result)),
+        Some(parts::repeat(plan, target, "load", version)),
+    ];
+    let (time, warmup) = (span(result.duration), warmup(result));
+    Document {
+        command: "weir load",
+        title: plan.name.clone(),
+        window: plan.name.clone(),
+        heading: format!("{}: {}", result.verdict.outcome.as_str(), plan.name),
+        lead: vec![format!("{} · {} · {time}{warmup}", target.url, result.started).into()],
+        sections: sections.into_iter().flatten().collect(),
+        glossary: true,
+    }
+}
+
+fn warmup(result: &RunResult) -> String {
+    match result.plan.warmup {
+        0.0 => String::new(),
+        warmup => format!(", the first {} not judged", span(warmup)),
+    }
+}
+
+/// The verdict with its reasons, and the run at a glance.
+fn head(result: &RunResult) -> Section {
+    let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
+    let all = result.thresholds.len();
+    let outcome = result.verdict.outcome;
+    let (class, sum) = match outcome {
+        Outcome::Measured => ("pass", "no objectives were set; the numbers may be believed".into()),
+        Outcome::Pass => ("pass", format!("all {all} objectives were kept")),
+        Outcome::Fail if broken == 0 => ("fail", "for another reason than its objectives".into()),
+        Outcome::Fail => ("fail", format!("{broken} of {all} objectives broken")),
+        Outcome::Invalid => ("invalid", "the numbers may not be believed".into()),
+        Outcome::ClientLimited => {
+            ("client", "the generator was the limit: what the target holds was not learnt".into())
+        }
+    };
+    let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
+    let (word, reasons) = (outcome.as_str().to_owned(), result.verdict.reasons.clone());
+    let banner = format!("{}: {sum}{part}", result.plan.name);
+    let list = List { max: (REASONS, "reason"), ..List::of(&reasons) };
+    Section::default()
+        .on(FILES, result.partial.then_some(Block::Partial("the run was ended before its plan")))
+        .on(TERMINAL, Block::Banner(class, word.clone(), banner))
+        .on(PAGE, Block::Verdict(class, word, sum, reasons))
+        .on(PAGE, Block::Tiles(tiles(result)))
+        .on(TERMINAL | MARKDOWN, Block::List(list))
+        .on(MARKDOWN, Block::Paragraph(in_short(result)))
+}
+
+fn in_short(result: &RunResult) -> Text {
+    let (target, all) = (&result.target, &result.overall);
+    let client = target.client.as_ref().map(|client| text![", ", code(client)]);
+    let what = format!(
+        "): {}, {} results per second, {} failed, {} limited (429).",
+        plural(all.calls, "call"),
+        short(all.goodput),
+        percent(all.failed_share),
+        percent(all.limited_share)
+    );
+    text![
+        format!("{} of load on ", span(result.duration)),
+        code(&target.url),
+        format!(" ({}", target.family),
+        client.unwrap_or_default(),
+        what
+    ]
+}
+
+fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
+    // Red from one call in a hundred on: fewer are in the table, and no reason for alarm by themselves.
+    let alarm = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
+    let tile = |class, value, about: &str| Some((class, value, Text::marked(about)));
+    let (all, delivered) = (&result.overall, result.generator.delivered_share);
+    let worst = result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
+    let worst = worst.filter(|row| row.failed_share > 0.0).map(|row| {
+        let about = Text::from(format!("failed of {}", row.method));
+        (alarm(row.failed_share), percent(row.failed_share), about)
+    });
+    let limited = percent(all.limited_share);
+    let limited = (all.limited_share > 0.0).then(|| tile("", limited, "[limited (429)](limited)"));
+    let short = if delivered < 0.99 { "doubt" } else { "" };
+    let failed = (alarm(all.failed_share), percent(all.failed_share));
+    let tiles = [
+        tile("", count(all.calls), "[calls that ended](calls)"),
+        tile("", rate(all.goodput), "[results (goodput)](goodput)"),
+        tile(failed.0, failed.1, "[failed, all methods](failed)"),
+        worst,
+        limited.flatten(),
+        tile("", ms(all.latency.p50_ms), "[median latency](latency)"),
+        tile("", ms(all.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
+        tile(short, percent(delivered), "[of the plan was begun](delivered)"),
+    ];
+    tiles.into_iter().flatten().collect()
+}
+
+/// How the run went about it, and against whom.
+fn who(result: &RunResult) -> Section {
+    let (plan, target) = (&result.plan, &result.target);
+    let (time, warmup) = (span(result.duration), warmup(result));
+    let (seed, http, reuse) = (plan.seed, &plan.http, &plan.connections);
+    let how = format!("{time}{warmup} · seed {seed} · HTTP/{http} · connections {reuse}");
+    let mut who = vec![target.url.clone(), target.family.clone()];
+    who.extend(target.client.clone());
+    who.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));
+    who.extend(target.head_start.map(|head| format!("head {}", count(head))));
+    Section::default().on(TERMINAL, line("run", how)).on(TERMINAL, line("target", who.join(" · ")))
+}
+
+/// Every threshold with what was observed; on the terminal the broken ones first.
+fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
+    let section = Section::new("objectives", "Objectives").nav("Objectives");
+    if thresholds.is_empty() {
+        let none = "None were set, so a pass says only that the numbers may be believed.";
+        return section.on(FILES, Block::Lead(none.into()));
+    }
+    let mut sorted: Vec<&ThresholdOutcome> = thresholds.iter().collect();
+    sorted.sort_by_key(|threshold| threshold.kept);
+    section
+        .lead("Judged over everything after the warm-up unless a stage or window is named.")
+        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS, "objective")))
+        .on(FILES, Block::Table(table(thresholds.iter().collect())))
+}
+
+fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
+    table!(thresholds, |one|
+        "<" => if one.kept { tone("kept", "kept") } else { tone("broken", "broken") },
+        "~objective|[objective](objective)" => code(&one.text),
+        "observed" => observed(one),
+        "first broken" => one.broken_at.map_or_else(String::new, clock),
+        "~note" => one.note.as_deref().unwrap_or_default(),
+    )
+}
+
+/// The observed value with its unit.
+fn observed(threshold: &ThresholdOutcome) -> String {
+    match threshold.observed {
+        Some(value) => with_unit(value, threshold.unit.unwrap_or(Unit::Count)),
+        None => String::from("no data"),
+    }
+}
+
+fn origin(result: &RunResult) -> Section {
+    let machine = &result.fingerprint;
+    let cores = plural(machine.cores as u64, "core");
+    let short = text![
+        parts::plan_in_short(&result.weir, &result.started, &result.plan),
+        ", on ",
+        code(&machine.host),
+        format!(
+            " ({}, {cores}, kernel {}). Terms: docs/measuring.md.",
+            machine.cpu, machine.kernel
+        ),
+    ];
+    parts::origin(&result.plan, &result.target, machine).on(MARKDOWN, Block::Paragraph(short))
+}

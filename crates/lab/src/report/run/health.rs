@@ -1,0 +1,166 @@
+//! Whether the generator kept up, what went over connections, and whether responses were right.
+
+use super::super::chart::axis::{Axis, Scale};
+use super::super::chart::{Chart, Ink, Shape, curve};
+use super::super::document::{
+    Block, MARKDOWN, PAGE, Section, TERMINAL, Text, code, table, text, tone,
+};
+use super::super::parts::line;
+use super::super::timeline::{Point, Timeline};
+use super::over_time::{WIDE, marks, time};
+use crate::results::run::RunResult;
+use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
+
+/// Figures and charts of the generator's own health.
+pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
+    let generator = &result.generator;
+    let (iterations, late) = (&generator.iterations, &generator.lateness);
+    let (begun, dropped) = (percent(generator.delivered_share), count(iterations.dropped));
+    let (busy, waited) = (percent(generator.busy_max), span(generator.run_delay));
+    let cpu = ms(generator.cpu_us_per_request / 1e3);
+    let in_short = format!(
+        "begun {begun} of {} due iterations · {dropped} dropped · late p99 {} · busy at most {busy} · \
+         its threads took {cpu} CPU per request · waited {waited} for a core",
+        count(iterations.due),
+        ms(late.p99_ms),
+    );
+    let given_up = format!("{dropped} / {}", count(iterations.cut));
+    let tiles = [
+        (begun, "[of due iterations begun](delivered)"),
+        (ms(late.p99_ms), "[late at the 99th percentile](lateness)"),
+        (ms(late.max_ms), "[late at most](lateness)"),
+        (busy, "[busy in the busiest second](busy)"),
+        (waited, "[ready, but without a core](run delay)"),
+        (cpu, "[its threads' CPU per request](CPU per request)"),
+        (given_up, "[iterations dropped / cut at the end](due, begun, dropped)"),
+        (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
+    ];
+    let tiles = tiles.map(|(value, about)| ("", value, Text::marked(about))).to_vec();
+    let chart = |title: &str, of: fn(&Point) -> f64, scale, ink, key: &str| {
+        let most = timeline.points.iter().map(of).fold(0.0, f64::max);
+        let points = || timeline.points.iter().map(|point| (point.middle(), of(point))).collect();
+        let mut shapes = marks(result, WIDE);
+        shapes.push(Shape::Area(points(), ink, 0.12));
+        shapes.push(curve(points(), ink, 15));
+        let axes = (time(result), Axis::up_to(most, scale));
+        Block::Figure(Chart::new(title, (WIDE, 130), axes, shapes), vec![(ink, key.to_owned())])
+    };
+    let (late, busy) = (|point: &Point| point.lateness_ms, |point: &Point| point.busy);
+    let (third, seventh) = (Ink::Series(3), Ink::Series(7));
+    let charts = vec![
+        chart("Lateness of sends", late, Scale::Milliseconds, third, "largest p99 of a second"),
+        chart("Busy", busy, Scale::Share, seventh, "share of a second not idle"),
+    ];
+    Section::new("generator", "Generator")
+        .nav("Generator")
+        .lead(
+            "Whether the machine that made the load was itself the limit. If it was, the verdict says so \
+             and nothing else on this page is about the target.",
+        )
+        .on(PAGE, Block::Tiles(tiles))
+        .on(PAGE, Block::Card(charts))
+        .on(TERMINAL, line("generator", &in_short))
+        .on(MARKDOWN, Block::Paragraph(in_short.into()))
+}
+
+/// Connections, handshakes, statuses, bytes.
+pub(super) fn connections(result: &RunResult) -> Section {
+    let (wire, traffic) = (&result.wire, &result.wire.traffic);
+    let (full, resumed) = (traffic.handshakes_full, traffic.handshakes_resumed);
+    let (requests, made) = (traffic.requests, traffic.connections);
+    let (sent, received) = (bytes(traffic.bytes_sent as f64), bytes(traffic.bytes_received as f64));
+    let failed = count(traffic.connections_failed);
+    let handshakes = wire.resumption.map_or_else(String::new, |share| {
+        format!(
+            "; TLS handshakes {} full (p50 {}), {} resumed (p50 {}), {} resumed",
+            count(full),
+            ms(wire.handshake_full.p50_ms),
+            count(resumed),
+            ms(wire.handshake_resumed.p50_ms),
+            percent(share),
+        )
+    });
+    let (http, reuse) = (&result.plan.http, &result.plan.connections);
+    let in_short = format!(
+        "HTTP/{http}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
+        plural(requests, "request"),
+        plural(made, "connection"),
+    );
+    let resumption = wire.resumption.map(|share| {
+        let of = format!("{} ({} of {})", percent(share), count(resumed), count(full + resumed));
+        ("[TLS sessions resumed](resumption)".to_owned(), of)
+    });
+    let facts = [
+        ("HTTP requests ended", count(requests)),
+        ("Connections made", count(made)),
+        ("Connections failed", failed),
+        ("Closed by the server", count(traffic.closed_by_server)),
+        ("[No local port left](ports exhausted)", count(traffic.ports_exhausted)),
+        ("Sent", sent),
+        ("Received", received),
+    ];
+    let statuses = wire.statuses.iter();
+    let statuses = statuses.map(|(status, of)| (format!("HTTP status {status}"), count(*of)));
+    let facts = facts.map(|(name, value)| (name.to_owned(), value)).into_iter();
+    let facts = facts.chain(resumption).chain(statuses);
+    let facts = facts.map(|(name, value)| (Text::marked(&name), value.into())).collect();
+    let times = [
+        ("TCP connect", &wire.connect),
+        ("TLS handshake, full", &wire.handshake_full),
+        ("TLS handshake, resumed", &wire.handshake_resumed),
+        ("Retry-After asked for", &wire.retry_after),
+    ];
+    let ms = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
+    let times = table!(times, |(name, of)|
+        "<" => name,
+        "count" => count(of.count),
+        "p50 ms" => ms(of.count, of.p50_ms),
+        "p95 ms" => ms(of.count, of.p95_ms),
+        "p99 ms" => ms(of.count, of.p99_ms),
+        "max ms" => ms(of.count, of.max_ms),
+    );
+    let lead = format!(
+        "HTTP/{http}, connections: {reuse}. Times are of the connections that were made in the run."
+    );
+    Section::new("connections", "Connections")
+        .nav("Connections")
+        .on(PAGE, Block::Lead(lead.into()))
+        .on(PAGE, Block::Columns(vec![Block::Facts(facts), Block::Table(times)]))
+        .on(MARKDOWN, Block::Paragraph(in_short.into()))
+}
+
+/// Responses compared with a reference's.
+pub(super) fn compared(result: &RunResult) -> Option<Section> {
+    let compared = result.compared.as_ref()?;
+    let wrong = |count_: u64, text| tone(if count_ > 0 { "bad" } else { "" }, text);
+    let others = format!(
+        ", {} where the chain had moved, {} that the reference did not answer, {} skipped because it was \
+         slower than the run. [What this means](compared answers).",
+        count(compared.moved),
+        count(compared.unanswered),
+        count(compared.skipped)
+    );
+    let lead = text![
+        "A sample of the answers, held against those of ",
+        code(&compared.reference),
+        format!(": {} compared, ", count(compared.compared)),
+        wrong(compared.wrong, format!("{} wrong", count(compared.wrong))),
+        Text::marked(&others)
+    ];
+    let methods = table!(&compared.methods, |(method, all, bad)|
+        "<method" => method,
+        "compared" => count(*all),
+        "wrong" => wrong(*bad, count(*bad)),
+    );
+    let examples = table!(&compared.examples, |one|
+        "<method" => &one.method,
+        "~request" => code(&one.request),
+        "~where" => code(&one.pointer),
+        "~target" => code(&one.target),
+        "~reference" => code(&one.reference),
+    );
+    let any = !compared.examples.is_empty();
+    let section = Section::new("compared", "Answers compared").on(PAGE, Block::Lead(lead));
+    let section = section.on(PAGE, Block::Table(methods));
+    Some(section.on(PAGE, any.then_some(Block::Table(examples))))
+}

@@ -1,0 +1,199 @@
+//! What was watched on hosts, on the axis of time that the load has.
+//!
+//! A chart holds metrics of one kind and one unit; the names and units are those of `metrics/host.rs`.
+
+use std::collections::BTreeMap;
+
+use super::super::chart::axis::{Axis, Scale};
+use super::super::chart::{Chart, HUES, Ink, curve};
+use super::super::document::{Block, List, PAGE, Section, Text, table, tone};
+use super::over_time::{WIDE, marks, marks_note, time};
+use crate::metrics::Unit;
+use crate::metrics::host::{HostMetric, host};
+use crate::results::run::{HostFacts, HostSample, RunResult};
+use crate::wording::number::{bytes, short, with_unit};
+
+/// Points of a curve; several samples become the largest of them.
+const POINTS_MAX: usize = 400;
+/// Charts that are drawn at once; all further ones fold away.
+const OPEN: usize = 6;
+/// Charts of one host.
+const CHARTS_MAX: usize = 40;
+
+/// All hosts, each with its charts, and the processes.
+pub(super) fn hosts(result: &RunResult) -> Section {
+    let mut hosts: Vec<&str> = result.host.iter().map(|sample| sample.host.as_str()).collect();
+    hosts.sort_unstable_by(|a, b| b.cmp(a));
+    hosts.dedup();
+    let lead = match hosts.is_empty() {
+        true => "No host was watched.".to_owned(),
+        false => format!(
+            "[Sampled](host samples) during the run, on the same axis as the load.{} Points are the \
+             largest of the samples that they stand for.",
+            marks_note(result)
+        ),
+    };
+    let watched = &result.watched;
+    let mut section = Section::new("hosts", "Hosts").lead(&lead).on(PAGE, processes(watched));
+    section = section.on(PAGE, missing(&watched.missing));
+    section.nav = (!hosts.is_empty()).then_some("Hosts");
+    for host in hosts {
+        let title = Block::Subheading(title_of(host, watched));
+        section = section.on(PAGE, title).on(PAGE, Block::Card(charts(result, host)));
+    }
+    section
+}
+
+fn processes(watched: &HostFacts) -> Option<Block> {
+    let restarted = |it| if it { tone("bad", "was restarted") } else { Text::default() };
+    let table = table!(&watched.processes, |process|
+        "<process" => &process.name,
+        "<role" => process.role.as_str(),
+        "CPU seconds" => short(process.cpu),
+        "[CPU ms per request](CPU per request)" =>
+            process.cpu_ms_per_request.map_or_else(|| "–".to_owned(), short),
+        "memory at most" => bytes(process.memory_bytes_max),
+        "<" => restarted(process.restarted),
+    );
+    (!watched.processes.is_empty()).then_some(Block::Table(table))
+}
+
+fn missing(missing: &[String]) -> Option<Block> {
+    let summary = format!("What could not be read ({})", missing.len());
+    let list = vec![Block::List(List::of(missing))];
+    (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
+}
+
+/// Metrics of one host that share a chart: in which order, under which title.
+type Group = (usize, String);
+
+/// Curves of one host by chart; a curve's points are time and value.
+type Curves<'a> = BTreeMap<(Group, Unit), BTreeMap<&'a str, Vec<(f64, f64)>>>;
+
+fn charts(result: &RunResult, host: &str) -> Vec<Block> {
+    let mut curves: Curves<'_> = BTreeMap::new();
+    for sample in result.host.iter().filter(|sample: &&HostSample| sample.host == host) {
+        for (name, value) in &sample.values {
+            let Some(place) = place(name) else { continue };
+            curves.entry(place).or_default().entry(name).or_default().push((sample.at, *value));
+        }
+    }
+    curves.retain(|_, curves| curves.values().flatten().any(|(_, value)| *value != 0.0));
+    let left_out = curves.len().saturating_sub(CHARTS_MAX);
+    let charts = curves.iter().take(CHARTS_MAX);
+    let charts = charts.map(|(((_, title), unit), curves)| chart(result, title, *unit, curves));
+    let mut blocks: Vec<Block> = charts.collect();
+    if blocks.len() > OPEN {
+        let further = blocks.split_off(OPEN);
+        let summary = format!("Further {} charts", further.len());
+        blocks.push(Block::Fold(summary, false, further));
+    }
+    if left_out > 0 {
+        let note = format!("{left_out} further groups are in result.json.");
+        blocks.push(Block::Note(note.into()));
+    }
+    blocks
+}
+
+fn title_of(host: &str, watched: &HostFacts) -> String {
+    match host {
+        "generator" if watched.target_local => "This host, which also runs the target".into(),
+        "generator" => "The generator's host".into(),
+        "target" => "The target's host".into(),
+        other => other.to_owned(),
+    }
+}
+
+/// Kinds of metrics in the order of their charts: the beginning of a name, and the title.
+const KINDS: [(&str, &str); 12] = [
+    ("psi_", "Pressure (PSI): tasks waited"),
+    ("cpu_", "CPU, all cores together"),
+    ("process.", "Process"),
+    ("cgroup.", "Control group"),
+    ("disk.", "Disk"),
+    ("net.", "Network"),
+    ("tcp_", "TCP"),
+    ("listen_", "Listeners"),
+    ("memory_", "Memory"),
+    ("swap_", "Swap"),
+    ("target.", "The target's sockets"),
+    ("", "Other"),
+];
+
+/// Values that say nothing over time, or what others say already.
+const LEFT_OUT: [&HostMetric; 8] = [
+    host!("cores"),
+    host!("cpu_idle"),
+    host!("psi_cpu_full"),
+    host!("psi_irq_some"),
+    host!("memory_bytes"),
+    host!("cpu_nice"),
+    host!("load1"),
+    host!("files_share"),
+];
+
+/// Which chart a metric belongs to, with its unit; none if it is not drawn.
+fn place(name: &str) -> Option<(Group, Unit)> {
+    let left_out = LEFT_OUT.iter().any(|metric| metric.name == name);
+    if left_out || name.contains(".thread.") || name.contains("limit") {
+        return None;
+    }
+    let unit = HostMetric::of_sample(name).map_or(Unit::Count, |metric| metric.unit);
+    let rank = KINDS.iter().position(|(start, _)| name.starts_with(start))?;
+    let kind = KINDS[rank].1;
+    // Of a process, a disk or an interface each has charts of its own.
+    let owner = name.split_once('.').and_then(|(_, rest)| rest.rsplit_once('.'));
+    let title = match owner {
+        Some((owner, _)) => format!("{kind} {owner}"),
+        None => kind.to_owned(),
+    };
+    Some(((rank, title), unit))
+}
+
+fn chart(
+    result: &RunResult,
+    title: &str,
+    unit: Unit,
+    curves: &BTreeMap<&str, Vec<(f64, f64)>>,
+) -> Block {
+    let scale = match unit {
+        Unit::Share => Scale::Share,
+        Unit::Bytes | Unit::BytesPerSecond => Scale::Bytes,
+        Unit::Milliseconds => Scale::Milliseconds,
+        _ => Scale::Number,
+    };
+    // The largest curves, if there are more than colours.
+    let mut ranked: Vec<_> = curves
+        .iter()
+        .map(|(name, points)| (*name, points.iter().map(|p| p.1).fold(0.0_f64, f64::max), points))
+        .collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    ranked.truncate(HUES);
+    let most = ranked.first().map_or(0.0, |(_, most, _)| *most);
+    ranked.sort_by_key(|(name, ..)| *name);
+    let mut shapes = marks(result, WIDE);
+    let mut keys = Vec::new();
+    for (index, (name, highest, points)) in ranked.iter().enumerate() {
+        shapes.push(curve(thinned(points), Ink::Series(index), 14));
+        let short_name = name.rsplit('.').next().unwrap_or(name);
+        let highest = with_unit(*highest, if unit == Unit::PerSecond { Unit::Count } else { unit });
+        keys.push((Ink::Series(index), format!("{short_name} (max {highest})")));
+    }
+    let unit = match unit {
+        Unit::Share if title.starts_with("Memory") => "% of memory",
+        Unit::Share => "% of the time",
+        other => other.as_str(),
+    };
+    let axes = (time(result), Axis::up_to(most, scale));
+    Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), keys)
+}
+
+/// At most [`POINTS_MAX`] points, each the largest of those that it stands for.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let step = points.len().div_ceil(POINTS_MAX).max(1);
+    let highest = |part: &[(f64, f64)]| {
+        let at = part.iter().map(|point| point.0).sum::<f64>() / part.len() as f64;
+        (at, part.iter().map(|point| point.1).fold(f64::MIN, f64::max))
+    };
+    points.chunks(step).map(highest).filter(|(at, _)| *at >= 0.0).collect()
+}

@@ -1,0 +1,223 @@
+//! The run over time: what was planned and begun, and how long each method took.
+//!
+//! All charts of this kind share one axis and one set of marks, so that what happened at one time
+//! stands at one place.
+
+use super::super::chart::axis::{Axis, Scale, log};
+use super::super::chart::{Chart, Ink, Shape, curve};
+use super::super::document::{Block, PAGE, Section, Text};
+use super::super::timeline::{Course, MethodPoint, Point, Timeline};
+use crate::results::run::RunResult;
+use crate::wording::number::clock;
+
+/// Width of a chart over time in pixels, and of one of two side by side.
+pub(super) const WIDE: i32 = 1000;
+const HALF: i32 = 500;
+/// Pixels of the strip that shows failures.
+const STRIP: i32 = 8;
+/// Methods that have charts of their own; those that failed most come first.
+const COURSES_MAX: usize = 24;
+
+/// The axis of time of a run.
+pub(super) fn time(result: &RunResult) -> Axis {
+    let last = result.series.last().map_or(0.0, |second| second.at);
+    Axis::time(result.duration.max(last))
+}
+
+/// When an objective was first broken, if one was.
+pub(super) fn first_break(result: &RunResult) -> Option<f64> {
+    let breaks = result.thresholds.iter().filter_map(|threshold| threshold.broken_at);
+    breaks.min_by(f64::total_cmp)
+}
+
+/// What every chart over time has at its back: warm-up, stages, the first break, the bottleneck.
+pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
+    let axis = time(result);
+    let mut shapes = Vec::new();
+    if result.plan.warmup > 0.0 {
+        let x = (0.0, result.plan.warmup.min(axis.to));
+        shapes.push(Shape::Band(x, Ink::Shade, 0.14));
+    }
+    let mut named_to = 0.0;
+    for stage in &result.stages {
+        let room = (stage.to - stage.from) / axis.to * f64::from(width - 80);
+        let fits =
+            stage.from >= named_to && room >= stage.stage.chars().count() as f64 * 7.0 + 10.0;
+        if fits {
+            named_to = stage.to;
+        }
+        if fits || stage.from > 0.0 {
+            let text = fits.then(|| stage.stage.clone());
+            shapes.push(Shape::Mark(stage.from, Ink::Stage, text));
+        }
+    }
+    if let Some(at) = result.bottleneck.as_ref().and_then(|finding| finding.at) {
+        shapes.push(Shape::Mark(at, Ink::Limited, None));
+    }
+    if let Some(at) = first_break(result) {
+        shapes.push(Shape::Mark(at, Ink::Bad, Some(String::from("broken"))));
+    }
+    shapes
+}
+
+/// How the marks are to be read.
+pub(super) fn marks_note(result: &RunResult) -> String {
+    let broken = first_break(result).map(|at| {
+        let at = clock(at);
+        format!(" The red line is the moment at which the first objective was broken ({at}).")
+    });
+    let began = result.bottleneck.as_ref().and_then(|finding| finding.at);
+    let began = began
+        .map(|at| format!(" The amber line is where the first bottleneck began ({}).", clock(at)));
+    broken.into_iter().chain(began).collect()
+}
+
+/// Planned and begun iterations.
+pub(super) fn load(result: &RunResult, line: &Timeline) -> Section {
+    let of = |of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        line.points.iter().map(|point| (point.middle(), of(point))).collect()
+    };
+    let begun = |point: &Point| point.begun;
+    type Course = (&'static str, fn(&Point) -> f64, Ink, u32, bool);
+    let all: [Course; 5] = [
+        ("planned", |point| point.due, Ink::Plan, 22, true),
+        ("begun", begun, Ink::Series(0), 18, true),
+        ("results", |point| point.ok, Ink::Good, 14, true),
+        ("dropped", |point| point.dropped, Ink::Limited, 18, false),
+        ("failed calls", |point| point.failed, Ink::Bad, 16, false),
+    ];
+    let mut shapes = marks(result, WIDE);
+    shapes.push(Shape::Area(of(begun), Ink::Series(0), 0.12));
+    let mut keys = Vec::new();
+    for (key, value, ink, width, always) in all {
+        if always || line.points.iter().any(|point| value(point) > 0.0) {
+            shapes.push(curve(of(value), ink, width));
+            keys.push((ink, key.to_owned()));
+        }
+    }
+    let most = line.points.iter().map(|point| point.due.max(point.begun).max(point.ok));
+    let axes = (time(result), Axis::up_to(most.fold(0.0, f64::max), Scale::Number));
+    let chart = Chart::new("Iterations and results per second", (WIDE, 260), axes, shapes);
+    let lead = format!(
+        "What was [due](due, begun, dropped) by the plan and what was [begun](due, begun, dropped). Where \
+         the curves part, the plan was not kept.{}",
+        marks_note(result)
+    );
+    Section::new("load", "Load: planned and achieved")
+        .nav("Load")
+        .lead(&lead)
+        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, keys), line)))
+}
+
+fn with_step_note(figure: Block, line: &Timeline) -> Vec<Block> {
+    let note = format!(
+        "Each point stands for {} seconds: rates are their mean, times the largest of their seconds.",
+        line.step
+    );
+    let note = (line.step > 1).then(|| Block::Note(note.into()));
+    [Some(figure), note].into_iter().flatten().collect()
+}
+
+/// 99th percentiles of all methods together, then each method on its own.
+pub(super) fn latency(result: &RunResult, line: &Timeline) -> Section {
+    let mut ranked: Vec<(usize, &Course)> = line.courses.iter().enumerate().collect();
+    let failed = |course: &Course| {
+        let row = result.methods.iter().find(|row| row.method == course.method);
+        row.map_or(0.0, |row| row.failed_share)
+    };
+    ranked.sort_by(|(_, a), (_, b)| failed(b).total_cmp(&failed(a)));
+    let left_out = ranked.len().saturating_sub(COURSES_MAX);
+    ranked.truncate(COURSES_MAX);
+    ranked.sort_by_key(|(index, _)| *index);
+    let (least, most) = extent(line);
+    let y = Axis::log_ms(least, most);
+    let keys =
+        ranked.iter().map(|(index, one)| (Ink::Series(*index), one.method.clone())).collect();
+    let all = Block::Figure(all_methods(result, line, &y), keys);
+    let each = ranked.iter().map(|(_, course)| one_method(result, line, course, &y)).collect();
+    let note =
+        format!("{left_out} further methods are in series.csv; those that failed most are shown.");
+    let note = (left_out > 0).then(|| Block::Note(Text::from(note)));
+    Section::new("latency", "Latency over time")
+        .nav("Latency")
+        .lead(
+            "From the [planned send](latency), all outcomes, on a logarithmic scale. The strip above each \
+             chart is redder the more calls [failed](failed), amber where they were [limited](limited).",
+        )
+        .on(PAGE, Block::Card(with_step_note(all, line)))
+        .on(PAGE, Block::Columns(each))
+        .on(PAGE, note)
+}
+
+fn extent(line: &Timeline) -> (f64, f64) {
+    let points = || line.courses.iter().flat_map(|course| course.points.iter().flatten());
+    let least = points().map(|point| point.p50_ms).filter(|ms| *ms > 0.0).fold(f64::MAX, f64::min);
+    let most = points().map(|point| point.p99_ms).fold(0.0, f64::max);
+    (if least == f64::MAX { 0.1 } else { least }, most)
+}
+
+fn all_methods(result: &RunResult, line: &Timeline, y: &Axis) -> Chart {
+    let mut shapes = marks(result, WIDE);
+    for point in &line.points {
+        shapes.extend(strip(point.time, point.failed_share, point.limited_share));
+    }
+    for (index, course) in line.courses.iter().enumerate() {
+        shapes.push(course_curve(line, course, |point| point.p99_ms, Ink::Series(index), 17));
+    }
+    let axes = (time(result), y.clone());
+    Chart::new("99th percentile by method", (WIDE, 300), axes, shapes).strip(STRIP)
+}
+
+fn one_method(result: &RunResult, line: &Timeline, course: &Course, y: &Axis) -> Block {
+    let mut shapes = marks(result, HALF);
+    for (point, method) in line.points.iter().zip(&course.points) {
+        if let Some(method) = method {
+            shapes.extend(strip(point.time, method.failed_share, method.limited_share));
+        }
+    }
+    type Quantile = (&'static str, fn(&MethodPoint) -> f64, Ink);
+    let all: [Quantile; 3] = [
+        ("p50", |point| point.p50_ms, Ink::Series(2)),
+        ("p95", |point| point.p95_ms, Ink::Series(0)),
+        ("p99", |point| point.p99_ms, Ink::Series(1)),
+    ];
+    shapes.extend(all.map(|(_, of, ink)| course_curve(line, course, of, ink, 14)));
+    let axes = (thinned(time(result)), y.clone());
+    let chart = Chart::new(course.method.clone(), (HALF, 190), axes, shapes);
+    let keys = all.map(|(key, _, ink)| (ink, key.to_owned())).to_vec();
+    Block::Figure(chart.strip(STRIP), keys)
+}
+
+/// Every second label of an axis, for charts of half the width.
+fn thinned(mut axis: Axis) -> Axis {
+    if axis.ticks.len() > 6 {
+        let mut index = 0;
+        axis.ticks.retain(|_| {
+            index += 1;
+            index % 2 == 1
+        });
+    }
+    axis
+}
+
+fn course_curve(
+    line: &Timeline,
+    course: &Course,
+    of: fn(&MethodPoint) -> f64,
+    ink: Ink,
+    width: u32,
+) -> Shape {
+    let points = line.points.iter().zip(&course.points);
+    let points = points.map(|(at, point)| point.map(|point| (at.middle(), log(of(&point)))));
+    Shape::Curve(points.collect(), ink, width)
+}
+
+/// Cells of the strip for one step: small shares must be seen too, so that they begin at a third.
+fn strip(time: (f64, f64), failed: f64, limited: f64) -> impl Iterator<Item = Shape> {
+    let cell = move |share: f64, ink| {
+        let opacity = 0.3 + 0.7 * share.sqrt();
+        (share > 0.0).then_some(Shape::Cell(time, ink, opacity))
+    };
+    // What failed covers what was limited.
+    [cell(limited, Ink::Limited), cell(failed, Ink::Bad)].into_iter().flatten()
+}

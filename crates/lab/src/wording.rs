@@ -1,0 +1,4 @@
+//! Numbers and sentences in words, for results and reports alike.
+
+pub(crate) mod difference;
+pub(crate) mod number;
