@@ -181,6 +181,34 @@ impl Plan {
             .iter()
             .flat_map(|scenario| scenario.stages.iter().map(move |s| (scenario, s)))
     }
+
+    /// All stages in the order of their indexes, with when they last.
+    pub fn spans(&self) -> impl Iterator<Item = (&Scenario, &Stage, Span)> {
+        self.scenarios.iter().flat_map(|scenario| {
+            let mut from = scenario.start;
+            scenario.stages.iter().map(move |stage| {
+                let span = Span { from, to: from + stage.duration };
+                from = span.to;
+                (scenario, stage, span)
+            })
+        })
+    }
+}
+
+/// When a stage lasts, since the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its start.
+    pub from: Duration,
+    /// Its end.
+    pub to: Duration,
+}
+
+impl Span {
+    /// Time that it shares with `from..to`.
+    pub fn overlap(self, from: Duration, to: Duration) -> Duration {
+        self.to.min(to).saturating_sub(self.from.max(from))
+    }
 }
 
 /// Who is loaded.
@@ -359,6 +387,18 @@ pub struct Stage {
     pub from: f64,
     /// Level at its end.
     pub to: f64,
+}
+
+/// The level that changes evenly between two, at a part of the way; at the end of one without length.
+pub fn level_at(from: f64, to: f64, passed: f64, whole: f64) -> f64 {
+    if whole > 0.0 { from + (to - from) * (passed / whole) } else { to }
+}
+
+impl Stage {
+    /// Its planned level so long after its start.
+    pub fn level(&self, passed: Duration) -> f64 {
+        level_at(self.from, self.to, passed.as_secs_f64(), self.duration.as_secs_f64())
+    }
 }
 
 /// Batches of calls in one request.

@@ -6,6 +6,7 @@
 //! All times are nanoseconds.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -98,7 +99,221 @@ pub struct Cell {
     pub service: Times,
 }
 
-/// What one engine thread saw between two hand-overs. Its size depends on the plan and on how many
+impl Cell {
+    fn new() -> Cell {
+        Cell { latency: times(), service: times() }
+    }
+
+    fn add(&mut self, other: &Cell) {
+        add(&mut self.latency, &other.latency);
+        add(&mut self.service, &other.service);
+    }
+
+    fn reset(&mut self) {
+        self.latency.reset();
+        self.service.reset();
+    }
+}
+
+/// Distinct (method, code) pairs that are counted; further codes are counted as 0.
+pub const CODES_MAX: usize = 256;
+
+/// Declares numbers that add up, with `add` and `since`.
+macro_rules! counters {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: u64,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        pub struct $name { $($(#[$doc])* pub $field: u64,)+ }
+
+        impl $name {
+            /// Adds another's counts.
+            pub fn add(&mut self, other: $name) {
+                $(self.$field += other.$field;)+
+            }
+
+            /// What was added since it was at `earlier`.
+            pub fn since(self, earlier: $name) -> $name {
+                $name { $($field: self.$field.saturating_sub(earlier.$field),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Iterations of one stage.
+    pub struct Iterations {
+        /// Due by the plan; in the closed model the same as begun.
+        pub due: u64,
+        /// Begun.
+        pub begun: u64,
+        /// Of them those that had waited past their scenario's end.
+        #[serde(default)]
+        pub late: u64,
+        /// Ended.
+        pub ended: u64,
+        /// Of them those that ended after their scenario's end.
+        #[serde(default)]
+        pub ended_late: u64,
+        /// Given up, because no worker was free.
+        pub dropped: u64,
+        /// Not ended when the run was over.
+        pub cut: u64,
+    }
+}
+
+impl Iterations {
+    /// Begun while the scenario lasted.
+    pub fn in_time(&self) -> u64 {
+        self.begun.saturating_sub(self.late)
+    }
+}
+
+counters! {
+    /// Connections and bytes.
+    pub struct Traffic {
+        /// HTTP requests whose end was seen, however they ended.
+        pub requests: u64,
+        /// Connections made.
+        pub connections: u64,
+        /// Connections that could not be made, TLS included.
+        pub connections_failed: u64,
+        /// Connections that the server closed.
+        pub closed_by_server: u64,
+        /// Full TLS handshakes.
+        pub handshakes_full: u64,
+        /// TLS handshakes that resumed a session.
+        pub handshakes_resumed: u64,
+        /// Connections refused for want of a local port: the generator's limit.
+        pub ports_exhausted: u64,
+        /// Bytes written to sockets.
+        pub bytes_sent: u64,
+        /// Bytes read from sockets.
+        pub bytes_received: u64,
+    }
+}
+
+/// Declares what is counted beside the times of calls.
+macro_rules! tally {
+    (
+        times { $($(#[$time_doc:meta])* $time:ident,)+ }
+        counts { $($(#[$count_doc:meta])* $count:ident: $key:ty,)+ }
+        methods { $($(#[$method_doc:meta])* $method:ident,)+ }
+        durations { $($(#[$duration_doc:meta])* $duration:ident,)+ }
+    ) => {
+        /// What is counted beside the times of calls, of an interval or of many.
+        #[derive(Clone, Debug)]
+        pub struct Tally {
+            /// By stage: iterations.
+            pub iterations: Vec<Iterations>,
+            /// Connections and what went through them.
+            pub traffic: Traffic,
+            /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
+            pub codes: BTreeMap<(u16, i64), u64>,
+            $($(#[$time_doc])* pub $time: Times,)+
+            $($(#[$count_doc])* pub $count: BTreeMap<$key, u64>,)+
+            $($(#[$method_doc])* pub $method: Vec<u64>,)+
+            $($(#[$duration_doc])* pub $duration: Duration,)+
+        }
+
+        impl Tally {
+            fn new(stages: usize, methods: usize) -> Tally {
+                Tally {
+                    iterations: vec![Iterations::default(); stages],
+                    traffic: Traffic::default(),
+                    codes: BTreeMap::new(),
+                    $($time: times(),)+
+                    $($count: BTreeMap::new(),)+
+                    $($method: vec![0; methods],)+
+                    $($duration: Duration::ZERO,)+
+                }
+            }
+
+            /// Empties it and keeps its memory.
+            fn reset(&mut self) {
+                self.iterations.fill(Iterations::default());
+                self.traffic = Traffic::default();
+                self.codes.clear();
+                $(if !self.$time.is_empty() { self.$time.reset(); })+
+                $(self.$count.clear();)+
+                $(self.$method.fill(0);)+
+                $(self.$duration = Duration::ZERO;)+
+            }
+
+            fn add(&mut self, other: &Tally) {
+                let iterations = self.iterations.iter_mut().zip(&other.iterations);
+                iterations.for_each(|(total, part)| total.add(*part));
+                self.traffic.add(other.traffic);
+                for (&(method, code), &count) in &other.codes {
+                    add_code(&mut self.codes, method, code, count);
+                }
+                $(add(&mut self.$time, &other.$time);)+
+                $(for (&key, count) in &other.$count {
+                    *self.$count.entry(key).or_default() += count;
+                })+
+                $(
+                    self.$method.resize(self.$method.len().max(other.$method.len()), 0);
+                    self.$method.iter_mut().zip(&other.$method).for_each(|(all, part)| *all += part);
+                )+
+                $(self.$duration += other.$duration;)+
+            }
+
+            /// Takes off what was counted until it was at `earlier`.
+            fn subtract(&mut self, earlier: &Tally) {
+                let iterations = self.iterations.iter_mut().zip(&earlier.iterations);
+                iterations.for_each(|(total, before)| *total = total.since(*before));
+                self.traffic = self.traffic.since(earlier.traffic);
+                less_counts(&mut self.codes, &earlier.codes);
+                $(subtract(&mut self.$time, &earlier.$time);)+
+                $(less_counts(&mut self.$count, &earlier.$count);)+
+                $(self.$method.iter_mut().zip(&earlier.$method).for_each(|(all, part)| *all -= part);)+
+                $(self.$duration = self.$duration.saturating_sub(earlier.$duration);)+
+            }
+        }
+    };
+}
+
+tally! {
+    times {
+        /// How late sends were against the plan because of us: from when a call could be sent to when
+        /// it was sent. Waiting for a free worker is not in it.
+        lateness,
+        /// From an iteration's due time to the end of its last call.
+        iteration_time,
+        /// Time to connect, TCP only.
+        connect_time,
+        /// Time of full TLS handshakes.
+        handshake_full_time,
+        /// Time of resumed TLS handshakes.
+        handshake_resumed_time,
+        /// Values of Retry-After headers, as times.
+        retry_after,
+    }
+    counts {
+        /// How many of the calls ended after their scenario's end: their times count, and no rate.
+        late: Slot,
+        /// How many of the calls ended after their stage's end and before their scenario's: they count
+        /// in no rate of their stage.
+        carried: Slot,
+        /// HTTP requests by status; bounded by the 1000 possible ones.
+        statuses: u16,
+    }
+    methods {
+        /// Results that were null, by method.
+        nulls,
+        /// Bytes of answers' bodies by method.
+        answer_bytes,
+    }
+    durations {
+        /// CPU time of the engine's threads.
+        cpu,
+        /// Time that threads were ready to run but had to wait for a core.
+        run_delay,
+        /// Time that threads had nothing to do: they slept, or spun to be punctual.
+        idle,
+    }
+}
+
+/// What one engine thread counted between two hand-overs. Its size depends on the plan and on how many
 /// slots were used within the interval, not on the number of calls.
 #[derive(Debug)]
 pub struct Interval {
@@ -113,157 +328,28 @@ pub struct Interval {
     places: Vec<u16>,
     slots: Vec<Slot>,
     cells: Vec<Cell>,
-    /// How late sends were against the plan because of us: from when a call could be sent to when it
-    /// was sent. Waiting for a free worker is not in it.
-    pub lateness: Times,
-    /// By stage: iterations.
-    pub iterations: Vec<Iterations>,
-    /// From an iteration's due time to the end of its last call.
-    pub iteration_time: Times,
-    /// Connections and what went through them.
-    pub traffic: Traffic,
-    /// Time to connect, TCP only.
-    pub connect_time: Times,
-    /// Time of full TLS handshakes.
-    pub handshake_full_time: Times,
-    /// Time of resumed TLS handshakes.
-    pub handshake_resumed_time: Times,
-    /// Values of Retry-After headers, as times.
-    pub retry_after: Times,
-    /// How many of the calls ended after their scenario's end: their times count, and no rate.
-    pub late: BTreeMap<Slot, u64>,
-    /// How many of the calls ended after their stage's end and before their scenario's: they count in
-    /// no rate of their stage.
-    pub carried: BTreeMap<Slot, u64>,
-    /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
-    pub codes: BTreeMap<(u16, i64), u64>,
-    /// Results that were null, by method.
-    pub nulls: Vec<u64>,
-    /// Bytes of answers' bodies by method.
-    pub answer_bytes: Vec<u64>,
-    /// HTTP requests by status; bounded by the 1000 possible ones.
-    pub statuses: BTreeMap<u16, u64>,
+    tally: Tally,
     /// Calls under way at the end of the interval.
     pub in_flight: u64,
     /// Workers that were in an iteration at the end of the interval.
     pub workers_busy: u64,
     /// Iterations that waited for a worker at the end of the interval.
     pub waiting: u64,
-    /// CPU time that the thread used in the interval.
-    pub cpu: Duration,
-    /// Time that the thread was ready to run but had to wait for a core.
-    pub run_delay: Duration,
-    /// Time that the thread had nothing to do: it slept, or spun to be punctual.
-    pub idle: Duration,
 }
 
 const NOWHERE: u16 = u16::MAX;
-/// Distinct (method, code) pairs that are counted; further codes are counted as 0.
-pub const CODES_MAX: usize = 256;
 
-/// Iterations of one stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Iterations {
-    /// Due by the plan; in the closed model the same as begun.
-    pub due: u64,
-    /// Begun.
-    pub begun: u64,
-    /// Of them those that had waited past their scenario's end.
-    #[serde(default)]
-    pub late: u64,
-    /// Ended.
-    pub ended: u64,
-    /// Of them those that ended after their scenario's end.
-    #[serde(default)]
-    pub ended_late: u64,
-    /// Given up, because no worker was free.
-    pub dropped: u64,
-    /// Not ended when the run was over.
-    pub cut: u64,
-}
+impl Deref for Interval {
+    type Target = Tally;
 
-impl Iterations {
-    /// Adds another's counts.
-    pub fn add(&mut self, other: Iterations) {
-        self.due += other.due;
-        self.begun += other.begun;
-        self.late += other.late;
-        self.ended += other.ended;
-        self.ended_late += other.ended_late;
-        self.dropped += other.dropped;
-        self.cut += other.cut;
-    }
-
-    /// Begun while the scenario lasted.
-    pub fn in_time(&self) -> u64 {
-        self.begun.saturating_sub(self.late)
-    }
-
-    /// What came since it stood at `earlier`.
-    pub fn since(self, earlier: Iterations) -> Iterations {
-        Iterations {
-            due: self.due.saturating_sub(earlier.due),
-            begun: self.begun.saturating_sub(earlier.begun),
-            late: self.late.saturating_sub(earlier.late),
-            ended: self.ended.saturating_sub(earlier.ended),
-            ended_late: self.ended_late.saturating_sub(earlier.ended_late),
-            dropped: self.dropped.saturating_sub(earlier.dropped),
-            cut: self.cut.saturating_sub(earlier.cut),
-        }
+    fn deref(&self) -> &Tally {
+        &self.tally
     }
 }
 
-/// Connections and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Traffic {
-    /// HTTP requests whose end was seen, however they ended.
-    pub requests: u64,
-    /// Connections made.
-    pub connections: u64,
-    /// Connections that could not be made, TLS included.
-    pub connections_failed: u64,
-    /// Connections that the server closed.
-    pub closed_by_server: u64,
-    /// Full TLS handshakes.
-    pub handshakes_full: u64,
-    /// TLS handshakes that resumed a session.
-    pub handshakes_resumed: u64,
-    /// Connections refused for want of a local port: the generator's limit.
-    pub ports_exhausted: u64,
-    /// Bytes written to sockets.
-    pub bytes_sent: u64,
-    /// Bytes read from sockets.
-    pub bytes_received: u64,
-}
-
-impl Traffic {
-    /// Adds another's counts.
-    pub fn add(&mut self, other: Traffic) {
-        self.requests += other.requests;
-        self.connections += other.connections;
-        self.connections_failed += other.connections_failed;
-        self.closed_by_server += other.closed_by_server;
-        self.handshakes_full += other.handshakes_full;
-        self.handshakes_resumed += other.handshakes_resumed;
-        self.ports_exhausted += other.ports_exhausted;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_received += other.bytes_received;
-    }
-
-    /// What came since it stood at `earlier`.
-    pub fn since(self, earlier: Traffic) -> Traffic {
-        let less = u64::saturating_sub;
-        Traffic {
-            requests: less(self.requests, earlier.requests),
-            connections: less(self.connections, earlier.connections),
-            connections_failed: less(self.connections_failed, earlier.connections_failed),
-            closed_by_server: less(self.closed_by_server, earlier.closed_by_server),
-            handshakes_full: less(self.handshakes_full, earlier.handshakes_full),
-            handshakes_resumed: less(self.handshakes_resumed, earlier.handshakes_resumed),
-            ports_exhausted: less(self.ports_exhausted, earlier.ports_exhausted),
-            bytes_sent: less(self.bytes_sent, earlier.bytes_sent),
-            bytes_received: less(self.bytes_received, earlier.bytes_received),
-        }
+impl DerefMut for Interval {
+    fn deref_mut(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 }
 
@@ -278,26 +364,10 @@ impl Interval {
             places: vec![NOWHERE; stages * methods * Class::ALL.len()],
             slots: Vec::new(),
             cells: Vec::new(),
-            lateness: times(),
-            iterations: vec![Iterations::default(); stages],
-            iteration_time: times(),
-            traffic: Traffic::default(),
-            connect_time: times(),
-            handshake_full_time: times(),
-            handshake_resumed_time: times(),
-            retry_after: times(),
-            late: BTreeMap::new(),
-            carried: BTreeMap::new(),
-            codes: BTreeMap::new(),
-            nulls: vec![0; methods],
-            answer_bytes: vec![0; methods],
-            statuses: BTreeMap::new(),
+            tally: Tally::new(stages, methods),
             in_flight: 0,
             workers_busy: 0,
             waiting: 0,
-            cpu: Duration::ZERO,
-            run_delay: Duration::ZERO,
-            idle: Duration::ZERO,
         }
     }
 
@@ -318,7 +388,7 @@ impl Interval {
                 u16::try_from(place).expect("the check of a plan bounds its slots");
             self.slots.push(slot);
             if self.cells.len() < self.slots.len() {
-                self.cells.push(Cell { latency: times(), service: times() });
+                self.cells.push(Cell::new());
             }
         }
         &mut self.cells[place]
@@ -342,33 +412,10 @@ impl Interval {
     /// Empties it for the next use and keeps its memory.
     pub fn reset(&mut self) {
         self.places.fill(NOWHERE);
-        for cell in self.cells.iter_mut().take(self.slots.len()) {
-            cell.latency.reset();
-            cell.service.reset();
-        }
+        self.cells.iter_mut().take(self.slots.len()).for_each(Cell::reset);
         self.slots.clear();
-        self.iterations.fill(Iterations::default());
-        for histogram in [
-            &mut self.lateness,
-            &mut self.iteration_time,
-            &mut self.connect_time,
-            &mut self.handshake_full_time,
-            &mut self.handshake_resumed_time,
-            &mut self.retry_after,
-        ] {
-            if !histogram.is_empty() {
-                histogram.reset();
-            }
-        }
-        self.traffic = Traffic::default();
-        self.late.clear();
-        self.carried.clear();
-        self.codes.clear();
-        self.nulls.fill(0);
-        self.answer_bytes.fill(0);
-        self.statuses.clear();
+        self.tally.reset();
         (self.in_flight, self.workers_busy, self.waiting) = (0, 0, 0);
-        (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     }
 }
 
@@ -377,173 +424,53 @@ impl Interval {
 pub struct Totals {
     /// Times by slot.
     pub cells: BTreeMap<Slot, Cell>,
-    /// See [`Interval::lateness`].
-    pub lateness: Times,
-    /// By stage.
-    pub iterations: Vec<Iterations>,
-    /// See [`Interval::iteration_time`].
-    pub iteration_time: Times,
-    /// Connections and bytes.
-    pub traffic: Traffic,
-    /// See [`Interval::connect_time`].
-    pub connect_time: Times,
-    /// See [`Interval::handshake_full_time`].
-    pub handshake_full_time: Times,
-    /// See [`Interval::handshake_resumed_time`].
-    pub handshake_resumed_time: Times,
-    /// See [`Interval::retry_after`].
-    pub retry_after: Times,
-    /// See [`Interval::late`].
-    pub late: BTreeMap<Slot, u64>,
-    /// See [`Interval::carried`].
-    pub carried: BTreeMap<Slot, u64>,
-    /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
-    pub codes: BTreeMap<(u16, i64), u64>,
-    /// Results that were null, by method.
-    pub nulls: BTreeMap<u16, u64>,
-    /// Bytes of answers' bodies by method.
-    pub answer_bytes: BTreeMap<u16, u64>,
-    /// HTTP requests by status.
-    pub statuses: BTreeMap<u16, u64>,
-    /// CPU time of all engine threads.
-    pub cpu: Duration,
-    /// Run delay of all engine threads.
-    pub run_delay: Duration,
-    /// Idle time of all engine threads.
-    pub idle: Duration,
+    tally: Tally,
+}
+
+impl Deref for Totals {
+    type Target = Tally;
+
+    fn deref(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+impl DerefMut for Totals {
+    fn deref_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
 }
 
 impl Totals {
     /// Nothing yet, for a plan with this many stages.
     pub fn new(stages: usize) -> Totals {
-        Totals {
-            cells: BTreeMap::new(),
-            lateness: times(),
-            iterations: vec![Iterations::default(); stages],
-            iteration_time: times(),
-            traffic: Traffic::default(),
-            connect_time: times(),
-            handshake_full_time: times(),
-            handshake_resumed_time: times(),
-            retry_after: times(),
-            late: BTreeMap::new(),
-            carried: BTreeMap::new(),
-            codes: BTreeMap::new(),
-            nulls: BTreeMap::new(),
-            answer_bytes: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            cpu: Duration::ZERO,
-            run_delay: Duration::ZERO,
-            idle: Duration::ZERO,
-        }
+        Totals { cells: BTreeMap::new(), tally: Tally::new(stages, 0) }
     }
 
-    /// Adds what one thread saw in one interval.
+    /// Adds what one thread counted in one interval.
     pub fn merge(&mut self, interval: &Interval) {
         for (slot, cell) in interval.cells() {
-            let total = self
-                .cells
-                .entry(slot)
-                .or_insert_with(|| Cell { latency: times(), service: times() });
-            add(&mut total.latency, &cell.latency);
-            add(&mut total.service, &cell.service);
+            self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
         }
-        for (total, part) in self.iterations.iter_mut().zip(&interval.iterations) {
-            total.add(*part);
-        }
-        add(&mut self.lateness, &interval.lateness);
-        add(&mut self.iteration_time, &interval.iteration_time);
-        add(&mut self.connect_time, &interval.connect_time);
-        add(&mut self.handshake_full_time, &interval.handshake_full_time);
-        add(&mut self.handshake_resumed_time, &interval.handshake_resumed_time);
-        add(&mut self.retry_after, &interval.retry_after);
-        self.traffic.add(interval.traffic);
-        for (&(method, code), &count) in &interval.codes {
-            add_code(&mut self.codes, method, code, count);
-        }
-        add_counts(&mut self.late, &interval.late);
-        add_counts(&mut self.carried, &interval.carried);
-        for (total, part) in
-            [(&mut self.nulls, &interval.nulls), (&mut self.answer_bytes, &interval.answer_bytes)]
-        {
-            for (method, count) in (0..).zip(part).filter(|(_, count)| **count > 0) {
-                *total.entry(method).or_default() += count;
-            }
-        }
-        for (&status, count) in &interval.statuses {
-            *self.statuses.entry(status).or_default() += count;
-        }
-        self.cpu += interval.cpu;
-        self.run_delay += interval.run_delay;
-        self.idle += interval.idle;
+        self.tally.add(&interval.tally);
     }
 
     /// Empties it for the next use. Cells that were used keep their memory, others give it back.
     pub fn reset(&mut self) {
         self.cells.retain(|_, cell| !cell.latency.is_empty());
-        for cell in self.cells.values_mut() {
-            cell.latency.reset();
-            cell.service.reset();
-        }
-        for histogram in [
-            &mut self.lateness,
-            &mut self.iteration_time,
-            &mut self.connect_time,
-            &mut self.handshake_full_time,
-            &mut self.handshake_resumed_time,
-            &mut self.retry_after,
-        ] {
-            if !histogram.is_empty() {
-                histogram.reset();
-            }
-        }
-        self.iterations.fill(Iterations::default());
-        self.traffic = Traffic::default();
-        self.late.clear();
-        self.carried.clear();
-        self.codes.clear();
-        self.nulls.clear();
-        self.answer_bytes.clear();
-        self.statuses.clear();
-        (self.cpu, self.run_delay, self.idle) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        self.cells.values_mut().for_each(Cell::reset);
+        self.tally.reset();
     }
 
     /// Adds another's counts.
     pub fn add(&mut self, other: &Totals) {
         for (&slot, cell) in other.cells.iter().filter(|(_, cell)| !cell.latency.is_empty()) {
-            let total = self
-                .cells
-                .entry(slot)
-                .or_insert_with(|| Cell { latency: times(), service: times() });
-            add(&mut total.latency, &cell.latency);
-            add(&mut total.service, &cell.service);
+            self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
         }
-        for (total, part) in self.iterations.iter_mut().zip(&other.iterations) {
-            total.add(*part);
-        }
-        add(&mut self.lateness, &other.lateness);
-        add(&mut self.iteration_time, &other.iteration_time);
-        add(&mut self.connect_time, &other.connect_time);
-        add(&mut self.handshake_full_time, &other.handshake_full_time);
-        add(&mut self.handshake_resumed_time, &other.handshake_resumed_time);
-        add(&mut self.retry_after, &other.retry_after);
-        self.traffic.add(other.traffic);
-        for (&(method, code), &count) in &other.codes {
-            add_code(&mut self.codes, method, code, count);
-        }
-        add_counts(&mut self.late, &other.late);
-        add_counts(&mut self.carried, &other.carried);
-        add_counts(&mut self.nulls, &other.nulls);
-        add_counts(&mut self.answer_bytes, &other.answer_bytes);
-        for (&status, count) in &other.statuses {
-            *self.statuses.entry(status).or_default() += count;
-        }
-        self.cpu += other.cpu;
-        self.run_delay += other.run_delay;
-        self.idle += other.idle;
+        self.tally.add(&other.tally);
     }
 
-    /// What came since it stood at `earlier`, which must be a former state of it.
+    /// What was added since it was at `earlier`, which must be a former state of it.
     pub fn since(mut self, earlier: &Totals) -> Totals {
         for (slot, cell) in &earlier.cells {
             if let Some(total) = self.cells.get_mut(slot) {
@@ -552,35 +479,22 @@ impl Totals {
             }
         }
         self.cells.retain(|_, cell| !cell.latency.is_empty());
-        for (total, before) in self.iterations.iter_mut().zip(&earlier.iterations) {
-            *total = total.since(*before);
-        }
-        subtract(&mut self.lateness, &earlier.lateness);
-        subtract(&mut self.iteration_time, &earlier.iteration_time);
-        subtract(&mut self.connect_time, &earlier.connect_time);
-        subtract(&mut self.handshake_full_time, &earlier.handshake_full_time);
-        subtract(&mut self.handshake_resumed_time, &earlier.handshake_resumed_time);
-        subtract(&mut self.retry_after, &earlier.retry_after);
-        self.traffic = self.traffic.since(earlier.traffic);
-        less_counts(&mut self.late, &earlier.late);
-        less_counts(&mut self.carried, &earlier.carried);
-        less_counts(&mut self.codes, &earlier.codes);
-        less_counts(&mut self.nulls, &earlier.nulls);
-        less_counts(&mut self.answer_bytes, &earlier.answer_bytes);
-        less_counts(&mut self.statuses, &earlier.statuses);
-        self.cpu = self.cpu.saturating_sub(earlier.cpu);
-        self.run_delay = self.run_delay.saturating_sub(earlier.run_delay);
-        self.idle = self.idle.saturating_sub(earlier.idle);
+        self.tally.subtract(&earlier.tally);
         self
+    }
+
+    /// Times of all calls that `wanted` picks, merged.
+    pub fn times(&self, of: fn(&Cell) -> &Times, wanted: impl Fn(Slot) -> bool) -> Times {
+        let mut merged = times();
+        for (_, cell) in self.cells.iter().filter(|(slot, _)| wanted(**slot)) {
+            add(&mut merged, of(cell));
+        }
+        merged
     }
 
     /// Latency of all calls that `wanted` picks, merged.
     pub fn latency(&self, wanted: impl Fn(Slot) -> bool) -> Times {
-        let mut merged: Times = times();
-        for (_, cell) in self.cells.iter().filter(|(slot, _)| wanted(**slot)) {
-            merged.add(&cell.latency).expect("all histograms have one form");
-        }
-        merged
+        self.times(|cell| &cell.latency, wanted)
     }
 
     /// Number of calls that `wanted` picks and that ended after their scenario's end.
@@ -617,12 +531,6 @@ fn subtract(total: &mut Times, before: &Times) {
 fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
     let known = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
     *codes.entry((method, if known { code } else { 0 })).or_default() += count;
-}
-
-fn add_counts<K: Ord + Copy>(total: &mut BTreeMap<K, u64>, part: &BTreeMap<K, u64>) {
-    for (&key, count) in part {
-        *total.entry(key).or_default() += count;
-    }
 }
 
 fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::analysis::rows;
 use crate::plan::Plan;
-use crate::record::{Class, Interval, Totals, times};
+use crate::record::{self, Class, Interval, Totals, times};
 use crate::results::run::{MethodSecond, Second};
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ impl Recorder {
             if usize::from(slot.method) != method || calls == 0 {
                 continue;
             }
-            latency.add(&cell.latency).expect("all histograms have one form");
+            record::add(&mut latency, &cell.latency);
             count(&mut classes, slot.class, calls);
             if let Some(stage) = stages.get_mut(usize::from(slot.stage)) {
                 *stage += calls;

@@ -110,7 +110,7 @@ fn failing(row: &Row) -> Option<String> {
 /// A method of which every result was null.
 fn empty(seen: Seen<'_>, row: &Row) -> Option<String> {
     let index = seen.plan.methods.iter().position(|name| **name == *row.method)?;
-    let nulls = *seen.judged.nulls.get(&u16::try_from(index).ok()?)?;
+    let nulls = *seen.judged.nulls.get(index)?;
     let ok = row.classes.iter().find(|class| class.class == crate::record::Class::Ok)?;
     (nulls >= CALLS_MIN && nulls == ok.calls).then(|| {
         format!(

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::plan::{Model, Plan, Scenario, Stage};
-use crate::record::{Cell, Class, Iterations, Slot, Times, Totals, times};
+use crate::plan::{Model, Plan};
+use crate::record::{Cell, Class, Iterations, Slot, Times, Totals, add, times};
 use crate::results::Quantiles;
 use crate::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFacts};
 
@@ -103,11 +103,11 @@ pub fn row(
         let of_class = picked.iter().filter(|(slot, _)| slot.class == class);
         let mut merged = times();
         for (_, cell) in of_class {
-            merge(&mut merged, &cell.latency);
-            merge(&mut service, &cell.service);
+            add(&mut merged, &cell.latency);
+            add(&mut service, &cell.service);
         }
         if !merged.is_empty() {
-            merge(&mut latency, &merged);
+            add(&mut latency, &merged);
             by_class.push(ClassRow { class, calls: merged.len(), latency: quantiles(&merged) });
         }
     }
@@ -132,10 +132,6 @@ pub fn row(
         classes: by_class,
         codes: Vec::new(),
     }
-}
-
-fn merge(total: &mut Times, part: &Times) {
-    total.add(part).expect("all histograms have one form");
 }
 
 /// A part of a whole; 0 of nothing.
@@ -170,39 +166,11 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     (overall, rows)
 }
 
-/// When a stage lasts, since the start of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its start.
-    pub from: Duration,
-    /// Its end.
-    pub to: Duration,
-}
-
-impl Span {
-    /// Time that it shares with `from..to`.
-    pub fn overlap(self, from: Duration, to: Duration) -> Duration {
-        self.to.min(to).saturating_sub(self.from.max(from))
-    }
-}
-
-/// All stages of a plan in the order of their indexes, with when they last.
-pub fn spans(plan: &Plan) -> impl Iterator<Item = (&Scenario, &Stage, Span)> {
-    plan.scenarios.iter().flat_map(|scenario| {
-        let mut from = scenario.start;
-        scenario.stages.iter().map(move |stage| {
-            let span = Span { from, to: from + stage.duration };
-            from = span.to;
-            (scenario, stage, span)
-        })
-    })
-}
-
 /// All stages, warm-up included. `end` is when load ended: a stage that was not reached or not ended
 /// is as long as it was.
 pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
-    let rows = spans(plan).map(|(scenario, stage, span)| {
+    let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
         let here = |slot: Slot| usize::from(slot.stage) == stage.index;

@@ -78,14 +78,6 @@ impl Leg {
         let under = self.from + root;
         if under > 0.0 { (2.0 * area / under).min(self.seconds) } else { 0.0 }
     }
-
-    fn level(&self, at: u64) -> f64 {
-        if self.end == self.begin {
-            return self.to;
-        }
-        let share = (at - self.begin) as f64 / (self.end - self.begin) as f64;
-        self.from + (self.to - self.from) * share
-    }
 }
 
 /// The arrivals of an open scenario that fall to one of several threads: every n-th.
@@ -138,36 +130,6 @@ impl Iterator for Arrivals {
         self.number += self.threads;
         Some(Arrival { at: leg.begin + (after * 1e9).round() as u64, stage: leg.stage, number })
     }
-}
-
-/// How many iterations of an open scenario are due up to `at` since the start of the run, over all
-/// threads.
-pub fn due_until(scenario: &Scenario, at: Duration) -> u64 {
-    let constant = matches!(scenario.stages.as_slice(), [one] if one.from == one.to);
-    let at = nanos(at);
-    let mut area = 0.0;
-    for leg in legs(scenario).iter().take_while(|leg| leg.begin <= at) {
-        let until = at.min(leg.end);
-        let part = (leg.from + leg.level(until)) / 2.0 * (until - leg.begin) as f64 / 1e9;
-        area = if until == leg.end { leg.area_after } else { leg.area_before + part };
-    }
-    let over = at >= nanos(scenario.start) + nanos(scenario.duration());
-    let count = match (constant, over) {
-        (true, true) => (area - AREA_TOLERANCE).ceil(),
-        (true, false) if at < nanos(scenario.start) => 0.0,
-        (true, false) if area == 0.0 && scenario.stages[0].from == 0.0 => 0.0,
-        (true, false) => (area + AREA_TOLERANCE).floor() + 1.0,
-        (false, _) => (area + AREA_TOLERANCE).floor(),
-    };
-    (count.max(0.0) as u64).min(scenario.iterations_max.unwrap_or(u64::MAX))
-}
-
-/// The planned level at `at` since the start of the run: iterations per second or workers; none
-/// outside of the scenario.
-pub fn level_at(scenario: &Scenario, at: Duration) -> Option<f64> {
-    let at = nanos(at);
-    let legs = legs(scenario);
-    legs.iter().find(|leg| leg.begin <= at && at < leg.end).map(|leg| leg.level(at))
 }
 
 /// A change in how many workers of a closed scenario are at work.

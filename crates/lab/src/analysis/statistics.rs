@@ -9,7 +9,7 @@ pub mod resample;
 pub mod series;
 pub mod welch;
 
-use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
+use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Two-sided share of cases in which an interval of ours holds the true value.
 pub const CONFIDENCE: f64 = 0.95;
@@ -51,30 +51,6 @@ pub fn variance(values: &[f64]) -> Option<f64> {
     let centre = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     (values.len() >= 2).then(|| squares / (values.len() - 1) as f64)
-}
-
-/// Interval of the median by order statistics, at least [`CONFIDENCE`]; none for fewer than six
-/// values, which cannot give it. Source: Conover, Practical Nonparametric Statistics (1999), 3.2.
-pub fn median_interval(values: &[f64]) -> Option<Interval> {
-    let sorted = sorted(values);
-    let count = sorted.len();
-    let binomial = Binomial::new(0.5, count as u64).ok()?;
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    // The largest r with P(fewer than r of n values lie below the median) within the tail.
-    let rank = (1..=count as u64 / 2).take_while(|rank| binomial.cdf(rank - 1) <= tail).last()?;
-    let rank = usize::try_from(rank).expect("at most the number of values");
-    Some(Interval { low: sorted[rank - 1], high: sorted[count - rank] })
-}
-
-/// Ranks, counted from 1, between which the quantile `share` of `count` independent values lies
-/// with [`CONFIDENCE`]: np ± z·sqrt(np(1−p)), cut to what exists. Source: Conover, 3.2.
-pub fn quantile_ranks(count: u64, share: f64) -> (u64, u64) {
-    let expected = count as f64 * share;
-    let spread = z(CONFIDENCE) * (expected * (1.0 - share)).sqrt();
-    let last = count.max(1) as f64;
-    let low = (expected - spread).floor().clamp(1.0, last);
-    let high = (expected + spread).ceil().clamp(1.0, last);
-    (low as u64, high as u64)
 }
 
 /// How many standard deviations of a normal distribution hold this share of it around its middle.

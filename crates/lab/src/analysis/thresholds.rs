@@ -13,10 +13,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::analysis::rows::{self, Span};
+use crate::analysis::rows;
 use crate::metrics::{Collected, Counts, Kind, Selector};
-use crate::plan::Plan;
 use crate::plan::threshold::{Aggregation, Operator, Threshold};
+use crate::plan::{Plan, Span};
 use crate::record::Totals;
 use crate::results::ThresholdOutcome;
 
@@ -149,7 +149,7 @@ impl Sum {
 
 impl Pool {
     fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Pool {
-        let spans = rows::spans(plan).filter(|(_, stage, _)| selector.selects_stage(stage.index));
+        let spans = plan.spans().filter(|(_, stage, _)| selector.selects_stage(stage.index));
         let spans = spans.map(|(_, _, span)| span).collect();
         let step = window.unwrap_or_default() / WINDOW_STEPS_MAX;
         Pool {

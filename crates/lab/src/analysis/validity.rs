@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::analysis::rows;
 use crate::plan::{Model, Plan, Scenario, Validity};
-use crate::record::{Iterations, Totals};
+use crate::record::{Iterations, Slot, Totals};
 use crate::results::run::{Row, Second};
 
 #[cfg(test)]
@@ -178,15 +178,15 @@ fn ports(judged: &Totals) -> Option<String> {
 fn heavy(seen: Seen<'_>) -> Option<String> {
     let seconds = seen.end.saturating_sub(seen.plan.warmup).as_secs_f64();
     let bytes = &seen.judged.answer_bytes;
-    let sum = bytes.values().sum::<u64>() as f64;
-    let (&method, &most) = bytes.iter().max_by_key(|(_, count)| **count)?;
+    let sum = bytes.iter().sum::<u64>() as f64;
+    let (method, &most) = bytes.iter().enumerate().max_by_key(|(_, count)| **count)?;
     let read = sum / seconds.max(1e-9);
     let (share, calls) =
-        (most as f64 / sum.max(1.0), seen.judged.count(|slot| slot.method == method));
+        (most as f64 / sum.max(1.0), seen.judged.count(|slot| usize::from(slot.method) == method));
     if read < HEAVY_BYTES * seen.plan.threads as f64 || share < HEAVY_SHARE || calls == 0 {
         return None;
     }
-    let name = seen.plan.methods.get(usize::from(method))?;
+    let name = seen.plan.methods.get(method)?;
     Some(format!(
         "the generator read {:.0} MB/s of answers, {:.0} % of them those of {name}, {:.1} MB each: ask \
          for smaller ones, such as a shorter range or one address, or give it more cores",
@@ -198,7 +198,7 @@ fn heavy(seen: Seen<'_>) -> Option<String> {
 
 fn late(seen: Seen<'_>) -> Option<Delay> {
     let lateness = rows::percentile_ms(&seen.judged.lateness, 99.0)?;
-    let median = rows::percentile_ms(&service(seen.judged), 50.0)?;
+    let median = rows::percentile_ms(&seen.judged.times(|cell| &cell.service, |_| true), 50.0)?;
     let validity = seen.plan.validity;
     let longest_ms = seen.judged.lateness.max() as f64 / 1e6;
     is_late(validity, lateness, median).then(|| Delay {
@@ -227,14 +227,6 @@ fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
     lateness > limit && lateness > validity.lateness_share_max * median
 }
 
-fn service(totals: &Totals) -> crate::record::Times {
-    let mut merged = crate::record::times();
-    for cell in totals.cells.values() {
-        merged.add(&cell.service).expect("all histograms have one form");
-    }
-    merged
-}
-
 /// Stages of a scenario: their iterations, the time that was offered, and level x time.
 struct Offered {
     iterations: Iterations,
@@ -246,18 +238,13 @@ struct Offered {
 fn offered(seen: Seen<'_>, scenario: &Scenario) -> Offered {
     let mut sum =
         Offered { iterations: Iterations::default(), seconds: 0.0, level_seconds: 0.0, peak: 0.0 };
-    for (of, stage, span) in rows::spans(seen.plan) {
+    for (of, stage, span) in seen.plan.spans() {
         if of.name != scenario.name {
             continue;
         }
         sum.iterations.add(seen.all.iterations.get(stage.index).copied().unwrap_or_default());
+        let level_end = stage.level(span.overlap(Duration::ZERO, seen.end));
         let ran = span.overlap(Duration::ZERO, seen.end).as_secs_f64();
-        let whole = stage.duration.as_secs_f64();
-        let level_end = if whole > 0.0 {
-            stage.from + (stage.to - stage.from) * (ran / whole)
-        } else {
-            stage.to
-        };
         sum.seconds += ran;
         sum.level_seconds += ran * (stage.from + level_end) / 2.0;
         sum.peak = sum.peak.max(stage.from).max(level_end);
@@ -345,13 +332,8 @@ fn best_time(seen: Seen<'_>, scenario: &Scenario) -> f64 {
 }
 
 fn service_of(seen: Seen<'_>, scenario: &Scenario) -> crate::record::Times {
-    let mut merged = crate::record::times();
-    for (slot, cell) in &seen.all.cells {
-        if scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage)) {
-            merged.add(&cell.service).expect("all histograms have one form");
-        }
-    }
-    merged
+    let of = |slot: Slot| scenario.stages.iter().any(|one| one.index == usize::from(slot.stage));
+    seen.all.times(|cell| &cell.service, of)
 }
 
 /// Which percentiles are weak because they rest on few calls.

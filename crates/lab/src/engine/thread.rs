@@ -23,7 +23,6 @@ use super::judge::Ending;
 use super::ledger::{Gauges, Ledger};
 use super::waits::Waits;
 use super::{EngineFault, Sample, Shared};
-use crate::analysis::rows;
 use crate::chain::ChainFacts;
 use crate::plan::{Plan, Reuse};
 use crate::record::{Class, Interval};
@@ -221,7 +220,7 @@ impl EngineThread {
             reuse: plan.connections.reuse,
             answer_bytes_max: plan.target.answer_bytes_max,
             streams,
-            stage_ends: rows::spans(plan).map(|(_, _, span)| pace::nanos(span.to)).collect(),
+            stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
             waits: Waits::new(workers.len(), &waits),
             workers,
             composer: Composer::new(plan, given.chain)?,

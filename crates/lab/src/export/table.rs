@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::spread::{Form, Spread};
 use crate::plan::{Model, Plan, Scenario, Stage};
-use crate::record::{Class, Iterations, Slot, Times, times};
+use crate::record::{self, Class, Iterations, Slot, Times, times};
 use crate::run::Progress;
 
 use Kind::{Counter, Gauge, Info, Spreads};
@@ -135,20 +135,9 @@ impl<'p> Gathering<'_, 'p> {
 
     /// The stages under way with their planned level at this time.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
-        let mut levels = Vec::new();
-        for scenario in &self.plan().scenarios {
-            let mut begin = scenario.start;
-            for stage in &scenario.stages {
-                let end = begin + stage.duration;
-                if (begin..end).contains(&self.progress.at) {
-                    let passed = (self.progress.at - begin).as_secs_f64();
-                    let share = passed / stage.duration.as_secs_f64();
-                    levels.push((scenario, stage, stage.from + (stage.to - stage.from) * share));
-                }
-                begin = end;
-            }
-        }
-        levels
+        let at = self.progress.at;
+        let now = self.plan().spans().filter(|(_, _, span)| span.from <= at && at < span.to);
+        now.map(|(scenario, stage, span)| (scenario, stage, stage.level(at - span.from))).collect()
     }
 }
 
@@ -159,7 +148,7 @@ pub(super) fn merged<'h, K: Ord>(
     let mut all = BTreeMap::new();
     for (key, part) in parts {
         let whole = all.entry(key).or_insert_with(times);
-        whole.add(part).expect("all histograms have one form");
+        record::add(whole, part);
     }
     all
 }

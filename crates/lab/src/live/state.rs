@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plan::{Model, Plan, Scenario, Stage};
-use crate::record::{Class, Iterations, Times, Totals, times};
+use crate::record::{self, Class, Iterations, Times, Totals, times};
 use crate::results::run::{HostSample, Second};
 use crate::results::{TargetFacts, ThresholdOutcome};
 use crate::run::Progress;
@@ -158,7 +158,7 @@ impl State {
             for (slot, cell) in cells {
                 failed += if slot.class.failed() { cell.latency.len() } else { 0 };
                 limited += if slot.class == Class::Limited { cell.latency.len() } else { 0 };
-                self.scratch.add(&cell.latency).expect("all histograms have one form");
+                record::add(&mut self.scratch, &cell.latency);
             }
             if self.scratch.is_empty() {
                 continue;

@@ -68,16 +68,7 @@ impl Plan {
         if self.scenarios.iter().any(|scenario| scenario.model == Model::Closed) {
             return None;
         }
-        let ends = |scenario: &Scenario| {
-            let mut at = scenario.start;
-            let mut ends = vec![at];
-            for stage in &scenario.stages {
-                at += stage.duration;
-                ends.push(at);
-            }
-            ends
-        };
-        let instants: Vec<Duration> = self.scenarios.iter().flat_map(ends).collect();
+        let instants = self.spans().flat_map(|(_, _, span)| [span.from, span.to]);
         let total = |at: Duration, after: bool| {
             let rate = |scenario: &Scenario| {
                 let steps = self.mixes[scenario.mix].steps.len() as f64;
@@ -87,7 +78,7 @@ impl Plan {
         };
         // Levels are linear between the ends of stages, so the largest is at one of those, just
         // before or just after it.
-        instants.into_iter().flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
+        instants.flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
     }
 
     /// Share of each method in all calls, by the methods' index; none if scenarios with different
@@ -160,14 +151,13 @@ impl Scenario {
     }
 
     /// Its planned level at an instant of the run, just before it or just after it.
-    fn level(&self, at: Duration, after: bool) -> f64 {
+    pub fn level(&self, at: Duration, after: bool) -> f64 {
         let mut begin = self.start;
         for stage in &self.stages {
             let end = begin + stage.duration;
             let within = if after { begin <= at && at < end } else { begin < at && at <= end };
             if within {
-                let done = (at - begin).as_secs_f64() / stage.duration.as_secs_f64();
-                return stage.from + (stage.to - stage.from) * done;
+                return stage.level(at - begin);
             }
             begin = end;
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::analysis::statistics::ranks::correlation;
 use crate::analysis::statistics::{mean, median};
 use crate::metrics::host::{HostMetric, HostName};
+use crate::plan::level_at;
 use crate::results::run::{HostSample, StageRow};
 
 /// Samples without load that make a baseline: what is watched before a run is short.
@@ -116,11 +117,7 @@ impl Load {
     /// to the one before.
     fn level(&self, at: f64) -> f64 {
         let now = self.parts.iter().filter(|part| part[0] < at && at <= part[1]);
-        let level = |part: &[f64; 4]| {
-            let time = part[1] - part[0];
-            let gone = if time > 0.0 { (at - part[0]) / time } else { 1.0 };
-            part[2] + (part[3] - part[2]) * gone
-        };
+        let level = |[from, to, low, high]: &[f64; 4]| level_at(*low, *high, at - from, to - from);
         now.map(level).sum()
     }
 }

@@ -76,10 +76,10 @@ fn a_median_that_grows_under_a_steady_load_is_drift() {
 fn empty_results_and_failures_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call"]);
     let mut totals = calls(&plan, Class::Ok, 0);
-    totals.nulls.insert(0, 1_000);
+    totals.nulls = vec![1_000];
     let told = found(&plan, &totals, &[]);
     assert!(told[0].starts_with("every result of eth_call was null (1000)"), "{told:?}");
-    totals.nulls.insert(0, 999);
+    totals.nulls = vec![999];
     assert!(found(&plan, &totals, &[]).is_empty());
     let told = found(&plan, &calls(&plan, Class::Timeout, 20), &[]);
     assert_eq!(told, ["2.0 % of the calls of eth_call failed (20 of 1000, mostly timeout)"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Arrivals, Change, Changes, StageClock, due_until, level_at, share};
+use super::{Arrivals, Change, Changes, StageClock, share};
 use crate::plan::{Late, Model, Scenario, Stage};
 
 fn scenario(start_ms: u64, stages: &[(u64, f64, f64)]) -> Scenario {
@@ -160,16 +160,6 @@ fn shares_sum_up() {
     assert_eq!(shares, [3, 3, 2, 2]);
 }
 
-#[test]
-fn levels_are_known_between_stages() {
-    let ramped = scenario(1_000, &[(2_000, 0.0, 10.0), (1_000, 10.0, 10.0)]);
-    let level = |ms| level_at(&ramped, Duration::from_millis(ms));
-    assert_eq!(
-        [level(0), level(2_000), level(3_500), level(4_000)],
-        [None, Some(5.0), Some(10.0), None]
-    );
-}
-
 fn any_stages() -> impl Strategy<Value = Vec<(u64, f64, f64)>> {
     let stage = (prop_oneof![Just(0u64), 1u64..3_000], 0.0f64..80.0, 0.0f64..80.0);
     prop::collection::vec(stage, 1..5).prop_map(|stages| {
@@ -207,16 +197,6 @@ proptest! {
     }
 
     #[test]
-    fn the_count_of_due_iterations_is_their_number(stages in any_stages(), ms in 0u64..9_000) {
-        let scenario = scenario(100, &stages);
-        let at = Duration::from_millis(ms);
-        let nanos = ms * 1_000_000;
-        let counted = Arrivals::new(&scenario, 0, 1).filter(|arrival| arrival.at <= nanos).count();
-        // An arrival within rounding of the instant may fall to either side.
-        prop_assert!(due_until(&scenario, at).abs_diff(counted as u64) <= 1);
-    }
-
-    #[test]
     fn workers_follow_the_level(stages in any_stages()) {
         let scenario = scenario(0, &stages);
         let changes: Vec<Change> = Changes::new(&scenario).collect();
@@ -224,9 +204,8 @@ proptest! {
         prop_assert_eq!(changes.last().unwrap().workers, 0);
         for pair in changes.windows(2) {
             let middle = Duration::from_nanos(u64::midpoint(pair[0].at, pair[1].at));
-            if pair[1].at - pair[0].at > 1_000
-                && let Some(level) = level_at(&scenario, middle)
-            {
+            let level = scenario.level(middle, true);
+            if pair[1].at - pair[0].at > 1_000 && middle < scenario.duration() {
                 prop_assert!((pair[0].workers as f64 - level).abs() <= 1.0 + 1e-6);
             }
         }

@@ -94,34 +94,3 @@ fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
     let freedom = effective - 1.0;
     Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
 }
-
-/// Number of values of a warm-up by MSER-5: cut where the standard error of the rest, in batches of
-/// five, is least; none if that is in the second half, which means that it never settled.
-/// Source: White, Cobb & Spratt, WSC 2000.
-pub fn mser5(series: &[f64]) -> Option<usize> {
-    const BATCH: usize = 5;
-    let means: Vec<f64> =
-        series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / BATCH as f64).collect();
-    let error = |cut: usize| {
-        let rest = &means[cut..];
-        let centre = mean(rest).unwrap_or_default();
-        let squares: f64 = rest.iter().map(|value| (value - centre).powi(2)).sum();
-        squares / (rest.len() as f64).powi(2)
-    };
-    // The last few batches always look calm by chance; the rule leaves them out.
-    let last = means.len().checked_sub(BATCH)?;
-    let cut = (0..=last).min_by(|x, y| error(*x).total_cmp(&error(*y)))?;
-    (cut <= means.len() / 2).then_some(cut * BATCH)
-}
-
-/// Where `windows` values in a row first differ by a coefficient of variation of less than `limit`:
-/// from there on the series counts as settled; none if it never does. Source: Georges, Buytaert &
-/// Eeckhout 2007, who use 0.02.
-pub fn settled(series: &[f64], windows: usize, limit: f64) -> Option<usize> {
-    let calm = |part: &[f64]| {
-        let centre = mean(part).unwrap_or_default();
-        let spread = variance(part).unwrap_or_default().sqrt();
-        centre > 0.0 && spread / centre < limit
-    };
-    (windows >= 2).then(|| series.windows(windows).position(calm)).flatten()
-}

@@ -190,7 +190,7 @@ fn weak_percentiles_are_named() {
 fn answers_that_are_too_much_to_read_are_named() {
     let (mut plan, mut totals, mut seconds) = healthy();
     plan.threads = 2;
-    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    totals.answer_bytes = vec![3_200_000_000];
     assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
     let told = look(&plan, &totals, &seconds).overloaded;
@@ -202,9 +202,9 @@ fn answers_that_are_too_much_to_read_are_named() {
     let (plan, mut totals, seconds) = healthy();
     totals.lateness.record_n(20_000_000, 1_000).unwrap();
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
-    totals.answer_bytes = [(0, 3_200_000_000)].into();
+    totals.answer_bytes = vec![3_200_000_000];
     let told = look(&plan, &totals, &seconds);
     assert_eq!((told.late.is_some(), told.overloaded.len()), (true, 1));
-    totals.answer_bytes = [(0, 30_000_000)].into();
+    totals.answer_bytes = vec![30_000_000];
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
 }

@@ -48,7 +48,7 @@ fn long_answers_are_judged_and_their_bytes_counted() {
         let server = server(logs(3 << 20, end));
         let ran = run(greedy(&server, 2), &server);
         ran.check_all(class, 2);
-        assert!(ran.totals.answer_bytes[&1] > 6_000_000, "{:?}", ran.totals.answer_bytes);
+        assert!(ran.totals.answer_bytes[1] > 6_000_000, "{:?}", ran.totals.answer_bytes);
     }
 }
 

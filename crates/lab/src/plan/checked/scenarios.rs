@@ -7,7 +7,7 @@ use super::super::field::{SCENARIO, WORKERS_MAX};
 use super::super::file::{Entry, Written};
 use super::super::kind::Value;
 use super::super::requests::Methods;
-use super::super::{Batch, Late, Model, Scenario, Stage};
+use super::super::{Batch, Late, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use super::refuse;
 use crate::plan::threshold::parse::StageName;
@@ -145,8 +145,7 @@ impl Course {
             let (duration, from, to) = (self.duration, self.from, self.to);
             return Stage { index, name, duration, from, to };
         }
-        let done = (part + 1) as f64 / self.parts as f64;
-        let level = self.from + (self.to - self.from) * done;
+        let level = level_at(self.from, self.to, (part + 1) as f64, self.parts as f64);
         // Cut by whole nanoseconds, so that the parts add up to the whole.
         let nanos = |part: usize| self.duration.as_nanos() * part as u128 / self.parts as u128;
         let length = nanos(part + 1) - nanos(part);
