@@ -16,23 +16,32 @@ mod study {
 }
 
 /// Where the files above look for what they use.
-#[path = "../../crates/lab/src/rules"]
-mod rules {
+#[path = "../../crates/lab/src/analysis"]
+mod analysis {
     pub(crate) mod calendar;
 
     #[path = "sync"]
     pub(crate) mod sync {
         mod sample;
 
-        pub(crate) use sample::{Accesses, Announced, Course, Sample, Timeout};
+        pub(crate) use sample::{Announced, Course, Sample, Timeout};
     }
 }
 
-#[path = "../../crates/lab/src/report"]
-mod report {
+#[path = "../../crates/lab/src/wording"]
+mod wording {
     pub(crate) mod number;
 }
 
+#[path = "../../crates/lab/src"]
+mod lab {
+    pub(crate) mod metrics;
+    pub(crate) mod named;
+    pub(crate) mod record;
+    pub(crate) mod results;
+}
+
+use lab::{metrics, named, record, results};
 use study::fuzz;
 
 #[cfg(fuzzing)]

@@ -47,9 +47,8 @@ pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
 const PURE: &[&str] = &["rules", "analysis"];
 
 fn is_rule(path: &str) -> bool {
-    let within = |name: &&str| {
-        path.contains(&format!("/{name}/")) || path.ends_with(&format!("/{name}.rs"))
-    };
+    let within =
+        |name: &&str| path.contains(&format!("/{name}/")) || path.ends_with(&format!("/{name}.rs"));
     path.starts_with("crates/") && PURE.iter().any(within)
 }
 

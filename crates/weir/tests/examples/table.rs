@@ -306,6 +306,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["old", "new"]),
     ),
     ("weir compare --same quiet/ before/ after/", ANYWAY, Ends(&[0], &["before"])),
+    (
+        "weir compare before/ after/ --html > compare.html",
+        &[("--html", "--anyway --html"), ("", " && cat compare.html")],
+        Ends(&[0], &["<html"]),
+    ),
     ("weir compare k6-summary.json results/", ANYWAY, Ends(&[0], &["k6-summary"])),
     (
         "weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md",
