@@ -24,18 +24,21 @@ pub struct World<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Evaluates a formula written as text in place of a number; `None` if the file allows none.
     pub evaluate: Option<&'a Evaluate<'a>>,
+    /// Longest text that is read, in bytes.
+    pub text_bytes_max: usize,
     /// The files that the configuration names.
     files: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl<'a> World<'a> {
-    /// A world without formulas.
+    /// A world without formulas, and with texts of at most 1 MiB.
     pub fn new(folder: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> World<'a> {
-        World { folder, environment, evaluate: None, files: RefCell::default() }
+        let files = RefCell::default();
+        World { folder, environment, evaluate: None, text_bytes_max: TEXT_BYTES_MAX, files }
     }
 
     /// Registers a file that the configuration names.
-    pub(crate) fn reads(&self, name: &str) {
+    pub fn reads(&self, name: &str) {
         self.files.borrow_mut().insert(self.folder.join(name));
     }
 
@@ -44,6 +47,9 @@ impl<'a> World<'a> {
         self.files.borrow().iter().cloned().collect()
     }
 }
+
+/// Longest text that is read unless the program says otherwise: configurations are some kilobytes.
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Longest file that `${file:…}` takes; keys and tokens are far shorter.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -6,14 +6,17 @@
 //! ([`schema::document`]). [`read`] reads a text along it and reports every problem at once.
 //!
 //! - `syntax.rs` turns a text into a tree of values with their places;
-//! - `table.rs` reads a tree along a declaration;
+//! - `declare.rs` is the declaration, `table.rs` reads a tree along it;
 //! - `value.rs` and `value/` are the value types;
+//! - `diff.rs` says what differs between two files;
 //! - `expand.rs` replaces `${VAR}` and `${file:PATH}`;
 //! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
 //!
 //! Whether values fit each other is for the program: it adds to the same [`Report`].
 
+mod declare;
 mod diagnostic;
+pub mod diff;
 mod expand;
 pub mod reference;
 mod report;
@@ -24,9 +27,9 @@ pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 pub use expand::{Evaluate, World};
-pub use report::{At, Report};
+pub use report::{At, Located, Report};
 pub use syntax::{Item, Member, Span, Tree};
-pub use table::{DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent};
+pub use table::{DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, not_found};
 pub use value::{Input, Scalar, ValueType};
 
 /// Shown in place of a secret.
@@ -40,10 +43,11 @@ pub const MASK: &str = "***";
 /// except to look for more problems.
 pub fn read<'a, T: Table>(text: &'a str, file: &str, world: &World<'_>) -> (Option<T>, Report<'a>) {
     let mut report = Report::of_file(file, text);
-    let Some(members) = syntax::parse(text, &mut report) else { return (None, report) };
+    let Some(members) = syntax::parse(text, world.text_bytes_max, &mut report) else {
+        return (None, report);
+    };
     report.hide_values(&members);
-    let root = T::doc();
-    let table = Reader::new(&mut report, world, &root).table(&members, At::default());
+    let table = Reader::new(&mut report, world, T::doc).table(&members, At::default());
     (Some(table), report)
 }
 

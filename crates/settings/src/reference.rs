@@ -4,35 +4,48 @@ use std::fmt::Write;
 
 use crate::table::{DefaultDoc, KeyDoc, Table, TableDoc};
 
-/// One section per table, the root first: heading, purpose, and a table of its keys.
+/// One section per table, the root first: heading, purpose, and a table of its keys. A root without
+/// keys of its own has no section.
 pub fn markdown<T: Table>() -> String {
-    let mut text = String::new();
-    section(&T::doc(), "the file itself", &mut text);
+    let (mut text, root) = (String::new(), T::doc());
+    if root.holds_tables_only() {
+        nested(&root, &mut text);
+    } else {
+        section(&root, "the file itself", false, &mut text);
+    }
     text
 }
 
-fn section(table: &TableDoc, heading: &str, text: &mut String) {
+fn section(table: &TableDoc, heading: &str, at_start_only: bool, text: &mut String) {
     let keys: Vec<&KeyDoc> = table.keys.iter().filter(|key| key.table.is_none()).collect();
-    let _ = write!(text, "\n## {heading}\n\n{}\n", table.doc);
+    let _ = write!(text, "\n## {heading}\n\n{}{}\n", table.doc, at_start(at_start_only));
     if !keys.is_empty() {
         text.push_str("\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
     }
     for key in keys {
-        let (allowed, doc) = (escaped(&key.allowed), escaped(key.doc));
-        let default = escaped(&default(key.default));
-        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc} |", key.name);
+        let (allowed, doc, default) = (escaped(&key.allowed), escaped(key.doc), default(key));
+        let at_start = at_start(key.at_start_only);
+        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc}{at_start} |", key.name);
     }
-    for nested in table.keys.iter().filter_map(|key| key.table.as_ref()) {
-        section(nested, &format!("`{}`", nested.heading), text);
+    nested(table, text);
+}
+
+fn nested(table: &TableDoc, text: &mut String) {
+    for key in &table.keys {
+        if let Some(nested) = &key.table {
+            section(nested, &format!("`{}`", nested.heading), key.at_start_only, text);
+        }
     }
 }
 
-fn default(default: DefaultDoc) -> String {
-    match default {
-        DefaultDoc::Is(text) => format!("`{text}`"),
-        DefaultDoc::Empty => "none".to_owned(),
-        DefaultDoc::Follows(words) => words.to_owned(),
-        DefaultDoc::Required => "must be set".to_owned(),
+fn at_start(at_start_only: bool) -> &'static str {
+    if at_start_only { " A change takes effect at the next start." } else { "" }
+}
+
+fn default(key: &KeyDoc) -> String {
+    match key.default {
+        DefaultDoc::Is(_) | DefaultDoc::Empty => format!("`{}`", key.default_text),
+        DefaultDoc::Follows(_) | DefaultDoc::Required => key.default_text.clone(),
     }
 }
 

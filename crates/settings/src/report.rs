@@ -1,15 +1,19 @@
 //! Collects the problems of one text while it is read and checked.
 //!
 //! A line is shown in a diagnostic with its secrets masked. The rule is to hide unless known to be
-//! harmless: a value is shown only under a key that exists and that holds no secret, so that a key
-//! misspelt as `ulr` does not reveal what was meant for `url`. Comments are never shown, since an
-//! old URL is often kept in one.
+//! harmless: a text is shown only under a key that exists and that holds no secret, so that a key
+//! misspelt as `ulr` does not reveal what was meant for `url`. Numbers and truth values are hidden
+//! only under a key that holds a secret. Comments are never shown, since an old URL is often kept
+//! in one.
 
 use std::ops::Range;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::{MASK, expand};
+
+/// How a value type shows a text; `None` as it is written.
+type Mask = fn(&str) -> Option<String>;
 
 /// Longest value that a diagnostic repeats, in characters.
 const VALUE_CHARS_MAX: usize = 60;
@@ -20,8 +24,11 @@ const VALUE_CHARS_MAX: usize = 60;
 pub struct At {
     /// The full name: `server.listen`, `chain.mainnet.family`.
     pub path: String,
-    /// The bytes of the value, or of the table's heading; `None` if neither was written.
+    /// The bytes of the value, or of an unknown key; `None` if it is not written.
     pub span: Option<Span>,
+    /// The bytes of the heading of the table that it stands in, or that it is; `None` if that is not
+    /// written either.
+    pub table: Option<Span>,
 }
 
 impl PartialEq for At {
@@ -30,16 +37,38 @@ impl PartialEq for At {
     }
 }
 
+/// What a problem can be reported of: a key, a table, or a place of its own.
+pub trait Located {
+    /// Its name and place.
+    fn located(&self) -> &At;
+}
+
+impl Located for At {
+    fn located(&self) -> &At {
+        self
+    }
+}
+
 impl At {
+    /// Returns true if the file holds it.
+    pub fn is_written(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// The last part of its name: `listen` of `server.listen`.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('.').next().unwrap_or_default()
+    }
+
     /// The place of another part of the file under the same name.
     pub fn part(&self, span: Option<Span>) -> At {
-        At { path: self.path.clone(), span: span.or_else(|| self.span.clone()) }
+        At { span: span.or_else(|| self.span.clone()), ..self.clone() }
     }
 }
 
 /// How the text of one value appears in a diagnostic.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Shown {
+enum Shown {
     AsWritten,
     Instead(String),
 }
@@ -51,6 +80,8 @@ pub struct Report<'a> {
     /// Every value that is neither list nor table, in the order of the text; `None` before the
     /// text is parsed, when nothing but keys is shown.
     values: Option<Vec<(Span, Shown)>>,
+    /// Headings of tables, which are no values, in the order of the text.
+    headings: Vec<Span>,
     found: Vec<(Found, Severity)>,
     /// Problems of other files, which come last.
     others: Vec<Diagnostic>,
@@ -67,28 +98,64 @@ struct Found {
 impl<'a> Report<'a> {
     /// A report on a file's text.
     pub fn of_file(name: &str, text: &'a str) -> Report<'a> {
-        let (found, others) = (Vec::new(), Vec::new());
-        Report { file: Some(name.to_owned()), text, values: None, found, others }
+        Report { file: Some(name.to_owned()), text, ..Report::of_arguments() }
     }
 
     /// A report on arguments, which have no place.
     pub fn of_arguments() -> Report<'static> {
-        Report { file: None, text: "", values: None, found: Vec::new(), others: Vec::new() }
+        Report {
+            file: None,
+            text: "",
+            values: None,
+            headings: Vec::new(),
+            found: Vec::new(),
+            others: Vec::new(),
+        }
     }
 
-    /// Adds an error about a key's value: what is wrong, and what is allowed.
-    pub fn error(&mut self, at: &At, message: impl Into<String>, allowed: impl Into<String>) {
-        self.push(at, at.span.is_some(), Severity::Error, message.into(), Some(allowed.into()));
+    /// Adds an error: what is wrong, and what is allowed. It stands at the value of the key or, if
+    /// the key is not set, at its table.
+    pub fn error(
+        &mut self,
+        at: &impl Located,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        let has_value = at.located().span.as_ref().is_some_and(|span| !self.is_heading(span));
+        self.push(at.located(), has_value, Severity::Error, message.into(), Some(allowed.into()));
     }
 
-    /// Adds an error about a table or a key that is missing.
+    /// Adds an error that does not repeat the value.
     pub fn missing(&mut self, at: &At, message: impl Into<String>, allowed: impl Into<String>) {
         self.push(at, false, Severity::Error, message.into(), Some(allowed.into()));
     }
 
     /// Adds a warning about a key or a table, with what to do about it.
-    pub fn warn(&mut self, at: &At, message: impl Into<String>, advice: impl Into<String>) {
-        self.push(at, false, Severity::Warning, message.into(), Some(advice.into()));
+    pub fn warn(
+        &mut self,
+        at: &impl Located,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(at.located(), false, Severity::Warning, message.into(), Some(advice.into()));
+    }
+
+    /// Adds an error about an argument of the command line; `value` masks its secrets.
+    pub fn argument(
+        &mut self,
+        key: impl Into<String>,
+        value: Option<String>,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        self.others.push(Diagnostic {
+            severity: Severity::Error,
+            place: None,
+            key: key.into(),
+            value,
+            message: message.into(),
+            allowed: Some(allowed.into()),
+        });
     }
 
     /// Adds the problems of another file that this one names.
@@ -134,7 +201,7 @@ impl<'a> Report<'a> {
         message: String,
         allowed: Option<String>,
     ) {
-        let at = At { path: key.to_owned(), span };
+        let at = At { path: key.to_owned(), span, table: None };
         self.push(&at, false, Severity::Error, message, allowed);
     }
 
@@ -146,31 +213,67 @@ impl<'a> Report<'a> {
         message: String,
         allowed: Option<String>,
     ) {
-        let (key, span) = (at.path.clone(), at.span.clone());
+        let (key, span) = (at.path.clone(), at.span.clone().or_else(|| at.table.clone()));
         self.found.push((Found { span, key, has_value, message, allowed }, severity));
     }
 
-    /// Registers every value of the text as a secret, until [`Report::show`] says otherwise.
+    /// How many problems of this text were found so far.
+    pub(crate) fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Registers every text as a secret, until [`Report::show_values`] says otherwise.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
-            collect(&member.item, &mut values);
+            self.collect(&member.item, &mut values);
         }
         values.sort_by_key(|(span, _)| span.start);
+        self.headings.sort_by_key(|span| span.start);
         self.values = Some(values);
     }
 
-    /// Shows the value at a place; one that only names a variable or a file shows no secret.
-    pub(crate) fn show(&mut self, span: &Span, shown: Shown) {
-        let Some(values) = &mut self.values else { return };
-        let Ok(at) = values.binary_search_by_key(&span.start, |(span, _)| span.start) else {
-            return;
+    fn collect(&mut self, item: &Item, values: &mut Vec<(Span, Shown)>) {
+        let shown = match &item.tree {
+            Tree::List(list) => return list.iter().for_each(|item| self.collect(item, values)),
+            Tree::Table(members) => {
+                if !self.text[item.span.clone()].starts_with('{') {
+                    self.headings.push(item.span.clone());
+                }
+                return members.iter().for_each(|member| self.collect(&member.item, values));
+            }
+            Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => Shown::AsWritten,
+            Tree::Text(_) | Tree::Time(_) => Shown::Instead(MASK.to_owned()),
         };
-        let reference = expand::is_reference(self.text[span.clone()].trim_matches(['"', '\'']));
-        values[at].1 = if reference { Shown::AsWritten } else { shown };
+        values.push((item.span.clone(), shown));
     }
 
-    fn value(&self, span: &Span) -> String {
+    /// Shows a value, and each value in it, as `mask` says; a text that only names a variable or a
+    /// file shows no secret.
+    pub(crate) fn show_values(&mut self, item: &Item, mask: Mask) {
+        match &item.tree {
+            Tree::List(list) => list.iter().for_each(|item| self.show_values(item, mask)),
+            Tree::Table(members) => {
+                members.iter().for_each(|member| self.show_values(&member.item, mask));
+            }
+            Tree::Text(text) if expand::is_reference(text) => self.show(&item.span, None),
+            Tree::Text(text) => self.show(&item.span, mask(text)),
+            _ => self.show(&item.span, mask("").map(|_| MASK.to_owned())),
+        }
+    }
+
+    fn show(&mut self, span: &Span, instead: Option<String>) {
+        let Some(values) = &mut self.values else { return };
+        if let Ok(at) = values.binary_search_by_key(&span.start, |(span, _)| span.start) {
+            values[at].1 = instead.map_or(Shown::AsWritten, Shown::Instead);
+        }
+    }
+
+    /// The value at a place, secrets masked. What stands under a heading is not repeated.
+    pub(crate) fn value(&self, span: &Span) -> String {
+        if self.is_heading(span) {
+            return MASK.to_owned();
+        }
         let (text, _) = self.masked(span.clone(), span.clone());
         let line = text.lines().next().unwrap_or_default();
         if line.len() == text.len() && line.chars().count() <= VALUE_CHARS_MAX {
@@ -195,6 +298,10 @@ impl<'a> Report<'a> {
         }
     }
 
+    fn is_heading(&self, span: &Span) -> bool {
+        self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
+    }
+
     /// A part of the text with its secrets masked and without its comments, and where in it (in
     /// characters) the marked bytes stand.
     fn masked(&self, part: Span, marked: Span) -> (String, Range<usize>) {
@@ -203,11 +310,9 @@ impl<'a> Report<'a> {
         };
         let mut line = MaskedText { text: String::new(), marked: None, wanted: marked };
         let mut at = part.start;
-        for (span, shown) in values {
+        let first = values.partition_point(|(span, _)| span.end <= part.start);
+        for (span, shown) in values[first..].iter().take_while(|(span, _)| span.start < part.end) {
             let (start, end) = (span.start.max(part.start), span.end.min(part.end));
-            if start >= end || start < at {
-                continue;
-            }
             if !line.between_values(self.text, at..start) {
                 return line.finish();
             }
@@ -225,14 +330,6 @@ impl<'a> Report<'a> {
     fn floor(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
-    }
-}
-
-fn collect(item: &Item, values: &mut Vec<(Span, Shown)>) {
-    match &item.tree {
-        Tree::List(list) => list.iter().for_each(|item| collect(item, values)),
-        Tree::Table(members) => members.iter().for_each(|member| collect(&member.item, values)),
-        _ => values.push((item.span.clone(), Shown::Instead(MASK.to_owned()))),
     }
 }
 

@@ -25,11 +25,17 @@ pub(crate) fn table(doc: &TableDoc) -> Json {
         let mut schema = key.schema.clone();
         if let Some(members) = schema.as_object_mut() {
             let text = match key.default {
-                DefaultDoc::Is(text) => format!("{} Default: {text}.", key.doc),
                 DefaultDoc::Follows(words) => format!("{} Default: {words}.", key.doc),
-                DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
+                DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
             };
             members.insert("description".into(), text.into());
+            let has_default = matches!(key.default, DefaultDoc::Is(_) | DefaultDoc::Empty);
+            // A value of TOML on one line is one of JSON.
+            if let Ok(default) = serde_json::from_str(&key.default_text)
+                && has_default
+            {
+                members.insert("default".into(), default);
+            }
         }
         properties.insert(key.name.to_owned(), schema);
     }

@@ -13,7 +13,8 @@ pub type Span = Range<usize>;
 /// A value of the file, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The bytes of the value. For a table with a heading: the bytes of the heading.
+    /// The bytes of the value. For a table with a heading, the bytes of the heading; for one that
+    /// only nested headings name, the bytes of its name.
     pub span: Span,
     /// The value.
     pub tree: Tree,
@@ -49,14 +50,11 @@ pub struct Member {
     pub item: Item,
 }
 
-/// Longest text that is read, in bytes. Configurations are some kilobytes.
-const TEXT_BYTES_MAX: usize = 1 << 20;
-
 /// The members of the file's root table; `None` if the text is not TOML, which is reported.
-pub(crate) fn parse(text: &str, report: &mut Report<'_>) -> Option<Vec<Member>> {
-    if text.len() > TEXT_BYTES_MAX {
+pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Option<Vec<Member>> {
+    if text.len() > bytes_max {
         let message = format!("the file has {} bytes", text.len());
-        report.add(None, "", message, Some(format!("at most {TEXT_BYTES_MAX} bytes")));
+        report.add(None, "", message, Some(format!("at most {bytes_max} bytes")));
         return None;
     }
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -75,15 +73,10 @@ pub(crate) fn parse(text: &str, report: &mut Report<'_>) -> Option<Vec<Member>> 
 fn members(table: &DeTable<'_>) -> Vec<Member> {
     let mut members: Vec<Member> = table
         .iter()
-        .map(|(key, value)| {
-            let span = key.span();
-            let mut item = item(value);
-            // The parser gives a table with a heading the span of the text below the heading.
-            let inline = item.span.start <= span.start && span.end <= item.span.end;
-            if matches!(item.tree, Tree::Table(_)) && !inline {
-                item.span = span.clone();
-            }
-            Member { key: key.get_ref().to_string(), span, item }
+        .map(|(key, value)| Member {
+            key: key.get_ref().to_string(),
+            span: key.span(),
+            item: item(value),
         })
         .collect();
     members.sort_by_key(|member| member.span.start);

@@ -5,19 +5,28 @@ use std::ops::Deref;
 
 use serde_json::Value as Json;
 
+use crate::diff::Collector;
 use crate::expand::{World, expand};
-use crate::report::{At, Report};
+use crate::report::{At, Located, Report};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::value::ValueType;
 
 /// A table of a file, declared with [`table!`](crate::table!).
-pub trait Table: Clone + fmt::Debug + PartialEq {
+pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    /// The names of its keys, in the order of the declaration.
+    const KEYS: &'static [&'static str];
     /// Its keys and what they are for.
     fn doc() -> TableDoc;
     /// The table where nothing of it is written; `path` is its full name.
     fn defaults(path: &str) -> Self;
     /// Reads its keys. Use [`Reader::table`], which also finds unknown keys.
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], at: At) -> Self;
+    /// Hands every key to the collector, for [`diff`](crate::diff).
+    fn collect(&self, keys: &mut Collector);
+    /// What tells it from other tables of a list; empty if only its place does.
+    fn label(&self) -> String {
+        String::new()
+    }
 }
 
 /// The value of a key, and where it stands. Dereferences to the value. Two keys are equal if their
@@ -29,8 +38,10 @@ pub struct Key<T> {
     pub at: At,
     /// Where the value comes from.
     pub origin: Origin,
-    /// For a list, where each element stands.
+    /// For a list that could be read, where each element stands.
     pub elements: Vec<Span>,
+    /// The value as it is written, secrets masked; empty if the key is not set.
+    pub shown: String,
 }
 
 /// Where the value of a key comes from.
@@ -41,8 +52,8 @@ pub enum Origin {
     Default,
     /// The key is set.
     Set,
-    /// The key is set to something that cannot be read, or missing though required; this is
-    /// reported, and the value is a placeholder.
+    /// The key is set to something that cannot be read, or missing though required. This is
+    /// reported, and the value is the default or, without one, a placeholder.
     Unreadable,
 }
 
@@ -72,10 +83,26 @@ impl<T> Deref for Key<T> {
     }
 }
 
+impl<T> Located for Key<T> {
+    fn located(&self) -> &At {
+        &self.at
+    }
+}
+
 impl<T> Key<T> {
     /// Returns true if the file sets this key, readable or not.
     pub fn is_set(&self) -> bool {
         self.origin != Origin::Default
+    }
+
+    /// Returns true if the file sets a list, and the list has no element.
+    pub fn is_empty_list(&self) -> bool {
+        self.origin == Origin::Set && self.elements.is_empty()
+    }
+
+    /// The value; `None` if the file sets it to something that cannot be read.
+    pub fn readable(&self) -> Option<&T> {
+        (self.origin != Origin::Unreadable).then_some(&self.value)
     }
 
     /// The place of one element of a list.
@@ -86,6 +113,27 @@ impl<T> Key<T> {
     /// The value alone.
     pub fn into_value(self) -> T {
         self.value
+    }
+
+    /// Sets the key to a value that no file holds, such as an argument; `shown` masks its secrets.
+    pub fn set(&mut self, value: T, shown: String) {
+        (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
+    }
+
+    /// The key whose default follows from elsewhere: `None` if the file does not set it.
+    #[doc(hidden)]
+    pub fn optional(self) -> Key<Option<T>> {
+        let Key { value, at, origin, elements, shown } = self;
+        Key { value: (origin == Origin::Set).then_some(value), at, origin, elements, shown }
+    }
+
+    /// The key whose default is computed.
+    #[doc(hidden)]
+    pub fn or_else(mut self, default: impl FnOnce() -> T) -> Key<T> {
+        if self.origin != Origin::Set {
+            self.value = default();
+        }
+        self
     }
 }
 
@@ -113,10 +161,16 @@ pub struct KeyDoc {
     pub allowed: String,
     /// What holds when it is not set.
     pub default: DefaultDoc,
+    /// The default as it would stand in a file, or in words.
+    pub default_text: String,
+    /// True if a running program does not take a changed value over.
+    pub at_start_only: bool,
     /// Its JSON Schema.
     pub schema: Json,
     /// The tables that it holds.
     pub table: Option<TableDoc>,
+    /// How diagnostics show a text of it; `None` as it is written.
+    pub masked: fn(&str) -> Option<String>,
 }
 
 /// What holds when a key is not set.
@@ -138,61 +192,82 @@ impl TableDoc {
         TableDoc { heading: String::new(), doc: doc.trim(), keys, form: str::to_owned }
     }
 
-    /// The names of its keys.
-    pub fn key_names(&self) -> Vec<&'static str> {
-        self.keys.iter().map(|key| key.name).collect()
+    /// True if it holds nothing but tables, as the root of most files.
+    pub(crate) fn holds_tables_only(&self) -> bool {
+        self.keys.iter().all(|key| key.table.is_some())
     }
 
     pub(crate) fn in_form(self, form: fn(&str) -> String) -> TableDoc {
         TableDoc { form, ..self }
     }
 
-    fn find(&self, name: &str) -> Option<&KeyDoc> {
-        self.keys.iter().find(|key| key.name == name)
-    }
-
-    /// The heading of the first nested table that has a key of this name.
-    fn owner_of(&self, name: &str) -> Option<&str> {
-        self.keys.iter().filter_map(|key| key.table.as_ref()).find_map(|table| {
-            let own = table.find(name).map(|_| &*table.heading);
-            own.or_else(|| table.owner_of(name))
-        })
+    /// Every key of this name, also of nested tables, with the heading of its table.
+    fn named<'d>(&'d self, name: &str, found: &mut Vec<(&'d str, &'d KeyDoc)>) {
+        for key in &self.keys {
+            match &key.table {
+                Some(table) => table.named(name, found),
+                None if key.name == name => found.push((&self.heading, key)),
+                None => {}
+            }
+        }
     }
 }
 
 impl KeyDoc {
     /// A key of this value type.
-    pub fn new<V: ValueType>(name: &'static str, doc: &'static str, default: DefaultDoc) -> KeyDoc {
-        let name = name.trim_start_matches("r#");
-        let table = V::table().map(|table| TableDoc { heading: (table.form)(name), ..table });
-        let (doc, allowed) = (doc.trim(), V::allowed());
-        KeyDoc { name, doc, allowed, default, schema: V::schema(), table }
+    pub fn new<V: ValueType>(
+        name: &'static str,
+        doc: &'static str,
+        default: DefaultDoc,
+        at_start_only: bool,
+    ) -> KeyDoc {
+        let name = plain(name);
+        KeyDoc {
+            name,
+            doc: doc.trim(),
+            allowed: V::allowed(),
+            default,
+            default_text: default_text::<V>(default),
+            at_start_only,
+            schema: V::schema(),
+            table: V::table().map(|table| TableDoc { heading: (table.form)(name), ..table }),
+            masked: V::masked,
+        }
+    }
+}
+
+/// A default as it would stand in a file, or in words.
+pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
+    match default {
+        DefaultDoc::Is(text) => V::written(text),
+        DefaultDoc::Empty => V::EMPTY.to_owned(),
+        DefaultDoc::Follows(words) => words.to_owned(),
+        DefaultDoc::Required => "must be set".to_owned(),
     }
 }
 
 /// Reads a tree of values along declarations.
 pub struct Reader<'r, 'a> {
-    pub(crate) report: &'r mut Report<'a>,
+    report: &'r mut Report<'a>,
     world: &'r World<'r>,
-    root: &'r TableDoc,
+    root: fn() -> TableDoc,
 }
 
 impl<'r, 'a> Reader<'r, 'a> {
     pub(crate) fn new(
         report: &'r mut Report<'a>,
         world: &'r World<'r>,
-        root: &'r TableDoc,
+        root: fn() -> TableDoc,
     ) -> Reader<'r, 'a> {
         Reader { report, world, root }
     }
 
     /// Reads a table: its keys, then what it must not have and what it lacks.
     pub fn table<T: Table>(&mut self, members: &[Member], at: At) -> T {
-        let doc = T::doc();
         let table = T::read(self, members, at.clone());
         for member in members {
-            if doc.find(&member.key).is_none() {
-                self.unknown_key(&doc, &at, member);
+            if !T::KEYS.iter().any(|key| plain(key) == member.key) {
+                self.unknown_key::<T>(&at, member);
             }
         }
         table
@@ -207,37 +282,54 @@ impl<'r, 'a> Reader<'r, 'a> {
         name: &str,
         default: DefaultDoc,
     ) -> Key<V::Value> {
-        let name = name.trim_start_matches("r#");
+        let name = plain(name);
         let Some(member) = members.iter().find(|member| member.key == name) else {
             let mut key = absent::<V>(&table.path, name, default);
+            key.at.table.clone_from(&table.table);
             if default == DefaultDoc::Required {
                 key.origin = Origin::Unreadable;
-                let at = At { path: key.at.path.clone(), span: table.span.clone() };
-                self.report.missing(&at, "must be set", V::allowed());
+                self.report.missing(&key.at, "must be set", V::allowed());
             }
             return key;
         };
-        let at = At { path: joined(&table.path, name), span: Some(member.item.span.clone()) };
-        let elements = match &member.item.tree {
-            Tree::List(list) => list.iter().map(|item| item.span.clone()).collect(),
+        let (item, span) = (&member.item, Some(member.item.span.clone()));
+        let at = At { path: joined(&table.path, name), span, table: table.table.clone() };
+        if !V::IS_TABLE {
+            self.report.show_values(item, V::masked);
+        }
+        let shown = self.report.value(&item.span);
+        let problems = self.report.count();
+        let read = V::read(item, &at, self);
+        let is_clean = self.report.count() == problems;
+        let elements = match &item.tree {
+            Tree::List(list) if is_clean => list.iter().map(|item| item.span.clone()).collect(),
             _ => Vec::new(),
         };
-        let (value, origin) = match V::read(&member.item, &at, self) {
-            Some(value) => (value, Origin::Set),
-            None => (V::placeholder(), Origin::Unreadable),
-        };
-        Key { value, at, origin, elements }
+        let origin = if is_clean { Origin::Set } else { Origin::Unreadable };
+        let value = read.unwrap_or_else(|| default_value::<V>(default, &at.path));
+        Key { value, at, origin, elements, shown }
     }
 
     /// Reports a value that is of another type than the key; returns `None`.
     pub fn wrong_type<V: ValueType>(&mut self, item: &Item, at: &At) -> Option<V::Value> {
-        let at = at.part(Some(item.span.clone()));
-        self.report.error(&at, format!("not {}", V::noun()), V::allowed());
+        let allowed = match V::table() {
+            Some(table) => (table.form)(&at.path),
+            None => V::allowed(),
+        };
+        self.report.error(&at.part(Some(item.span.clone())), format!("not {}", V::noun()), allowed);
         None
     }
 
+    /// Where problems are reported.
+    pub fn report(&mut self) -> &mut Report<'a> {
+        self.report
+    }
+
     /// The text with its variables replaced.
-    pub(crate) fn expand(&self, text: &str) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// The variable or file that is missing.
+    pub fn expand(&self, text: &str) -> Result<String, String> {
         expand(text, self.world)
     }
 
@@ -251,36 +343,49 @@ impl<'r, 'a> Reader<'r, 'a> {
         self.world.reads(name);
     }
 
-    fn unknown_key(&mut self, table: &TableDoc, at: &At, member: &Member) {
-        let name = member.key.as_str();
-        let names = table.key_names();
-        let message = match (nearest(name, &names), self.root.owner_of(name)) {
-            (Some(near), _) => format!("there is no such key; did you mean {near}?"),
-            (None, Some(heading)) => format!("this key belongs under {heading}"),
-            (None, None) => "there is no such key".to_owned(),
+    fn unknown_key<T: Table>(&mut self, at: &At, member: &Member) {
+        let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
+        let mut elsewhere = Vec::new();
+        root.named(name, &mut elsewhere);
+        // A key in the wrong table is shown if it is a secret in no table.
+        if let [(_, first), others @ ..] = &elsewhere[..] {
+            let secret = others.iter().find(|(_, key)| (key.masked)("").is_some());
+            let masked = secret.map_or(first.masked, |(_, key)| key.masked);
+            self.report.show_values(&member.item, masked);
+        }
+        let names: Vec<&str> = doc.keys.iter().map(|key| key.name).collect();
+        let (what, allowed) = match doc.holds_tables_only() {
+            true => ("table", headings(&doc)),
+            false => ("key", names.join(", ")),
         };
-        let at = At { path: joined(&at.path, name), span: Some(member.span.clone()) };
-        self.report.missing(&at, message, names.join(", "));
+        let message = match (nearest(name, &names), elsewhere.first()) {
+            (Some(near), _) => format!("there is no such {what}; did you mean {near}?"),
+            (None, Some((heading, _))) => format!("this key belongs under {heading}"),
+            (None, None) => format!("there is no such {what}"),
+        };
+        let at = At { path: joined(&at.path, name), span: Some(member.span.clone()), table: None };
+        self.report.missing(&at, message, allowed);
     }
+}
+
+fn headings(doc: &TableDoc) -> String {
+    let tables = doc.keys.iter().filter_map(|key| key.table.as_ref());
+    tables.map(|table| table.heading.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// A key that is not set. Generated code calls it for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
-    let path = joined(path, name.trim_start_matches("r#"));
-    let value = match default {
-        DefaultDoc::Is(text) => V::of_default(text).expect("a test reads every declared default"),
-        DefaultDoc::Empty => V::empty(&path),
-        DefaultDoc::Follows(_) | DefaultDoc::Required => V::placeholder(),
-    };
-    let at = At { path, span: None };
-    Key { value, at, origin: Origin::Default, elements: Vec::new() }
+    let at = At { path: joined(path, plain(name)), span: None, table: None };
+    let value = default_value::<V>(default, &at.path);
+    Key { value, at, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
-impl<T> Key<T> {
-    /// The key whose default follows from elsewhere: `None` if the file does not set it.
-    pub fn optional(self) -> Key<Option<T>> {
-        let Key { value, at, origin, elements } = self;
-        Key { value: (origin == Origin::Set).then_some(value), at, origin, elements }
+/// What a key holds that is not set or not readable; `path` is its full name.
+pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
+    match default {
+        DefaultDoc::Is(text) => V::of_default(text).expect("a test reads every declared default"),
+        DefaultDoc::Empty => V::empty(path),
+        DefaultDoc::Follows(_) | DefaultDoc::Required => V::placeholder(),
     }
 }
 
@@ -288,116 +393,31 @@ fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
+/// The name of a key that is declared as a raw identifier, such as `r#match`.
+fn plain(name: &str) -> &str {
+    name.trim_start_matches("r#")
+}
+
 /// The name that was probably meant: the nearest one, if it is near enough for its length.
 pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+    /// Longer words are not worth the square of their length.
+    const WORD_BYTES_MAX: usize = 64;
+    if written.len() > WORD_BYTES_MAX {
+        return None;
+    }
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), name);
-    let near = names.iter().map(|name| (distance(name), *name)).min()?;
+    let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
     let allowed = (near.1.len().max(written.len()) / 3).max(1);
     (near.0 <= allowed).then_some(near.1)
 }
 
-/// Declares a table of a configuration file.
-///
-/// Each key has a value type and a default: a text as it would stand in a file; `empty` for a list
-/// or table; `follows "words"` for one that follows from elsewhere, which makes the field an
-/// `Option`; or `required`. The documentation comments become the reference page and the schema.
-///
-/// ```
-/// use settings::value::{Count, Duration, Listed, Once, Text};
-///
-/// settings::table! {
-///     /// Where the program listens.
-///     pub struct Server {
-///         /// Address and port.
-///         listen: Text = "127.0.0.1:80";
-///         /// Threads that serve.
-///         threads: Count<1, 64> = follows "the number of cores";
-///         /// How long a stop waits.
-///         drain: Duration<0, 60_000> = "10s";
-///     }
-/// }
-/// settings::table! {
-///     /// The whole file.
-///     pub struct Program {
-///         /// Where the program listens.
-///         server: Once<Server> = empty;
-///     }
-/// }
-///
-/// let environment = |_: &str| None;
-/// let world = settings::World::new(std::path::Path::new("."), &environment);
-/// let (program, report) = settings::read::<Program>("[server]\nthreads = 2\n", "x.toml", &world);
-/// let program = program.unwrap();
-/// assert!(!report.has_errors());
-/// assert_eq!((*program.server.threads, &**program.server.listen), (Some(2), "127.0.0.1:80"));
-/// ```
-#[macro_export]
-macro_rules! table {
-    (
-        $(#[doc = $doc:literal])+
-        $visibility:vis struct $name:ident {
-            $(
-                $(#[doc = $key_doc:literal])+
-                $key:ident : $value:ty = $default:tt $($words:literal)? ;
-            )*
-        }
-    ) => {
-        $(#[doc = $doc])+
-        #[derive(Clone, Debug, PartialEq)]
-        $visibility struct $name {
-            /// Where the table stands.
-            $visibility at: $crate::At,
-            $(
-                $(#[doc = $key_doc])+
-                $visibility $key: $crate::Key<$crate::table!(@field $value, $default)>,
-            )*
-        }
-
-        impl $crate::Table for $name {
-            fn doc() -> $crate::TableDoc {
-                $crate::TableDoc::new(concat!($($doc),+), vec![$(
-                    $crate::KeyDoc::new::<$value>(
-                        stringify!($key),
-                        concat!($($key_doc),+),
-                        $crate::table!(@default $default $($words)?),
-                    ),
-                )*])
-            }
-
-            fn defaults(path: &str) -> Self {
-                Self {
-                    at: $crate::At { path: path.to_owned(), span: None },
-                    $($key: $crate::table!(@wrap $default, $crate::absent::<$value>(
-                        path,
-                        stringify!($key),
-                        $crate::table!(@default $default $($words)?),
-                    )),)*
-                }
-            }
-
-            fn read(
-                reader: &mut $crate::Reader<'_, '_>,
-                members: &[$crate::Member],
-                at: $crate::At,
-            ) -> Self {
-                Self {
-                    $($key: $crate::table!(@wrap $default, reader.key::<$value>(
-                        members,
-                        &at,
-                        stringify!($key),
-                        $crate::table!(@default $default $($words)?),
-                    )),)*
-                    at,
-                }
-            }
-        }
+/// A name that is looked up and not found: the message, and what there is. `what` is what it should
+/// name, such as "chain".
+pub fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
+    let message = match nearest(name, known) {
+        Some(near) => format!("there is no such {what}; did you mean {near}?"),
+        None => format!("there is no such {what}"),
     };
-    (@field $value:ty, follows) => { Option<<$value as $crate::ValueType>::Value> };
-    (@field $value:ty, $default:tt) => { <$value as $crate::ValueType>::Value };
-    (@default follows $words:literal) => { $crate::DefaultDoc::Follows($words) };
-    (@default required) => { $crate::DefaultDoc::Required };
-    (@default empty) => { $crate::DefaultDoc::Empty };
-    (@default $text:literal) => { $crate::DefaultDoc::Is($text) };
-    (@wrap follows, $key:expr) => { $key.optional() };
-    (@wrap $default:tt, $key:expr) => { $key };
+    let allowed = if known.is_empty() { format!("no {what} is defined") } else { known.join(", ") };
+    (message, allowed)
 }

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::Duration as Time;
 
-use expect_test::expect;
+use expect_test::{Expect, expect};
 
 use crate::value::{Bool, Bytes, Count, Duration, List, Listed, Map, Name, Named, Number, Once};
 use crate::value::{File, Secret, Text};
-use crate::{Report, Table, World, read, reference, schema};
+use crate::{Input, Report, Scalar, Table, World, diff, read, reference, schema};
 
 crate::choice! {
     /// How the load is spread.
@@ -41,6 +41,18 @@ crate::table! {
 }
 
 crate::table! {
+    /// Limits of the program.
+    struct LimitsTable => Limits {
+        /// Most connections.
+        connections: Count<1, 1000, u16> = follows "what the machine has" => 7;
+        /// Most bytes.
+        bytes: Bytes<0, 1024, usize> = "1KiB", at_start;
+        /// Words.
+        words: List<Text> = "a";
+    }
+}
+
+crate::table! {
     /// A chain.
     struct Chain {
         /// Its id.
@@ -50,7 +62,7 @@ crate::table! {
 
 crate::table! {
     /// An upstream.
-    struct Upstream {
+    struct Upstream as label {
         /// Its name.
         name: Name = required;
         /// Its secret.
@@ -77,7 +89,13 @@ crate::table! {
         chain: Named<Chain> = empty;
         /// Upstreams.
         upstream: Listed<Upstream> = empty;
+        /// Limits.
+        limits: Once<LimitsTable> = empty;
     }
+}
+
+fn label(upstream: &Upstream) -> String {
+    upstream.name.to_string()
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -138,11 +156,8 @@ fn every_form_is_read() {
     let one = &program.upstream[0];
     assert_eq!(one.token.as_deref(), Some("a secret of the environment"));
     assert_eq!(*one.methods, ["m", "n"]);
-    assert_eq!(
-        (one.headers["authorization"].as_str(), *one.balance),
-        ("Bearer abc", Balance::LeastBusy)
-    );
-    assert_eq!(program.upstream[1].balance.as_str(), "round-robin", "the default");
+    assert_eq!((&*one.headers["authorization"], *one.balance), ("Bearer abc", Balance::LeastBusy));
+    assert_eq!(Balance::word(*program.upstream[1].balance), "round-robin", "the default");
     assert_eq!(Balance::WORDS, ["round-robin", "least-busy"]);
     assert_eq!(world.files(), [Path::new("/folder/ca.pem")]);
 }
@@ -188,12 +203,12 @@ name = 'n'
         x.toml:2:1: titel: there is no such key; did you mean title?
            2 | titel = ***
              | ^^^^^
-             allowed: title, server, chain, upstream
+             allowed: title, server, chain, upstream, limits
 
         x.toml:3:1: threads: this key belongs under [server]
-           3 | threads = ***
+           3 | threads = 3
              | ^^^^^^^
-             allowed: title, server, chain, upstream
+             allowed: title, server, chain, upstream, limits
 
         x.toml:5:11: server.threads = 65: out of range
            5 | threads = 65
@@ -225,19 +240,19 @@ name = 'n'
              |          ^^
              allowed: a text that is not empty
 
-        x.toml:12:5: chain.a = ***: not a table
-          12 | a = ***
-             |     ^^^
-             allowed: a table with the keys id
+        x.toml:12:5: chain.a = 3: not a table
+          12 | a = 3
+             |     ^
+             allowed: [chain.a]
 
         x.toml:13:1: upstream.name: must be set
           13 | [[upstream]]
              | ^^^^^^^^^^^^
              allowed: 1 to 64 letters, digits, `-`, `_`, `.` and spaces, not `.` at first
 
-        x.toml:14:9: upstream.token = "***": the secret is too short
-          14 | token = "***"
-             |         ^^^^^
+        x.toml:14:9: upstream.token = ***: the secret is too short
+          14 | token = ***
+             |         ^^^
              allowed: a secret of at least 4 bytes
 
         x.toml:15:1: upstream.url: there is no such key
@@ -245,8 +260,8 @@ name = 'n'
              | ^^^
              allowed: name, token, methods, headers, balance, certificate
 
-        x.toml:16:11: upstream.methods = ***: not a list, each element a text
-          16 | methods = ***
+        x.toml:16:11: upstream.methods = 'm': not a list
+          16 | methods = 'm'
              |           ^^^
              allowed: a list of: a text that is not empty
 
@@ -256,16 +271,123 @@ name = 'n'
              allowed: "round-robin", "least-busy"
 
         x.toml:18:17: upstream.headers.a = ***: not a text
-          18 | headers = { a = ***, b = "***" }
+          18 | headers = { a = ***, b = *** }
              |                 ^^^
              allowed: a secret of at least 1 bytes
 
         x.toml:19:2: upstrem: there is no such key; did you mean upstream?
           19 | [upstrem]
              |  ^^^^^^^
-             allowed: title, server, chain, upstream
+             allowed: title, server, chain, upstream, limits
     "#]]
     .assert_eq(&problems(text));
+}
+
+#[test]
+fn a_misplaced_value_is_shown_unless_it_may_be_a_secret() {
+    let text = "listen = 'here'\ntoken = 'abcd'\nbalance = 'a://b'\nwords = ['x', 3]\nport = 80\n";
+    let shown = problems(text);
+    for line in
+        ["listen = 'here'", "token = ***", "balance = \"***\"", "words = ['x', 3]", "port = 80"]
+    {
+        assert!(shown.contains(&format!(" | {line}\n")), "{line}\n{shown}");
+    }
+    let wrong = problems("[[limits]]\n[upstream]\nname = 'x'\n");
+    assert!(wrong.contains("limits: not a table\n"), "{wrong}");
+    assert!(wrong.contains("upstream: not a list of tables\n"), "{wrong}");
+}
+
+#[test]
+fn values_alone_with_computed_defaults() {
+    let limits = |text: &str| with(text, |program, _| program.unwrap().limits.values());
+    let usual = Limits { connections: 7, bytes: 1024, words: vec!["a".to_owned()] };
+    assert_eq!(limits(""), usual);
+    assert_eq!(limits("[limits]\nconnections = 1001\n"), usual, "unreadable is as not set");
+    let set = "[limits]\nconnections = 9\nbytes = '0.5 KiB'\nwords = []\n";
+    assert_eq!(limits(set), Limits { connections: 9, bytes: 512, words: Vec::new() });
+}
+
+#[test]
+fn differences_are_named_in_the_order_of_the_declaration() {
+    let keys = |text: &str| with(text, |program, _| diff::Keys::of(&program.unwrap()));
+    let check = |before: &str, after: &str, expected: Expect| {
+        let line = |change: diff::Change| {
+            format!("{change}{}\n", if change.at_start_only { " (at start)" } else { "" })
+        };
+        let changes = diff::changes(&keys(before), &keys(after));
+        expected.assert_eq(&changes.into_iter().map(line).collect::<String>());
+    };
+    check(ALL, ALL, expect![[""]]);
+    let one = "[[upstream]]\nname = 'one'\n";
+    let two = "[[upstream]]\nname = 'two'\nmethods = ['m']\n";
+    check(
+        &format!("{one}{two}"),
+        &format!("[server]\nlisten = '127.0.0.1:80'\n{two}{one}"),
+        expect![[""]],
+    );
+    let before = "title = 'a'\n[chain.a]\nid = 1\n[chain.b]\nid = 1\n[[upstream]]\nname = 'one'\ntoken = 'abcd'\n";
+    let after = "title = 'b'\n[limits]\nbytes = 1\nwords = []\n[chain.a]\nid = 2\n[chain.c]\n\
+                 id = 1\n[[upstream]]\nname = 'one'\ntoken = 'abce'\nbalance = 'least-busy'\n";
+    check(
+        before,
+        after,
+        expect![[r#"
+        ~ title = 'a' -> 'b'
+        ~ chain.a.id = 1 -> 2
+        - chain.b.id = 1
+        + chain.c.id = 1
+        ~ upstream.one.token = ***: another value behind what is shown
+        ~ upstream.one.balance = "round-robin" (default) -> 'least-busy'
+        ~ limits.bytes = "1KiB" (default) -> 1 (at start)
+        ~ limits.words = ["a"] (default) -> []
+    "#]],
+    );
+    check(
+        after,
+        "",
+        expect![[r#"
+        - title = 'b'
+        - chain.a.id = 2
+        - chain.c.id = 1
+        - upstream.one.token = ***
+        - upstream.one.balance = 'least-busy'
+        ~ limits.bytes = 1 -> "1KiB" (default) (at start)
+        ~ limits.words = [] -> ["a"] (default)
+    "#]],
+    );
+}
+
+#[test]
+fn durations_and_sizes_print_as_they_are_read() {
+    use crate::value::{duration, shown_bytes, shown_duration};
+    for (text, ms) in
+        [("1ms", 1), ("250ms", 250), ("10s", 10_000), ("2m", 120_000), ("1d", 86_400_000)]
+    {
+        assert_eq!(duration(text), Ok(Time::from_millis(ms)), "{text}");
+        assert_eq!(shown_duration(Time::from_millis(ms)), text);
+    }
+    assert_eq!(
+        (shown_duration(Time::ZERO), duration("1.5 s")),
+        ("0s".to_owned(), Ok(Time::from_millis(1500)))
+    );
+    for text in ["", "s", "10", "10 seconds", "-1s", "1.5.1s", "99999999999999999999d"] {
+        assert!(duration(text).is_err(), "{text}");
+    }
+    type Any = Bytes<0, { u64::MAX }>;
+    let bytes = |text| <Any as Scalar>::parse(Input::Text(text));
+    for (text, size) in [("1B", 1), ("16KiB", 16384), ("5MiB", 5 << 20), ("2GiB", 2 << 30)] {
+        assert_eq!(bytes(text), Ok(size), "{text}");
+        assert_eq!(shown_bytes(size), text);
+    }
+    assert_eq!((bytes("25MB"), bytes("64 KiB")), (Ok(25_000_000), Ok(65536)));
+    for text in ["", "MiB", "5Mb", "5mib", "-1B", "99999999999GiB"] {
+        assert!(bytes(text).is_err(), "{text}");
+    }
+    type Share = Number<0, 1000>;
+    for (number, fits) in [(-0.1, false), (0.0, true), (1.0, true), (1.1, false), (f64::NAN, false)]
+    {
+        assert_eq!(<Share as Scalar>::parse(Input::Number(number)).is_ok(), fits, "{number}");
+    }
 }
 
 #[test]

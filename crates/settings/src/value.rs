@@ -3,6 +3,7 @@
 //! [`Scalar`] is a value written as one text, number or truth value; [`ValueType`] is any value,
 //! also a list or a table. Every `Scalar` is a `ValueType`.
 
+mod database;
 mod scalars;
 mod tables;
 
@@ -11,17 +12,27 @@ use std::fmt::Debug;
 pub use serde_json::Value as Json;
 use serde_json::json;
 
-use crate::report::{At, Shown};
+use crate::MASK;
+use crate::diff::Collector;
+use crate::report::At;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, TableDoc};
 
-pub use scalars::{Bool, Bytes, Count, Duration, File, Name, Number, Secret, Text, Word, duration};
-pub use tables::{List, Listed, Map, Named, Once};
+pub use database::{Database, DatabaseAddress};
+pub use scalars::{
+    Bool, Bytes, Count, Duration, File, Name, Number, Secret, SecretText, Text, Whole, Word,
+    duration, shown_bytes, shown_duration,
+};
+pub use tables::{As, List, Listed, Map, Named, Once};
 
 /// What a key may be set to.
 pub trait ValueType {
     /// What the program gets.
-    type Value: Clone + Debug + PartialEq;
+    type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
+    /// True if it holds tables with keys of their own.
+    const IS_TABLE: bool = false;
+    /// An empty value as it would stand in a file.
+    const EMPTY: &'static str = "none";
 
     /// What it is, for a value of another type: "a list of paths".
     fn noun() -> String;
@@ -29,23 +40,34 @@ pub trait ValueType {
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// Stands for a value that cannot be read, so that the rest of the file is still checked.
+    /// Stands for a value that is missing or cannot be read, so that the rest of the file is still
+    /// checked.
     fn placeholder() -> Self::Value;
-    /// Reads a value; returns `None` if it cannot be read, which is reported.
+    /// Reads a value. What cannot be read is reported; `None` if nothing of it could be read.
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
     /// Reads a default as the declaration states it.
     ///
     /// # Errors
     /// If the text is no value of this type: a fault of the declaration, which a test must find.
     fn of_default(text: &str) -> Result<Self::Value, String>;
+    /// A default as it would stand in a file.
+    fn written(default: &str) -> String {
+        format!("\"{default}\"")
+    }
     /// The value that `= empty` declares; `path` is the key's full name.
     fn empty(_path: &str) -> Self::Value {
         Self::placeholder()
+    }
+    /// A text as diagnostics show it; `None` as it is written.
+    fn masked(_text: &str) -> Option<String> {
+        Some(MASK.to_owned())
     }
     /// The tables that it holds, for the reference page and for "this key belongs under".
     fn table() -> Option<TableDoc> {
         None
     }
+    /// Hands the keys of the tables that it holds to the collector.
+    fn collect(_value: &Self::Value, _name: &'static str, _keys: &mut Collector) {}
 }
 
 /// A scalar as it was written, with variables already replaced.
@@ -64,9 +86,11 @@ pub enum Input<'a> {
 /// A value written as one text, number or truth value.
 pub trait Scalar {
     /// What the program gets.
-    type Value: Clone + Debug + PartialEq;
+    type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// True for numbers: a text may then be a formula, where the file allows formulas.
     const IS_NUMBER: bool = false;
+    /// True if it is written without quotes.
+    const IS_BARE: bool = Self::IS_NUMBER;
 
     /// What it is, for a value of another type: "a duration".
     fn noun() -> String;
@@ -81,9 +105,11 @@ pub trait Scalar {
     /// # Errors
     /// What is wrong with the value, without the value itself: it may be a secret.
     fn parse(input: Input<'_>) -> Result<Self::Value, String>;
-    /// The value as diagnostics may show it; `None` as it is written.
-    fn masked(_text: &str) -> Option<String> {
-        None
+    /// A text as diagnostics show it, its quotes included; `None` as it is written. By default only
+    /// what may be a URL in the wrong place is hidden.
+    fn masked(text: &str) -> Option<String> {
+        let may_be_secret = text.contains("://") || text.contains(":-");
+        may_be_secret.then(|| format!("\"{MASK}\""))
     }
     /// Called with the text when it was read well, so that a type can name the files it stands for.
     fn after(_text: &str, _reader: &mut Reader<'_, '_>) {}
@@ -114,12 +140,15 @@ impl<S: Scalar> ValueType for S {
         S::parse(Input::Text(text))
     }
 
+    fn written(default: &str) -> String {
+        if S::IS_BARE { default.to_owned() } else { format!("\"{default}\"") }
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        S::masked(text)
+    }
+
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
-        let shown = match &item.tree {
-            Tree::Text(text) => S::masked(text).map(|masked| format!("\"{masked}\"")),
-            _ => S::masked("").map(|_| crate::MASK.to_owned()),
-        };
-        reader.report.show(&item.span, shown.map_or(Shown::AsWritten, Shown::Instead));
         let parsed = match &item.tree {
             Tree::Text(text) => reader.expand(text).and_then(|text| {
                 let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {
@@ -142,7 +171,7 @@ impl<S: Scalar> ValueType for S {
         match parsed {
             Ok(value) => Some(value),
             Err(message) => {
-                reader.report.error(&at.part(Some(item.span.clone())), message, S::allowed());
+                reader.report().error(&at.part(Some(item.span.clone())), message, S::allowed());
                 None
             }
         }
@@ -160,7 +189,8 @@ fn whole_or_not(number: f64) -> Input<'static> {
     }
 }
 
-/// Declares an enum whose words are the values that a key may be set to.
+/// Declares an enum whose words are the values that a key may be set to, or the words of an enum that
+/// is declared elsewhere: `pub Balances for policy::Balance { "round-robin" => RoundRobin, }`.
 ///
 /// ```
 /// settings::choice! {
@@ -175,7 +205,7 @@ fn whole_or_not(number: f64) -> Input<'static> {
 /// use settings::{Input, Scalar};
 ///
 /// assert_eq!(Balance::parse(Input::Text("round-robin")), Ok(Balance::RoundRobin));
-/// assert_eq!(Balance::LeastInFlight.as_str(), "least-in-flight");
+/// assert_eq!(Balance::word(Balance::LeastInFlight), "least-in-flight");
 /// ```
 #[macro_export]
 macro_rules! choice {
@@ -191,20 +221,33 @@ macro_rules! choice {
             $( $(#[doc = $doc])+ $variant, )+
         }
 
+        $crate::choice! { @words $visibility $name, $name { $($word => $variant,)+ } }
+    };
+    (
+        $(#[$attribute:meta])+
+        $visibility:vis $name:ident for $value:ty { $( $word:literal => $variant:ident, )+ }
+    ) => {
+        $(#[$attribute])+
+        $visibility struct $name;
+
+        $crate::choice! { @words $visibility $name, $value { $($word => $variant,)+ } }
+    };
+    (@words $visibility:vis $name:ident, $value:ty { $( $word:literal => $variant:ident, )+ }) => {
         impl $name {
             /// The words, in the order of the declaration.
             $visibility const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// The word in a file.
-            $visibility fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
+            /// The word of a value. A variant without a word does not compile.
+            #[allow(dead_code)]
+            $visibility fn word(value: $value) -> &'static str {
+                match value {
+                    $(<$value>::$variant => $word,)+
                 }
             }
         }
 
         impl $crate::Scalar for $name {
-            type Value = $name;
+            type Value = $value;
 
             fn noun() -> String {
                 "one of the words".to_owned()
@@ -218,19 +261,87 @@ macro_rules! choice {
                 $crate::value::words_schema(Self::WORDS)
             }
 
-            fn placeholder() -> $name {
-                [$($name::$variant),+][0]
+            fn placeholder() -> $value {
+                [$(<$value>::$variant),+][0]
             }
 
-            fn parse(input: $crate::Input<'_>) -> Result<$name, String> {
+            fn parse(input: $crate::Input<'_>) -> Result<$value, String> {
                 match input {
-                    $($crate::Input::Text($word) => Ok($name::$variant),)+
+                    $($crate::Input::Text($word) => Ok(<$value>::$variant),)+
                     $crate::Input::Text(text) => Err($crate::value::no_such_word(text, Self::WORDS)),
                     _ => Err("not a text".to_owned()),
                 }
             }
         }
     };
+}
+
+/// Declares scalars that are written as a text: the type's name, what the program gets, the function
+/// that reads it, what it is, what is allowed, and an example. A last function masks its secrets.
+///
+/// ```
+/// fn port(text: &str) -> Result<u16, &'static str> {
+///     text.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or("not a port")
+/// }
+///
+/// settings::text! {
+///     /// A port behind a colon.
+///     pub Port: u16 = port, "a port", "a colon and a port", ":80";
+/// }
+/// use settings::{Input, Scalar};
+///
+/// assert_eq!(Port::parse(Input::Text(":8080")), Ok(8080));
+/// assert_eq!(Port::parse(Input::Text("x")), Err("not a port".to_owned()));
+/// ```
+#[macro_export]
+macro_rules! text {
+    ($(
+        $(#[$attribute:meta])+
+        $visibility:vis $name:ident : $value:ty = $read:expr, $noun:literal, $allowed:expr,
+            $example:literal $(, masked $masked:expr)? ;
+    )+) => {$(
+        $(#[$attribute])+
+        $visibility struct $name;
+
+        impl $crate::Scalar for $name {
+            type Value = $value;
+
+            fn noun() -> String {
+                $noun.to_owned()
+            }
+
+            fn allowed() -> String {
+                ($allowed).to_string()
+            }
+
+            fn schema() -> $crate::value::Json {
+                $crate::value::text_schema($example)
+            }
+
+            fn placeholder() -> $value {
+                let example = <$name as $crate::Scalar>::parse($crate::Input::Text($example));
+                example.expect("a test reads every example")
+            }
+
+            fn parse(input: $crate::Input<'_>) -> Result<$value, String> {
+                match input {
+                    $crate::Input::Text(text) => ($read)(text).map_err(|why| why.to_string()),
+                    _ => Err(concat!("not ", $noun).to_owned()),
+                }
+            }
+
+            $(
+                fn masked(text: &str) -> Option<String> {
+                    ($masked)(text)
+                }
+            )?
+        }
+    )+};
+}
+
+#[doc(hidden)]
+pub fn text_schema(example: &str) -> Json {
+    json!({ "type": "string", "examples": [example] })
 }
 
 /// Words as they stand in a file, for diagnostics.

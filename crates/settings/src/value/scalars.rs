@@ -1,5 +1,8 @@
 //! The scalars that every configuration needs.
 
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::time;
 
 use serde_json::{Value as Json, json};
@@ -13,6 +16,7 @@ pub struct Bool;
 
 impl Scalar for Bool {
     type Value = bool;
+    const IS_BARE: bool = true;
 
     fn noun() -> String {
         "true or false".to_owned()
@@ -39,11 +43,34 @@ impl Scalar for Bool {
     }
 }
 
-/// A whole number within bounds.
-pub struct Count<const MIN: u64, const MAX: u64>;
+/// A type that holds whole numbers from zero on.
+pub trait Whole: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
+    /// The largest number that it holds.
+    const LARGEST: u64;
 
-impl<const MIN: u64, const MAX: u64> Scalar for Count<MIN, MAX> {
-    type Value = u64;
+    /// The number, which is at most [`Whole::LARGEST`].
+    fn of(number: u64) -> Self;
+}
+
+macro_rules! whole {
+    ($($type:ty)+) => {$(
+        impl Whole for $type {
+            const LARGEST: u64 = <$type>::MAX as u64;
+
+            fn of(number: u64) -> $type {
+                number as $type
+            }
+        }
+    )+};
+}
+
+whole!(u8 u16 u32 u64 usize);
+
+/// A whole number within bounds, which `T` holds.
+pub struct Count<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
+
+impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
+    type Value = T;
     const IS_NUMBER: bool = true;
 
     fn noun() -> String {
@@ -61,18 +88,19 @@ impl<const MIN: u64, const MAX: u64> Scalar for Count<MIN, MAX> {
         json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 
-    fn placeholder() -> u64 {
-        MIN
+    fn placeholder() -> T {
+        T::of(MIN)
     }
 
-    fn parse(input: Input<'_>) -> Result<u64, String> {
+    fn parse(input: Input<'_>) -> Result<T, String> {
+        const { assert!(MAX <= T::LARGEST, "the type does not hold the largest number") };
         let count = match input {
             Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
             Input::Text(text) => text.parse().map_err(|_| "not a whole number")?,
             Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        within(count, MIN, MAX)
+        within(count, MIN, MAX).map(T::of)
     }
 }
 
@@ -129,12 +157,12 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 
     fn allowed() -> String {
-        let (min, max) = (shown_ms(MIN), shown_ms(MAX));
-        format!("a duration from \"{min}\" to \"{max}\"")
+        let shown = |ms| shown_duration(time::Duration::from_millis(ms));
+        format!("a duration from \"{}\" to \"{}\"", shown(MIN), shown(MAX))
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(ms|s|m|h|d)$" })
+        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *(ms|s|m|h|d)$" })
     }
 
     fn placeholder() -> time::Duration {
@@ -168,8 +196,9 @@ pub fn duration(text: &str) -> Result<time::Duration, String> {
     time::Duration::try_from_secs_f64(seconds).map_err(|_| "out of range".to_owned())
 }
 
-/// A number of milliseconds in the largest unit in which it is whole.
-fn shown_ms(ms: u64) -> String {
+/// A duration in the largest unit in which it is whole.
+pub fn shown_duration(duration: time::Duration) -> String {
+    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let whole =
         DURATION_UNITS.iter().rev().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
     match whole {
@@ -178,22 +207,23 @@ fn shown_ms(ms: u64) -> String {
     }
 }
 
-/// A number of bytes: `"64MiB"`, or a whole number.
-pub struct Bytes<const MIN: u64, const MAX: u64>;
+/// A number of bytes, which `T` holds: `"64MiB"`, or a whole number.
+pub struct Bytes<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
 /// Units of byte counts; decimal and binary ones as in IEC 80000-13.
-const BYTE_UNITS: [(&str, u64); 7] = [
+const BYTE_UNITS: [(&str, u64); 8] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
     ("kB", 1000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
     ("B", 1),
 ];
 
-impl<const MIN: u64, const MAX: u64> Scalar for Bytes<MIN, MAX> {
-    type Value = u64;
+impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Bytes<MIN, MAX, T> {
+    type Value = T;
 
     fn noun() -> String {
         "a number of bytes".to_owned()
@@ -206,22 +236,23 @@ impl<const MIN: u64, const MAX: u64> Scalar for Bytes<MIN, MAX> {
     fn schema() -> Json {
         json!({ "anyOf": [
             { "type": "integer", "minimum": MIN, "maximum": MAX },
-            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(KiB|MiB|GiB|kB|MB|GB|B)$" },
+            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *(KiB|MiB|GiB|TiB|kB|MB|GB|B)$" },
         ] })
     }
 
-    fn placeholder() -> u64 {
-        MIN
+    fn placeholder() -> T {
+        T::of(MIN)
     }
 
-    fn parse(input: Input<'_>) -> Result<u64, String> {
+    fn parse(input: Input<'_>) -> Result<T, String> {
+        const { assert!(MAX <= T::LARGEST, "the type does not hold the largest number") };
         let bytes = match input {
             Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
             Input::Text(text) => bytes(text)?,
             Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        within(bytes, MIN, MAX)
+        within(bytes, MIN, MAX).map(T::of)
     }
 }
 
@@ -231,7 +262,7 @@ fn bytes(text: &str) -> Result<u64, String> {
         return number.parse().map_err(|_| "not a number of bytes".to_owned());
     }
     let Some((_, factor)) = BYTE_UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err("a size has one of the units B, kB, KiB, MB, MiB, GB, GiB".to_owned());
+        return Err("a size has one of the units B, kB, KiB, MB, MiB, GB, GiB, TiB".to_owned());
     };
     let number: f64 = number.parse().map_err(|_| "a size is a number and a unit")?;
     let bytes = number * *factor as f64;
@@ -239,8 +270,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A number of bytes in the largest binary unit in which it is whole.
-fn shown_bytes(bytes: u64) -> String {
-    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+pub fn shown_bytes(bytes: u64) -> String {
+    let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", bytes / unit),
         None => format!("{bytes}B"),
@@ -251,114 +282,44 @@ fn shown_bytes(bytes: u64) -> String {
 fn split_unit(text: &str) -> (&str, &str) {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let end = text.find(|c| !digits(c)).unwrap_or(text.len());
-    text.split_at(end)
+    (&text[..end], text[end..].trim())
 }
 
 fn within<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
     if value >= min && value <= max { Ok(value) } else { Err("out of range".to_owned()) }
 }
 
-/// A text that is not empty.
-pub struct Text;
-
-impl Scalar for Text {
-    type Value = String;
-
-    fn noun() -> String {
-        "a text".to_owned()
-    }
-
-    fn allowed() -> String {
-        "a text that is not empty".to_owned()
-    }
-
-    fn schema() -> Json {
-        json!({ "type": "string", "minLength": 1 })
-    }
-
-    fn placeholder() -> String {
-        String::new()
-    }
-
-    fn parse(input: Input<'_>) -> Result<String, String> {
-        match input {
-            Input::Text("") => Err("the text is empty".to_owned()),
-            Input::Text(text) => Ok(text.to_owned()),
-            _ => Err("not a text".to_owned()),
-        }
-    }
+crate::text! {
+    /// A text that is not empty.
+    pub Text: String = not_empty, "a text", "a text that is not empty", "text";
+    /// A text that may be empty, such as an argument of a program.
+    pub Word: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
+    /// A name of at most 64 letters, digits, `-`, `_`, `.` and, inside, spaces. It may become the name
+    /// of a folder and the label of a metric.
+    pub Name: String = name, "a name",
+        format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first"),
+        "name";
 }
-
-/// A text that may be empty, such as an argument of a program.
-pub struct Word;
-
-impl Scalar for Word {
-    type Value = String;
-
-    fn noun() -> String {
-        "a text".to_owned()
-    }
-
-    fn allowed() -> String {
-        "a text".to_owned()
-    }
-
-    fn schema() -> Json {
-        json!({ "type": "string" })
-    }
-
-    fn placeholder() -> String {
-        String::new()
-    }
-
-    fn parse(input: Input<'_>) -> Result<String, String> {
-        match input {
-            Input::Text(text) => Ok(text.to_owned()),
-            _ => Err("not a text".to_owned()),
-        }
-    }
-}
-
-/// A name of at most 64 letters, digits, `-`, `_`, `.` and, inside, spaces. It may become the name
-/// of a folder and the label of a metric.
-pub struct Name;
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-impl Scalar for Name {
-    type Value = String;
+fn not_empty(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() { Err("the text is empty") } else { Ok(text.to_owned()) }
+}
 
-    fn noun() -> String {
-        "a name".to_owned()
+fn name(text: &str) -> Result<String, &'static str> {
+    let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    if text.is_empty() {
+        return Err("the name is empty");
     }
-
-    fn allowed() -> String {
-        format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first")
+    if text.len() > NAME_BYTES_MAX {
+        return Err("the name is too long");
     }
-
-    fn schema() -> Json {
-        json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX })
+    if text.starts_with('.') || !text.chars().all(plain) || text.trim() != text {
+        return Err("not a name");
     }
-
-    fn placeholder() -> String {
-        String::new()
-    }
-
-    fn parse(input: Input<'_>) -> Result<String, String> {
-        let Input::Text(text) = input else { return Err("not a text".to_owned()) };
-        let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
-        if text.is_empty() {
-            return Err("the name is empty".to_owned());
-        }
-        if text.len() > NAME_BYTES_MAX {
-            return Err("the name is too long".to_owned());
-        }
-        if text.starts_with('.') || !text.chars().all(plain) || text.trim() != text {
-            return Err("not a name".to_owned());
-        }
-        Ok(text.to_owned())
-    }
+    Ok(text.to_owned())
 }
 
 /// The name of a file that is read, relative to the folder of the configuration file.
@@ -372,7 +333,7 @@ impl Scalar for File {
     }
 
     fn allowed() -> String {
-        "the name of a file".to_owned()
+        "name of a file, from the folder of this one".to_owned()
     }
 
     fn schema() -> Json {
@@ -395,8 +356,26 @@ impl Scalar for File {
 /// A secret of at least `BYTES_MIN` bytes; no diagnostic shows it.
 pub struct Secret<const BYTES_MIN: usize>;
 
+/// A secret. `Debug` does not print it; it dereferences to the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText(String);
+
+impl Deref for SecretText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(MASK)
+    }
+}
+
 impl<const BYTES_MIN: usize> Scalar for Secret<BYTES_MIN> {
-    type Value = String;
+    type Value = SecretText;
 
     fn noun() -> String {
         "a secret".to_owned()
@@ -410,16 +389,16 @@ impl<const BYTES_MIN: usize> Scalar for Secret<BYTES_MIN> {
         json!({ "type": "string", "minLength": BYTES_MIN })
     }
 
-    fn placeholder() -> String {
-        String::new()
+    fn placeholder() -> SecretText {
+        SecretText(String::new())
     }
 
-    fn parse(input: Input<'_>) -> Result<String, String> {
+    fn parse(input: Input<'_>) -> Result<SecretText, String> {
         match input {
             Input::Text(text) if text.len() < BYTES_MIN => {
                 Err("the secret is too short".to_owned())
             }
-            Input::Text(text) => Ok(text.to_owned()),
+            Input::Text(text) => Ok(SecretText(text.to_owned())),
             _ => Err("not a text".to_owned()),
         }
     }

@@ -1,11 +1,13 @@
 //! Value types that hold others: lists, free tables, and declared tables in their three forms.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::marker::PhantomData;
 
 use serde_json::{Value as Json, json};
 
 use super::ValueType;
+use crate::diff::Collector;
 use crate::report::At;
 use crate::schema;
 use crate::syntax::{Item, Tree};
@@ -16,9 +18,10 @@ pub struct List<V>(PhantomData<V>);
 
 impl<V: ValueType> ValueType for List<V> {
     type Value = Vec<V::Value>;
+    const EMPTY: &'static str = "[]";
 
     fn noun() -> String {
-        format!("a list, each element {}", V::noun())
+        "a list".to_owned()
     }
 
     fn allowed() -> String {
@@ -37,12 +40,63 @@ impl<V: ValueType> ValueType for List<V> {
         Ok(vec![V::of_default(text)?])
     }
 
+    fn written(default: &str) -> String {
+        format!("[{}]", V::written(default))
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        V::masked(text)
+    }
+
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::List(list) = &item.tree else {
             return reader.wrong_type::<Self>(item, at);
         };
-        let read: Vec<_> = list.iter().filter_map(|item| V::read(item, at, reader)).collect();
-        (read.len() == list.len()).then_some(read)
+        Some(list.iter().filter_map(|item| V::read(item, at, reader)).collect())
+    }
+}
+
+/// A value that the program gets as another type.
+pub struct As<V, T>(PhantomData<(V, T)>);
+
+impl<V, T> ValueType for As<V, T>
+where
+    V: ValueType,
+    T: From<V::Value> + Clone + Debug + PartialEq + Send + Sync + 'static,
+{
+    type Value = T;
+    const EMPTY: &'static str = V::EMPTY;
+
+    fn noun() -> String {
+        V::noun()
+    }
+
+    fn allowed() -> String {
+        V::allowed()
+    }
+
+    fn schema() -> Json {
+        V::schema()
+    }
+
+    fn placeholder() -> T {
+        V::placeholder().into()
+    }
+
+    fn of_default(text: &str) -> Result<T, String> {
+        V::of_default(text).map(T::from)
+    }
+
+    fn written(default: &str) -> String {
+        V::written(default)
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        V::masked(text)
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
+        V::read(item, at, reader).map(T::from)
     }
 }
 
@@ -51,6 +105,7 @@ pub struct Map<V>(PhantomData<V>);
 
 impl<V: ValueType> ValueType for Map<V> {
     type Value = BTreeMap<String, V::Value>;
+    const EMPTY: &'static str = "{}";
 
     fn noun() -> String {
         format!("a table, each value {}", V::noun())
@@ -79,12 +134,16 @@ impl<V: ValueType> ValueType for Map<V> {
         let mut read = BTreeMap::new();
         for member in members {
             let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()) };
+            let at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
             if let Some(value) = V::read(&member.item, &at, reader) {
                 read.insert(member.key.clone(), value);
             }
         }
-        (read.len() == members.len()).then_some(read)
+        Some(read)
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        V::masked(text)
     }
 }
 
@@ -93,13 +152,14 @@ pub struct Once<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Once<T> {
     type Value = T;
+    const IS_TABLE: bool = true;
 
     fn noun() -> String {
         "a table".to_owned()
     }
 
     fn allowed() -> String {
-        format!("a table with the keys {}", T::doc().key_names().join(", "))
+        format!("a table with the keys {}", T::KEYS.join(", "))
     }
 
     fn schema() -> Json {
@@ -122,8 +182,12 @@ impl<T: Table> ValueType for Once<T> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, at);
         };
-        let at = At { path: at.path.clone(), span: Some(item.span.clone()) };
+        let at = At { path: at.path.clone(), span: None, table: Some(item.span.clone()) };
         Some(reader.table(members, at))
+    }
+
+    fn collect(table: &T, name: &'static str, keys: &mut Collector) {
+        keys.table(name.to_owned(), false, table);
     }
 
     fn table() -> Option<TableDoc> {
@@ -136,13 +200,14 @@ pub struct Named<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Named<T> {
     type Value = Vec<(String, T)>;
+    const IS_TABLE: bool = true;
 
     fn noun() -> String {
         "tables with names".to_owned()
     }
 
     fn allowed() -> String {
-        format!("tables with the keys {}", T::doc().key_names().join(", "))
+        format!("tables with the keys {}", T::KEYS.join(", "))
     }
 
     fn schema() -> Json {
@@ -164,12 +229,18 @@ impl<T: Table> ValueType for Named<T> {
         let mut read = Vec::with_capacity(members.len());
         for member in members {
             let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()) };
+            let at = At { path, span: Some(member.span.clone()), table: None };
             if let Some(table) = <Once<T>>::read(&member.item, &at, reader) {
                 read.push((member.key.clone(), table));
             }
         }
-        (read.len() == members.len()).then_some(read)
+        Some(read)
+    }
+
+    fn collect(tables: &Self::Value, name: &'static str, keys: &mut Collector) {
+        for (own, table) in tables {
+            keys.table(format!("{name}.{own}"), true, table);
+        }
     }
 
     fn table() -> Option<TableDoc> {
@@ -182,13 +253,14 @@ pub struct Listed<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Listed<T> {
     type Value = Vec<T>;
+    const IS_TABLE: bool = true;
 
     fn noun() -> String {
         "a list of tables".to_owned()
     }
 
     fn allowed() -> String {
-        format!("tables with the keys {}", T::doc().key_names().join(", "))
+        format!("tables with the keys {}", T::KEYS.join(", "))
     }
 
     fn schema() -> Json {
@@ -207,9 +279,15 @@ impl<T: Table> ValueType for Listed<T> {
         let Tree::List(list) = &item.tree else {
             return reader.wrong_type::<Self>(item, at);
         };
-        let read: Vec<_> =
-            list.iter().filter_map(|item| <Once<T>>::read(item, at, reader)).collect();
-        (read.len() == list.len()).then_some(read)
+        Some(list.iter().filter_map(|item| <Once<T>>::read(item, at, reader)).collect())
+    }
+
+    fn collect(tables: &Vec<T>, name: &'static str, keys: &mut Collector) {
+        for table in tables {
+            let label = table.label();
+            let name = if label.is_empty() { name.to_owned() } else { format!("{name}.{label}") };
+            keys.table(name, true, table);
+        }
     }
 
     fn table() -> Option<TableDoc> {

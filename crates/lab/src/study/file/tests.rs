@@ -135,7 +135,7 @@ fn all_faults_are_told_at_once() {
 fn a_misspelt_or_missing_key_is_named_with_its_place() {
     expect![[r#"
         x.toml:4:1: repaets: there is no such key; did you mean repeats?
-           4 | repaets = ***
+           4 | repaets = 3
              | ^^^^^^^
              allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, arm
 

@@ -1,0 +1,190 @@
+//! The declaration of a table: [`table!`](crate::table!).
+
+/// Declares a table of a configuration file.
+///
+/// Each key has a value type and a default, and may end in `, at_start` if a running program does
+/// not take a changed value over. The documentation comments become the reference page and the
+/// schema. A default is one of
+///
+/// - a text as it would stand in a file, without quotes;
+/// - `empty` for a list or table;
+/// - `required`;
+/// - `follows "words"` for one that follows from elsewhere, which makes the value an `Option`;
+/// - `follows "words" => expression` for one that is computed.
+///
+/// The struct has a field [`Key`](crate::Key) for each key, for checks that need its place. With
+/// `struct Name => pub Values` there is also a struct of the values alone, for use behind the checks:
+/// `name.values()`. With `struct Name as FUNCTION`, the function gives the label of a table of a
+/// list.
+///
+/// ```
+/// use settings::value::{Count, Duration, Listed, Once, Text};
+///
+/// settings::table! {
+///     /// Where the program listens.
+///     pub struct ServerTable => pub Server {
+///         /// Address and port.
+///         listen: Text = "127.0.0.1:80", at_start;
+///         /// Threads that serve.
+///         threads: Count<1, 64> = follows "the number of cores";
+///         /// How long a stop waits.
+///         drain: Duration<0, 60_000> = "10s";
+///     }
+/// }
+/// settings::table! {
+///     /// The whole file.
+///     pub struct Program {
+///         /// Where the program listens.
+///         server: Once<ServerTable> = empty;
+///     }
+/// }
+///
+/// let environment = |_: &str| None;
+/// let world = settings::World::new(std::path::Path::new("."), &environment);
+/// let (program, report) = settings::read::<Program>("[server]\nthreads = 2\n", "x.toml", &world);
+/// let server = program.unwrap().server.values();
+/// assert!(!report.has_errors());
+/// assert_eq!((server.threads, server.listen.as_str()), (Some(2), "127.0.0.1:80"));
+/// ```
+#[macro_export]
+macro_rules! table {
+    (
+        $(#[doc = $doc:literal])+
+        $visibility:vis struct $name:ident $(as $label:path)?
+            => $values_visibility:vis $values:ident { $($keys:tt)* }
+    ) => {
+        $crate::table! {
+            $(#[doc = $doc])+
+            $visibility struct $name $(as $label)? { $($keys)* }
+        }
+        $crate::table! {
+            @values [$(#[doc = $doc])+] $visibility $name, $values_visibility $values, $($keys)*
+        }
+    };
+    (
+        $(#[doc = $doc:literal])+
+        $visibility:vis struct $name:ident $(as $label:path)? {
+            $(
+                $(#[doc = $key_doc:literal])+
+                $key:ident : $value:ty = $default:tt $($words:literal)? $(=> $computed:expr)?
+                    $(, $at_start:ident)? ;
+            )*
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug, PartialEq)]
+        $visibility struct $name {
+            /// Where the table stands.
+            $visibility at: $crate::At,
+            $(
+                $(#[doc = $key_doc])+
+                $visibility $key: $crate::Key<$crate::table!(@type $value, $default $($computed)?)>,
+            )*
+        }
+
+        impl $crate::Located for $name {
+            fn located(&self) -> &$crate::At {
+                &self.at
+            }
+        }
+
+        impl $crate::Table for $name {
+            const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            fn doc() -> $crate::TableDoc {
+                $crate::TableDoc::new(concat!($($doc),+), vec![$(
+                    $crate::KeyDoc::new::<$value>(
+                        stringify!($key),
+                        concat!($($key_doc),+),
+                        $crate::table!(@default $default $($words)?),
+                        $crate::table!(@at_start $($at_start)?),
+                    ),
+                )*])
+            }
+
+            fn defaults(path: &str) -> Self {
+                Self {
+                    at: $crate::At { path: path.to_owned(), span: None, table: None },
+                    $($key: $crate::table!(@wrap $default $($computed)?, $crate::absent::<$value>(
+                        path,
+                        stringify!($key),
+                        $crate::table!(@default $default $($words)?),
+                    )),)*
+                }
+            }
+
+            fn read(
+                reader: &mut $crate::Reader<'_, '_>,
+                members: &[$crate::Member],
+                at: $crate::At,
+            ) -> Self {
+                Self {
+                    $($key: $crate::table!(@wrap $default $($computed)?, reader.key::<$value>(
+                        members,
+                        &at,
+                        stringify!($key),
+                        $crate::table!(@default $default $($words)?),
+                    )),)*
+                    at,
+                }
+            }
+
+            fn collect(&self, keys: &mut $crate::diff::Collector) {
+                $($crate::table!(
+                    @collect $default $($computed)?, keys, $value, stringify!($key), &self.$key,
+                    $crate::table!(@default $default $($words)?),
+                    $crate::table!(@at_start $($at_start)?)
+                );)*
+            }
+
+            $(
+                fn label(&self) -> String {
+                    $label(self)
+                }
+            )?
+        }
+    };
+    (
+        @values [$($doc:tt)+]
+        $visibility:vis $name:ident, $values_visibility:vis $values:ident,
+        $(
+            $(#[doc = $key_doc:literal])+
+            $key:ident : $value:ty = $default:tt $($words:literal)? $(=> $computed:expr)?
+                $(, $at_start:ident)? ;
+        )*
+    ) => {
+        $($doc)+
+        #[derive(Clone, Debug, PartialEq)]
+        $values_visibility struct $values {
+            $(
+                $(#[doc = $key_doc])+
+                $values_visibility $key: $crate::table!(@type $value, $default $($computed)?),
+            )*
+        }
+
+        impl $name {
+            /// The values alone.
+            $visibility fn values(&self) -> $values {
+                $values { $($key: (*self.$key).clone(),)* }
+            }
+        }
+    };
+    (@type $value:ty, follows) => { Option<<$value as $crate::ValueType>::Value> };
+    (@type $value:ty, $default:tt $($computed:expr)?) => { <$value as $crate::ValueType>::Value };
+    (@default follows $words:literal) => { $crate::DefaultDoc::Follows($words) };
+    (@default required) => { $crate::DefaultDoc::Required };
+    (@default empty) => { $crate::DefaultDoc::Empty };
+    (@default $text:literal) => { $crate::DefaultDoc::Is($text) };
+    (@wrap follows, $key:expr) => { $key.optional() };
+    (@wrap follows $computed:expr, $key:expr) => { $key.or_else(|| $computed) };
+    (@wrap $default:tt, $key:expr) => { $key };
+    (
+        @collect follows, $keys:expr, $value:ty, $name:expr, $key:expr, $default:expr, $at_start:expr
+    ) => { $keys.optional::<$value>($name, $key, $default, $at_start) };
+    (
+        @collect $kind:tt $($computed:expr)?, $keys:expr, $value:ty, $name:expr, $key:expr,
+        $default:expr, $at_start:expr
+    ) => { $keys.key::<$value>($name, $key, $default, $at_start) };
+    (@at_start) => { false };
+    (@at_start at_start) => { true };
+}

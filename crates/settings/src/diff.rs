@@ -1,0 +1,243 @@
+//! What differs between two files of one declaration, key by key, secrets masked.
+//!
+//! What is compared are the values that the files set: a key that is set to its default is as good
+//! as one that is not set. Tables of a list are told apart by their labels, so that their order is
+//! no difference.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use crate::table::{DefaultDoc, Key, Origin, Table, default_text, default_value};
+use crate::value::ValueType;
+
+/// The keys that a file sets away from their defaults. It holds secrets, and prints none.
+#[derive(Default)]
+pub struct Keys {
+    list: Vec<SetKey>,
+}
+
+struct SetKey {
+    /// The place of its table among those of the root.
+    section: usize,
+    /// Its table with its label: `node.first`.
+    table: String,
+    /// True if its table is one of several.
+    is_of_many: bool,
+    /// Its place among the keys of its table.
+    position: usize,
+    /// Its full name.
+    name: String,
+    value: Box<dyn Comparable>,
+    shown: String,
+    /// The default as it would stand in a file; `None` if it is no value.
+    default: Option<String>,
+    at_start_only: bool,
+}
+
+/// A value whose type is forgotten.
+trait Comparable: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn equals(&self, other: &dyn Comparable) -> bool;
+}
+
+impl<T: PartialEq + Send + Sync + 'static> Comparable for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn equals(&self, other: &dyn Comparable) -> bool {
+        other.as_any().downcast_ref::<T>().is_some_and(|other| self == other)
+    }
+}
+
+/// One key whose value differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its full name, such as `node.first.weight`.
+    pub key: String,
+    /// The former value, secrets masked; `None` if it was not set.
+    pub before: Option<String>,
+    /// The new one.
+    pub after: Option<String>,
+    /// What holds where it is not set, if that is a value.
+    pub default: Option<String>,
+    /// True if a running program does not take the new value over.
+    pub at_start_only: bool,
+}
+
+impl Keys {
+    /// The keys that a file sets.
+    pub fn of(root: &impl Table) -> Keys {
+        let mut collector = Collector::default();
+        root.collect(&mut collector);
+        Keys { list: collector.list }
+    }
+
+    fn by_name(&self) -> HashMap<&str, &SetKey> {
+        self.list.iter().map(|key| (key.name.as_str(), key)).collect()
+    }
+
+    fn tables(&self) -> HashSet<&str> {
+        self.list.iter().map(|key| key.table.as_str()).collect()
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+/// Every difference, in the order of the declaration.
+pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
+    let (old, new) = (before.by_name(), after.by_name());
+    let (old_tables, new_tables) = (before.tables(), after.tables());
+    let mut keys: Vec<&SetKey> = before.list.iter().collect();
+    keys.extend(after.list.iter().filter(|key| !old.contains_key(key.name.as_str())));
+    let mut first = HashMap::new();
+    for (at, key) in keys.iter().enumerate() {
+        first.entry(key.table.as_str()).or_insert(at);
+    }
+    keys.sort_by_key(|key| (key.section, first[key.table.as_str()], key.position));
+    let change = |key: &SetKey| {
+        let (name, table) = (key.name.as_str(), key.table.as_str());
+        let (old, new) = (old.get(name), new.get(name));
+        if let (Some(old), Some(new)) = (old, new)
+            && old.value.equals(&*new.value)
+        {
+            return None;
+        }
+        // No default held in a table that comes or goes as a whole.
+        let is_in_both = old_tables.contains(table) && new_tables.contains(table);
+        Some(Change {
+            key: key.name.clone(),
+            before: old.map(|key| key.shown.clone()),
+            after: new.map(|key| key.shown.clone()),
+            default: key.default.clone().filter(|_| is_in_both || !key.is_of_many),
+            at_start_only: key.at_start_only,
+        })
+    };
+    keys.into_iter().filter_map(change).collect()
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match (&self.before, &self.after, &self.default) {
+            (Some(before), Some(after), _) if before == after => {
+                write!(formatter, "~ {key} = {after}: another value behind what is shown")
+            }
+            (Some(before), Some(after), _) => write!(formatter, "~ {key} = {before} -> {after}"),
+            (None, Some(after), Some(default)) => {
+                write!(formatter, "~ {key} = {default} (default) -> {after}")
+            }
+            (None, Some(after), None) => write!(formatter, "+ {key} = {after}"),
+            (Some(before), None, Some(default)) => {
+                write!(formatter, "~ {key} = {before} -> {default} (default)")
+            }
+            (Some(before), None, None) => write!(formatter, "- {key} = {before}"),
+            (None, None, _) => Ok(()),
+        }
+    }
+}
+
+/// Collects the keys of a file; generated code hands them over.
+#[derive(Default)]
+pub struct Collector {
+    list: Vec<SetKey>,
+    section: usize,
+    position: usize,
+    table: String,
+    is_of_many: bool,
+    at_start_only: bool,
+    /// The names of all tables so far.
+    tables: HashSet<String>,
+}
+
+impl Collector {
+    /// Adds a key, or the keys of the tables that it holds.
+    pub fn key<V: ValueType>(
+        &mut self,
+        name: &'static str,
+        key: &Key<V::Value>,
+        default: DefaultDoc,
+        at_start_only: bool,
+    ) {
+        self.position += 1;
+        if V::IS_TABLE {
+            return self.tables::<V>(name, key, at_start_only);
+        }
+        let has_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
+        if has_value && default_value::<V>(default, &key.at.path) == **key {
+            return;
+        }
+        self.add::<V>(name, key, default, at_start_only);
+    }
+
+    /// Adds a key whose default is no value.
+    pub fn optional<V: ValueType>(
+        &mut self,
+        name: &'static str,
+        key: &Key<Option<V::Value>>,
+        default: DefaultDoc,
+        at_start_only: bool,
+    ) {
+        self.position += 1;
+        match &**key {
+            Some(value) if V::IS_TABLE => self.tables::<V>(name, value, at_start_only),
+            _ => self.add::<V>(name, key, default, at_start_only),
+        }
+    }
+
+    fn tables<V: ValueType>(&mut self, name: &'static str, value: &V::Value, at_start_only: bool) {
+        let outer = (self.section, self.position, self.at_start_only);
+        if self.table.is_empty() {
+            self.section = self.position;
+        }
+        self.at_start_only |= at_start_only;
+        V::collect(value, name, self);
+        (self.section, self.position, self.at_start_only) = outer;
+    }
+
+    /// Adds the keys of a table that is named so.
+    pub(crate) fn table(&mut self, name: String, is_of_many: bool, table: &impl Table) {
+        let numbered = (2..).map(|number| format!("{name}:{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
+        let name = names.find(|name| self.tables.insert(name.clone()));
+        let name = name.expect("one of endlessly many names is free");
+        let outer = (std::mem::replace(&mut self.table, name), self.is_of_many);
+        (self.is_of_many, self.position) = (is_of_many, 0);
+        table.collect(self);
+        (self.table, self.is_of_many) = outer;
+    }
+
+    fn add<V: ValueType>(
+        &mut self,
+        name: &'static str,
+        key: &Key<impl Clone + PartialEq + Send + Sync + 'static>,
+        default: DefaultDoc,
+        at_start_only: bool,
+    ) {
+        // The label of a table holds its name.
+        if key.origin != Origin::Set || (self.is_of_many && name == "name") {
+            return;
+        }
+        let name = name.trim_start_matches("r#");
+        let is_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
+        self.list.push(SetKey {
+            section: if self.table.is_empty() { self.position } else { self.section },
+            name: match self.table.as_str() {
+                "" => name.to_owned(),
+                table => format!("{table}.{name}"),
+            },
+            table: self.table.clone(),
+            is_of_many: self.is_of_many,
+            position: self.position,
+            value: Box::new((**key).clone()),
+            shown: key.shown.clone(),
+            default: is_value.then(|| default_text::<V>(default)),
+            at_start_only: self.at_start_only || at_start_only,
+        });
+    }
+}
