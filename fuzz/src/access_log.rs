@@ -1,34 +1,47 @@
-//! Tries the access log's formats and lines on made-up bytes, guided by coverage or blindly.
+//! Tries the formats of the access log, and the lines that `weir logs` reads, on made-up bytes, guided
+//! by coverage or blindly.
 //!
-//! What must hold is in `crates/gateway/src/fuzz.rs`; this only runs it. Its parts are compiled from
-//! their own files: they need nothing of the rest of the gateway, which would take minutes to build
-//! with other flags.
+//! What must hold is in `crates/gateway/src/access_log/fuzz.rs` and
+//! `crates/weir/src/logs/fuzz.rs`; this only runs it. Their parts are compiled from their own files: the
+//! rest of the program would take minutes to build with other flags.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code)] // A part of it is for the gateway only.
+#![allow(dead_code)] // A part of it is for the program only.
 
-#[path = "../../crates/gateway/src/access_log/format.rs"]
-mod format;
-#[path = "../../crates/gateway/src/fuzz.rs"]
-mod fuzz;
-#[path = "../../crates/gateway/src/access_log/read.rs"]
-mod read;
+#[path = "../../crates/weir/src/logs"]
+mod logs {
+    pub(crate) mod format;
+    pub(crate) mod fuzz;
+    mod read;
+}
 
-/// Where the gateway has them.
-mod access_log {
-    pub(crate) use crate::{format, read};
+#[path = "../../crates/gateway/src/access_log"]
+mod written {
+    pub(crate) mod format;
+    pub(crate) mod fuzz;
+}
+
+fn try_one(bytes: &[u8]) {
+    written::fuzz::format(bytes);
+    logs::fuzz::logs(bytes);
 }
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::access_log(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| try_one(bytes));
 
 #[cfg(not(fuzzing))]
 mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target {
-        try_one: fuzz::access_log,
-        seeds: fuzz::access_log_seeds,
-        mutate: fuzz::access_log_mutate,
-    });
+    blind::run(&blind::Target { try_one, seeds, mutate });
+}
+
+#[cfg(not(fuzzing))]
+fn seeds() -> Vec<Vec<u8>> {
+    [written::fuzz::seeds(), logs::fuzz::seeds()].concat()
+}
+
+#[cfg(not(fuzzing))]
+fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), try_one, seed, go_on)
 }

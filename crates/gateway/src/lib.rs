@@ -17,8 +17,6 @@ mod coalesce;
 pub mod config;
 mod error;
 mod front;
-#[cfg(test)]
-mod fuzz;
 pub mod index;
 mod limits;
 mod memory;

@@ -1,7 +1,7 @@
 //! `weir logs`: sums up access logs of the gateway or of nginx.
 //!
-//! Lines are read by `gateway::access_log::read`; counting is `logs/sums.rs`, printing
-//! `logs/report.rs`. What is kept does not grow with the files.
+//! In reading order: `format` (how lines are written), `read` (what a line says), `sums` (counting),
+//! `report` (printing). Memory does not grow with the files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,19 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
-use gateway::access_log::format::Format;
-use gateway::access_log::read::{LINE_BYTES_MAX, LineFault, Reader};
 use jiff::Timestamp;
 
 use crate::FAULTY;
 
+mod format;
+#[cfg(test)]
+mod fuzz;
+mod read;
 mod report;
 mod sums;
 
+use format::Format;
+use read::{LINE_BYTES_MAX, LineFault, Reader};
 use sums::Sums;
 
 /// Sum up access logs

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gateway::access_log::read::Line;
 use hdrhistogram::Histogram;
+
+use super::read::Line;
 
 /// Rows of the time line; two days by second. More are made coarser, tenfold at a time.
 const STEPS_MAX: usize = 200_000;

@@ -2,7 +2,6 @@
 //! field of a hostile client at a time.
 
 use super::*;
-use crate::access_log::read::Reader;
 
 fn record() -> Record {
     Record {
@@ -99,21 +98,4 @@ fn what_is_long_is_cut() {
 fn paths_are_masked_where_a_key_could_stand() {
     assert_eq!(&*masked("/eth"), "/eth");
     assert_eq!(&*masked("/v1/0123456789abcdef0123/eth"), "/v1/***/eth");
-}
-
-#[test]
-fn what_is_written_is_read_again() {
-    for format in ["json", "combined", "$msec|$remote_addr|$key|$rpc_method|$status|$request_time"]
-    {
-        let reader = Reader::new(&Format::parse(format).unwrap()).unwrap();
-        let line = line(format, &record());
-        let read = reader.line(line.trim_end()).unwrap();
-        assert_eq!((read.status, &*read.client), (200, "10.0.0.1"), "{format}");
-        assert_eq!(read.key.as_deref(), Some("alice"), "{format}");
-        assert_eq!(read.seconds.floor(), 1_795_298_645.0, "{format}");
-        if format != "combined" {
-            assert_eq!(read.method.as_deref(), Some("eth_call"), "{format}");
-            assert!((0.0015..=0.002).contains(&read.took.unwrap()), "{format}");
-        }
-    }
 }

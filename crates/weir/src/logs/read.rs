@@ -2,78 +2,97 @@
 //! that they were written in, nginx's own among them.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::Deserialize;
 
-use super::format::{Format, Part, Var};
+use super::format::{Format, Part};
 
 #[cfg(test)]
 mod tests;
 
 /// Longest line that is looked at; what writes them cuts far below.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a line says. What it does not say is none.
+/// What a line says; `None` is what it does not say.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// Seconds since 1970.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Address of the client; empty where it is not said.
-    pub client: Cow<'a, str>,
+    pub(crate) client: Cow<'a, str>,
     /// Name of the key.
-    pub key: Option<Cow<'a, str>>,
+    pub(crate) key: Option<Cow<'a, str>>,
     /// JSON-RPC method.
-    pub method: Option<Cow<'a, str>>,
+    pub(crate) method: Option<Cow<'a, str>>,
     /// Name of the node.
-    pub node: Option<Cow<'a, str>>,
+    pub(crate) node: Option<Cow<'a, str>>,
     /// How the cache took part.
-    pub cache: Option<Cow<'a, str>>,
+    pub(crate) cache: Option<Cow<'a, str>>,
     /// HTTP status.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Code of the JSON-RPC error.
-    pub error: Option<i64>,
+    pub(crate) error: Option<i64>,
     /// Seconds until the answer.
-    pub took: Option<f64>,
+    pub(crate) took: Option<f64>,
     /// Bytes of the answer.
-    pub bytes_out: Option<u64>,
+    pub(crate) bytes_out: Option<u64>,
 }
 
 /// Why a line is not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LineFault {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineFault {
     /// Longer than any line of an access log.
-    #[error("longer than {LINE_BYTES_MAX} bytes")]
     Length,
     /// Not a JSON object with the members of an access log.
-    #[error("not a JSON object of an access log")]
     Json,
     /// The text between the variables is not there.
-    #[error("does not follow the format")]
     Shape,
     /// The time cannot be read.
-    #[error("holds no time that can be read")]
     Time,
     /// The status or another number cannot be read.
-    #[error("holds no status that can be read")]
     Number,
 }
 
+impl fmt::Display for LineFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineFault::Length => write!(formatter, "longer than {LINE_BYTES_MAX} bytes"),
+            LineFault::Json => formatter.write_str("not a JSON object of an access log"),
+            LineFault::Shape => formatter.write_str("does not follow the format"),
+            LineFault::Time => formatter.write_str("holds no time that can be read"),
+            LineFault::Number => formatter.write_str("holds no status that can be read"),
+        }
+    }
+}
+
 /// Why lines of a format cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
     /// Two variables with nothing in between.
-    #[error("two variables stand side by side, and nothing tells where one ends")]
     SideBySide,
     /// No time or no status.
-    #[error("a time ($time_local, $time_iso8601 or $msec) and $status are needed")]
     Lacking,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Unreadable::SideBySide => {
+                "two variables stand side by side, and nothing tells where one ends"
+            }
+            Unreadable::Lacking => {
+                "a time ($time_local, $time_iso8601 or $msec) and $status are needed"
+            }
+        })
+    }
 }
 
 /// Reads lines of one format.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub(crate) struct Reader {
     parts: Option<Vec<Part>>,
 }
 
@@ -82,16 +101,18 @@ impl Reader {
     ///
     /// # Errors
     /// [`Unreadable`].
-    pub fn new(format: &Format) -> Result<Reader, Unreadable> {
+    pub(crate) fn new(format: &Format) -> Result<Reader, Unreadable> {
         let Format::Text(parts) = format else { return Ok(Reader { parts: None }) };
-        let is_var = |part: &Part| matches!(part, Part::Var(_));
-        if parts.windows(2).any(|two| two.iter().all(is_var)) {
+        let is_variable = |part: &Part| matches!(part, Part::Variable(_));
+        if parts.windows(2).any(|two| two.iter().all(is_variable)) {
             return Err(Unreadable::SideBySide);
         }
-        let has = |wanted: &[Var]| {
-            parts.iter().any(|part| matches!(part, Part::Var(var) if wanted.contains(var)))
+        let has = |wanted: &[&str]| {
+            parts
+                .iter()
+                .any(|part| matches!(part, Part::Variable(name) if wanted.contains(&name.as_str())))
         };
-        if !has(&[Var::TimeLocal, Var::TimeIso, Var::Msec]) || !has(&[Var::Status]) {
+        if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
             return Err(Unreadable::Lacking);
         }
         Ok(Reader { parts: Some(parts.clone()) })
@@ -101,7 +122,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`LineFault`].
-    pub fn line<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
+    pub(crate) fn line<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineFault::Length);
         }
@@ -159,13 +180,13 @@ fn of_text<'a>(parts: &[Part], line: &'a str) -> Result<Line<'a>, LineFault> {
     while let Some(part) = parts.next() {
         match part {
             Part::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
-            Part::Var(var) => {
+            Part::Variable(name) => {
                 let end = match parts.peek() {
                     Some(Part::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
                     _ => rest.len(),
                 };
                 let (value, behind) = rest.split_at(end);
-                read.note(var, value)?;
+                read.set(name, value)?;
                 rest = behind;
             }
         }
@@ -174,21 +195,22 @@ fn of_text<'a>(parts: &[Part], line: &'a str) -> Result<Line<'a>, LineFault> {
 }
 
 impl<'a> Line<'a> {
-    fn note(&mut self, var: &Var, value: &'a str) -> Result<(), LineFault> {
+    fn set(&mut self, variable: &str, value: &'a str) -> Result<(), LineFault> {
         let text = || (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value));
-        match var {
-            Var::RemoteAddr => self.client = Cow::Borrowed(value),
-            Var::Key => self.key = text(),
-            Var::Method => self.method = text(),
-            Var::Node => self.node = text(),
-            Var::Cache => self.cache = text(),
-            Var::TimeLocal => self.seconds = local(value)?,
-            Var::TimeIso => self.seconds = iso(value)?,
-            Var::Msec => self.seconds = positive(value).ok_or(LineFault::Time)?,
-            Var::Status => self.status = value.parse().map_err(|_| LineFault::Number)?,
-            Var::Error => self.error = value.parse().ok(),
-            Var::RequestTime => self.took = positive(value),
-            Var::BodyBytesSent => self.bytes_out = value.parse().ok(),
+        match variable {
+            "remote_addr" => self.client = Cow::Borrowed(value),
+            "key" => self.key = text(),
+            "rpc_method" => self.method = text(),
+            "node" => self.node = text(),
+            "cache" => self.cache = text(),
+            "time_local" => self.seconds = local(value)?,
+            "time_iso8601" => self.seconds = iso(value)?,
+            "msec" => self.seconds = positive(value).ok_or(LineFault::Time)?,
+            "status" => self.status = value.parse().map_err(|_| LineFault::Number)?,
+            "rpc_error" => self.error = value.parse().ok(),
+            "request_time" => self.took = positive(value),
+            "body_bytes_sent" => self.bytes_out = value.parse().ok(),
+            // Nothing is counted by the others.
             _ => {}
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Goal: lines of nginx and of our own are read for what they say, and anything else is refused
-//! without harm. That what we write is read again is shown beside `record.rs`.
+//! without harm.
 
 use super::*;
-use crate::access_log::format::COMBINED;
+use crate::logs::format::COMBINED;
 
 fn reader(format: &str) -> Reader {
     Reader::new(&Format::parse(format).unwrap()).unwrap()
@@ -52,4 +52,31 @@ fn formats_that_cannot_be_read_are_refused() {
     assert_eq!(unreadable("$msec$status"), Unreadable::SideBySide);
     assert_eq!(unreadable("$msec"), Unreadable::Lacking);
     assert_eq!(unreadable("$status"), Unreadable::Lacking);
+}
+
+/// The lines are those of the gateway's tests, `crates/gateway/src/see/access_log/record/tests.rs`.
+#[test]
+fn lines_of_the_gateway_are_read() {
+    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","node":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}"#;
+    let combined = r#"10.0.0.1 - alice [21/Nov/2026:22:04:05 +0000] "POST / HTTP/1.1" 200 40 "curl/8" "curl/8""#;
+    let own = "1795298645.123|10.0.0.1|alice|eth_call|200|0.002";
+    let own_format = "$msec|$remote_addr|$key|$rpc_method|$status|$request_time";
+    for (format, line) in [("json", json), ("combined", combined), (own_format, own)] {
+        let reader = reader(format);
+        let read = reader.line(line).unwrap();
+        assert_eq!((read.status, &*read.client), (200, "10.0.0.1"), "{format}");
+        assert_eq!(read.key.as_deref(), Some("alice"), "{format}");
+        assert_eq!(read.seconds.floor(), 1_795_298_645.0, "{format}");
+        if format != "combined" {
+            assert_eq!(read.method.as_deref(), Some("eth_call"), "{format}");
+            assert!((0.0015..=0.002).contains(&read.took.unwrap()), "{format}");
+        }
+    }
+}
+
+#[test]
+fn variables_of_nginx_alone_are_skipped() {
+    let reader = reader("$remote_addr $upstream_addr [$time_local] $status");
+    let read = reader.line("::1 10.0.0.2:8545 [21/Nov/2026:22:04:05 +0000] 502").unwrap();
+    assert_eq!((read.status, &*read.client), (502, "::1"));
 }

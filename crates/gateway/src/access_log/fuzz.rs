@@ -1,0 +1,53 @@
+//! What must hold for any text as a format of the access log, as functions for fuzzers.
+//!
+//! `fuzz/src/access_log.rs` calls it for as long as one likes, and the test below for a second in
+//! every check.
+
+use super::format::{BYTES_MAX, COMBINED, Format, FormatFault};
+
+/// Tries bytes as a format: what is read is printed as a text that is read as the same.
+///
+/// # Panics
+/// When that does not hold.
+pub(crate) fn format(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(format) = Format::parse(text) else { return };
+    let printed = format.to_string();
+    let again = Format::parse(&printed);
+    // Every name is printed in braces, which may make the longest ones too long.
+    if again != Err(FormatFault::Length) || printed.len() <= BYTES_MAX {
+        assert_eq!(again.as_ref(), Ok(&format), "a format is not printed as it was read");
+    }
+}
+
+/// Formats to start from.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let own = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$node";
+    ["json", "combined", COMBINED, own].map(|text| text.as_bytes().to_vec()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_longest_format_grows_by_its_braces() {
+        let names = BYTES_MAX / "$key".len();
+        let longest = "$key".repeat(names);
+        assert!(Format::parse(&longest).is_ok());
+        format(longest.as_bytes());
+        format("$key".repeat(names / 2).as_bytes());
+    }
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        let start = Instant::now();
+        let go_on = &mut |_| start.elapsed() < Duration::from_secs(1);
+        let tried = wire::fuzz::mutate_all(&seeds(), format, 4, go_on);
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+}
