@@ -1,7 +1,7 @@
 //! Tries the formats of the access log, and the lines that `weir logs` reads, on made-up bytes, guided
 //! by coverage or blindly.
 //!
-//! What must hold is in `crates/gateway/src/access_log/fuzz.rs` and
+//! What must hold is in `crates/gateway/src/config/access_log/fuzz.rs` and
 //! `crates/weir/src/logs/fuzz.rs`; this only runs it. Their parts are compiled from their own files: the
 //! rest of the program would take minutes to build with other flags.
 #![cfg_attr(fuzzing, no_main)]
@@ -14,7 +14,7 @@ mod logs {
     mod read;
 }
 
-#[path = "../../crates/gateway/src/access_log"]
+#[path = "../../crates/gateway/src/config/access_log"]
 mod written {
     pub(crate) mod format;
     pub(crate) mod fuzz;

@@ -7,7 +7,6 @@
 use std::path::Path;
 
 use gateway::config::Config;
-use gateway::config::diff::diff;
 
 /// Tries bytes as a configuration file: it is read, or every fault names its line.
 ///
@@ -20,7 +19,7 @@ fn config(bytes: &[u8]) {
     match Config::from_text("fuzz.toml", text, Path::new("/nowhere"), &environment) {
         Ok(config) => {
             assert!(!format!("{config:?}").contains("secret-0123456789"), "a secret is spilled");
-            assert!(diff(&config, &config).is_empty(), "it differs from itself");
+            assert!(config.changes_to(&config).is_empty(), "it differs from itself");
         }
         Err(faults) => {
             assert!(!faults.is_empty(), "it is refused for nothing");

@@ -69,7 +69,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(config: &config::Cache) -> Cache {
+    pub(crate) fn new(config: &config::cache::Cache) -> Cache {
         let options = OptionsBuilder::new()
             .weight_capacity(config.bytes_max as u64)
             .estimated_items_capacity((config.bytes_max / ENTRY_BYTES_TYPICAL).max(64))
@@ -81,14 +81,14 @@ impl Cache {
     }
 
     /// The same entries under other settings; what is over a smaller size is dropped.
-    pub(crate) fn under(&self, config: &config::Cache) -> Cache {
+    pub(crate) fn under(&self, config: &config::cache::Cache) -> Cache {
         if self.entries.capacity() != config.bytes_max as u64 {
             self.entries.set_capacity(config.bytes_max as u64);
         }
         Cache::with(Arc::clone(&self.entries), config)
     }
 
-    fn with(entries: Arc<Table>, config: &config::Cache) -> Cache {
+    fn with(entries: Arc<Table>, config: &config::cache::Cache) -> Cache {
         Cache {
             entries,
             entry_bytes_max: config.entry_bytes_max,

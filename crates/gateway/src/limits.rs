@@ -14,7 +14,8 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::method::Method;
 
-use crate::config::{self, Config, LimitKind};
+use crate::config::limits::LimitKind;
+use crate::config::{self, Config};
 use crate::error::{Failure, Kind};
 use crate::front::head::KeyHeader;
 use crate::metrics::label::LimitOutcome;
@@ -142,12 +143,13 @@ impl Limits {
             return None;
         }
         let headers = key_headers(config);
-        let kept = |zone: &config::Zone| {
+        let kept = |zone: &config::limits::Zone| {
             let (limits, before) = before?;
-            let same = |own: &config::Zone| {
-                (&own.name, &own.key, own.bytes) == (&zone.name, &zone.key, zone.bytes)
-                    && own.rate.is_some() == zone.rate.is_some()
-                    && own.shared == zone.shared
+            // How fast a zone drains and what a call counts as may change, nothing else.
+            let same = |own: &config::limits::Zone| {
+                let (rate, cost) = (zone.rate, zone.cost);
+                own.rate.is_some() == rate.is_some()
+                    && config::limits::Zone { rate, cost, ..own.clone() } == *zone
             };
             let at = before.zones.iter().position(same)?;
             Some(Arc::clone(&limits.zones[at].kept))

@@ -27,7 +27,7 @@ use crate::access_log::pending::CallRecords;
 use crate::cache::Entry;
 use crate::call::cache_status::CacheStatus;
 use crate::coalesce::{Boarding, Flight};
-use crate::config::{Balance, HashKey};
+use crate::config::group::{Balance, HashKey};
 use crate::error::{Failure, Kind};
 use crate::front::answer::{Answered, Content, Payload, Reply};
 use crate::front::caller::{Caller, Extra};
@@ -172,7 +172,7 @@ pub(crate) async fn answer<'a>(worker: &Rc<Worker>, request: &Request<'a>) -> Re
     let limits = worker.shared.limits.as_ref();
     let ahead = limits.and_then(|limits| limits.look_ahead(&counted(worker, request, "", None)));
     let request = &Request { ahead, ..*request };
-    match decode(request.body, &worker.shared.config.front.limits) {
+    match decode(request.body, &worker.shared.config.call_limits) {
         Err(refusal) => {
             answer_item(worker, request, Err(refusal)).await.map_or(Reply::Nothing, Reply::One)
         }

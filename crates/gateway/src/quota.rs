@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use wire::method::Method;
 
-use crate::config::{Config, Cost};
+use crate::config::Config;
+use crate::config::limits::Cost;
+use crate::config::quota::file::Kept;
 use crate::error::{Failure, Kind};
 use crate::rules::access::Grant;
 use crate::rules::quota::{Account, Month, Standing};
 
-pub(crate) mod file;
 pub(crate) mod keep;
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ impl Book {
     }
 
     /// Takes in what a file says; where more is known already, that stays.
-    pub(crate) fn take(&self, kept: &file::Kept) {
+    pub(crate) fn take(&self, kept: &Kept) {
         for (name, used) in &kept.keys {
             let entry = self.entry(name);
             entry.account.lock().raise(kept.month, *used);

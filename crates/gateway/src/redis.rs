@@ -122,7 +122,7 @@ impl Common {
 pub(crate) struct Tier {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    config: config::Redis,
+    config: config::redis::Redis,
     /// Replicas first where they are read from; the primary last.
     lines: Vec<Rc<Line>>,
     wanted: RefCell<Vec<Wanted>>,

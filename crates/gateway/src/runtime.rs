@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use settings::diff::Change;
 use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -25,7 +26,6 @@ use tokio::time::Instant;
 use crate::access_log::write::Writer;
 use crate::admin::{self, Phase};
 use crate::config::Config;
-use crate::config::diff::{Change, diff};
 use crate::error::Error;
 use crate::index::Index;
 use crate::nodes::dial::Dial;
@@ -184,7 +184,7 @@ impl Gateway {
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
         let Snapshot { number, shared: before } = self.served.borrow().clone();
-        let changes = diff(&before.config, &config);
+        let changes = before.config.changes_to(&config);
         let shared = before.succeed(config);
         self.follow_access_log(&before, &shared);
         let snapshot = Snapshot { number: number + 1, shared: Arc::clone(&shared) };
@@ -244,7 +244,7 @@ impl Gateway {
     /// Stops gracefully: tells that it is not ready, waits for `drain_delay`, takes no new
     /// connections, lets begun requests end until the drain deadline, then closes what is left.
     pub fn stop(self) {
-        let delay = self.config().drain_delay;
+        let delay = self.config().server.drain_delay;
         if !delay.is_zero() {
             self.phase.send_replace(Phase::Leaving);
             wait_until(delay, || false);
@@ -443,7 +443,10 @@ async fn drain(thread: &Thread) {
         let worker = thread.worker();
         let config = &worker.shared.config;
         let now = Instant::now();
-        (now + config.drain_linger.min(config.drain_deadline), now + config.drain_deadline)
+        (
+            now + config.server.drain_linger.min(config.server.drain_deadline),
+            now + config.server.drain_deadline,
+        )
     };
     let mut lingers = true;
     while thread.connection_count() > 0 && Instant::now() < deadline {
@@ -495,7 +498,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
         Ok((stream, peer)) => {
             let worker = thread.worker();
             let config = &worker.shared.config;
-            let share = config.front.connections_max.div_ceil(config.threads);
+            let share = config.front.connections_max.div_ceil(config.server.threads);
             if thread.connection_count() >= share {
                 // Closing at once tells a client more than an answer that never comes.
                 worker.counters.connections_refused.add(1);

@@ -17,7 +17,8 @@ use wire::method::{Family, family};
 
 use crate::access_log::write::Queues;
 use crate::cache::Cache;
-use crate::config::{self, Balance, Config, HashKey};
+use crate::config::group::{Balance, HashKey};
+use crate::config::{self, Config};
 use crate::front::caller::{Gate, Wanted};
 use crate::limits::Limits;
 use crate::limits::clients::Clients;
@@ -115,7 +116,7 @@ impl std::fmt::Debug for ChainShared {
 /// One node's present state. What stands behind an [`Arc`] outlives a reload that does not change
 /// where the node is or how it is spoken to.
 pub(crate) struct NodeShared {
-    pub(crate) config: config::Node,
+    pub(crate) config: config::node::Node,
     /// Its place among its chain's nodes, as in [`ChainView::nodes`]. It keeps it through reloads.
     pub(crate) place: usize,
     /// What tells it from all other nodes that have or had its place.
@@ -174,7 +175,8 @@ impl Shared {
         });
         let nodes = nodes.collect();
         let labels = Labels::of(&config);
-        let counters = (0..config.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
+        let counters =
+            (0..config.server.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
         let cache = config.cache.enabled.then(|| Cache::new(&config.cache));
         let answers = config.redis.as_ref().filter(|redis| redis.answers);
         let redis = answers.map(|_| Arc::default());
@@ -223,7 +225,10 @@ impl Shared {
             by_number,
             config: Arc::new(config),
         });
-        shared.lineage.memory.set_max(shared.config.memory_max.unwrap_or_else(memory::usual_max));
+        shared
+            .lineage
+            .memory
+            .set_max(shared.config.server.memory_max.unwrap_or_else(memory::usual_max));
         shared.lineage.joined(&shared);
         shared
     }
@@ -360,7 +365,7 @@ impl Shared {
 }
 
 impl ChainShared {
-    fn new(chain: &config::Chain, key: Arc<str>) -> ChainShared {
+    fn new(chain: &config::chain::Chain, key: Arc<str>) -> ChainShared {
         ChainShared {
             name: Arc::clone(&chain.name),
             key,
@@ -427,7 +432,7 @@ impl ChainShared {
 impl NodeShared {
     fn new(
         config: &Config,
-        node: &config::Node,
+        node: &config::node::Node,
         place: usize,
         mark: u64,
         number: u16,
@@ -471,7 +476,7 @@ impl NodeShared {
 }
 
 impl GroupShared {
-    fn new(config: &Config, group: &config::Group, room: Option<Arc<Room>>) -> GroupShared {
+    fn new(config: &Config, group: &config::group::Group, room: Option<Arc<Room>>) -> GroupShared {
         let tiers: Vec<u8> =
             group.nodes.iter().map(|node| u8::from(config.nodes[*node].backup)).collect();
         let order = Order::new(&tiers);
@@ -514,7 +519,7 @@ fn number(index: usize) -> u16 {
 }
 
 /// Everything of a request's head up to the digits of the body's length.
-fn request_head(node: &config::Node) -> Vec<u8> {
+fn request_head(node: &config::node::Node) -> Vec<u8> {
     let url = &node.url;
     let mut head = Vec::with_capacity(256);
     let mut line = |parts: &[&[u8]]| {
@@ -576,7 +581,7 @@ fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues
     let log = config.access_log.as_ref()?;
     let kept = &config.kept_headers;
     let before = before.filter(|queues| queues.are_of(log, kept));
-    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.threads))))
+    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.server.threads))))
 }
 
 fn has_method_lists(config: &Config) -> bool {
@@ -595,7 +600,7 @@ fn hash_header(config: &Config) -> Option<String> {
     })
 }
 
-fn health_settings(config: &config::Health) -> HealthSettings {
+fn health_settings(config: &config::health::Health) -> HealthSettings {
     HealthSettings {
         failures_max: config.failures_max,
         window: config.window,

@@ -56,7 +56,7 @@ impl fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// The thread with this index of `config.threads`.
+    /// The thread with this index of `config.server.threads`.
     pub(crate) fn new(shared: Arc<Shared>, index: usize, seed: u64) -> Rc<Thread> {
         Rc::new(Thread {
             index,
@@ -145,7 +145,7 @@ impl Thread {
     pub(crate) async fn relieve(self: Rc<Thread>) {
         let (budget, threads) = {
             let shared = &self.worker().shared;
-            (Arc::clone(&shared.lineage.memory), shared.config.threads)
+            (Arc::clone(&shared.lineage.memory), shared.config.server.threads)
         };
         loop {
             budget.exceeded().await;

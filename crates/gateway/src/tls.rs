@@ -93,7 +93,7 @@ impl Settings {
 /// Makes the settings ready.
 ///
 /// # Errors
-/// If they do not fit each other; `config/checked/tls.rs` finds that out before.
+/// If they do not fit each other; `config/listen_tls.rs` finds that out before.
 pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let chosen = !settings.ciphers.is_empty();

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::coalesce::Flights;
-use crate::config::{Config, Group};
+use crate::config::Config;
+use crate::config::group::Group;
 use crate::front::caller;
 use crate::front::head::Head;
 use crate::front::token::Tokens;
@@ -113,7 +114,7 @@ impl LocalNode {
         let counts = place.map(|place| Arc::clone(&shared.counters[index].upstreams[place]));
         let counts = counts.unwrap_or_default();
         let methods = shared.chains[node.config.chain].family.count();
-        let connections_max = node.config.connections_max.div_ceil(config.threads);
+        let connections_max = node.config.connections_max.div_ceil(config.server.threads);
         LocalNode {
             pool: Pool::new(connections_max, node.config.idle_timeout),
             multiplex: Multiplex::new(config, &node.config, &node.dial, methods, &counts),
@@ -173,7 +174,7 @@ struct Date {
 }
 
 impl Worker {
-    /// The worker with this index of `config.threads`.
+    /// The worker with this index of `config.server.threads`.
     pub(crate) fn new(shared: Arc<Shared>, index: usize, seed: u64) -> Rc<Worker> {
         let config = &shared.config;
         let now = shared.now();
@@ -218,7 +219,7 @@ impl Worker {
         let config = &shared.config;
         let now = shared.now();
         let same = |node: &NodeShared, before: &NodeShared| {
-            node.is(before) && node.config.pools_like(&before.config)
+            node.is(before) && node.config.connects_like(&before.config)
         };
         let nodes = shared.nodes.iter().map(|node| {
             let before = self.shared.nodes.iter().position(|before| same(node, before));
@@ -249,9 +250,7 @@ impl Worker {
             known.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
         });
         let hedges = hedges.collect();
-        let same_budget = (before.retry.share_max, before.retry.rate_min)
-            == (config.retry.share_max, config.retry.rate_min);
-        let (budget, second) = if same_budget {
+        let (budget, second) = if before.retry == config.retry {
             (Rc::clone(&self.budget), Rc::clone(&self.second_opinions))
         } else {
             let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
@@ -386,7 +385,7 @@ fn second_opinions(config: &Config) -> RetryBudget {
     RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
 }
 
-fn new_hedge(config: Option<&crate::config::Hedge>) -> Rc<RefCell<Hedge>> {
+fn new_hedge(config: Option<&crate::config::group::Hedge>) -> Rc<RefCell<Hedge>> {
     let settings = config.map(|config| HedgeSettings {
         quantile: config.quantile,
         delay_min: config.delay_min,

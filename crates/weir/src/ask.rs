@@ -143,7 +143,7 @@ impl Target {
         let mut admin = ADMIN.parse().ok();
         if let Some(file) = &self.file {
             match source::read_file(file) {
-                Ok(config) => admin = config.admin,
+                Ok(config) => admin = config.server.admin,
                 Err(faults) => {
                     eprint!("{faults}");
                     return Ok(None);

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::{Config, Overrides, read_duration};
+use gateway::config::{Config, Overrides};
 use gateway::runtime::Gateway;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -90,7 +90,7 @@ pub(crate) struct Demo {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = read_duration(text)?;
+    let duration = settings::value::duration(text)?;
     match (DURATION_MIN..=DURATION_MAX).contains(&duration) {
         true => Ok(duration),
         false => Err("the duration must be from 5s to 1h".to_owned()),

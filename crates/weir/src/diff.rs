@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::config::diff::{Change, diff};
+use settings::diff::Change;
 
 use crate::{FAULTY, source};
 
@@ -46,7 +46,7 @@ impl Diff {
             eprint!("{faults}");
         }
         let [Ok(old), Ok(new)] = read else { return ExitCode::from(FAULTY) };
-        let changes = diff(&old, &new);
+        let changes = old.changes_to(&new);
         print(&changes);
         if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
     }
@@ -57,6 +57,12 @@ fn print(changes: &[Change]) {
         println!("no difference");
     }
     for change in changes {
-        println!("{change}");
+        println!("{}", line(change));
     }
+}
+
+/// A change, and whether a reload leaves it.
+pub(crate) fn line(change: &Change) -> String {
+    let at_start = "   (only after a restart or `weir upgrade`)";
+    format!("{change}{}", if change.at_start_only { at_start } else { "" })
 }

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::{Config, Group};
+use gateway::config::Config;
+use gateway::config::group::Group;
 use gateway::rules::access::{
     Denial, Grant, MethodCase, is_own_filter, is_subscription, may_call, may_use,
 };
@@ -95,7 +96,7 @@ impl Explain {
                 return Ok(ExitCode::from(FAULTY));
             }
         };
-        let text = read_call(text, &config.front.limits)?;
+        let text = read_call(text, &config.call_limits)?;
         let routes = Routes::new(&config)?;
         let sender = match Sender::new(&self, &config) {
             Ok(sender) => sender,
@@ -113,7 +114,7 @@ impl Explain {
         let view = view(&config, chain, self.head);
         let (head, sender) = (self.head, &sender);
         let case = Case { config: &config, routes: &routes, sender, head, chain, view };
-        match decode(&text, &config.front.limits) {
+        match decode(&text, &config.call_limits) {
             Err(refusal) => Ok(refused(&words::refusal(&refusal))),
             Ok(Body::Single(item)) => Ok(case.print(&[item])),
             Ok(Body::Batch(items)) => Ok(case.print(&items)),

@@ -45,7 +45,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if !gateway::config::is_name(&self.name) {
+        if !gateway::config::values::is_name(&self.name) {
             eprintln!("weir key: a name is 1 to 64 of a-z A-Z 0-9 _ - . :");
             return Ok(ExitCode::from(FAULTY));
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::read_duration;
+use settings::value::duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingFault};
@@ -90,7 +90,7 @@ pub(crate) struct Node {
     since: Option<SystemTime>,
 
     /// Time between blocks
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = read_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     block_time: Duration,
 
     /// Transactions of a block
@@ -320,7 +320,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn latency(text: &str) -> Result<Latency, String> {
-    let ms = |text: &str| Ok::<_, String>(read_duration(text)?.as_secs_f64() * 1000.0);
+    let ms = |text: &str| Ok::<_, String>(duration(text)?.as_secs_f64() * 1000.0);
     match text.split_once("..") {
         None => Ok(Latency::Constant { ms: ms(text)? }),
         Some((low, high)) => Ok(Latency::Uniform { low_ms: ms(low)?, high_ms: ms(high)? }),
@@ -331,7 +331,7 @@ fn capacity(text: &str) -> Result<Capacity, String> {
     let (slots, service) =
         text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
     let slots = slots.parse().map_err(|_| format!("{slots:?} is not a number of slots"))?;
-    Ok(Capacity { slots, service: read_duration(service)?, queue_max: QUEUE_MAX })
+    Ok(Capacity { slots, service: duration(service)?, queue_max: QUEUE_MAX })
 }
 
 fn rate(text: &str) -> Result<(String, Rate), String> {

@@ -28,7 +28,8 @@ type Page = (&'static str, fn() -> String);
 
 /// All pages.
 const PAGES: &[Page] = &[
-    ("config.md", gateway::config::reference::markdown),
+    ("config.md", gateway::config::reference),
+    ("gateway.schema.json", gateway::config::schema),
     ("plan.md", lab::plan::reference::markdown),
     ("study-file.md", lab::study::file::reference),
     ("study-file.schema.json", lab::study::file::schema),

@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::fault::Faults;
-use gateway::config::{Config, Log, LogFormat, Overrides};
+use gateway::config::log::{Level, Log, LogFormat};
+use gateway::config::{Config, Overrides};
 use gateway::runtime::{Gateway, Sockets};
+use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
 
-use crate::FAULTY;
 use crate::source::{self, Source};
+use crate::{FAULTY, diff};
 
 mod handover;
 mod index;
@@ -112,7 +113,7 @@ impl Serve {
     }
 
     /// The configuration with what the command line says put over it.
-    fn read(&self) -> Result<Config, Faults> {
+    fn read(&self) -> Result<Config, Diagnostics> {
         let config = self.source.read()?;
         Ok(config.overridden(&Overrides {
             listen: self.listen,
@@ -129,7 +130,7 @@ fn start(config: Config, former: Option<&Former>) -> Result<(Gateway, Option<Fol
         Some(former) => former.sockets().context("cannot take over the listening sockets")?,
         None => Sockets::default(),
     };
-    let (summary, threads) = (source::summary(&config), config.threads);
+    let (summary, threads) = (source::summary(&config), config.server.threads);
     let index = index::start(&config)?;
     let (readers, follower) = index.unzip();
     let readers = readers.map(|readers| readers as Arc<dyn gateway::index::Index>);
@@ -164,7 +165,7 @@ impl Life {
         loop {
             let config = self.gateway.config();
             self.wishes.follow(&config.files);
-            let follow = config.reload_on_change;
+            let follow = config.server.reload_on_change;
             match self.runtime.block_on(self.wishes.next(follow)) {
                 Wish::Reload => self.reload(),
                 Wish::Upgrade => {
@@ -202,8 +203,8 @@ impl Life {
                 warn(&config);
                 let changes = self.gateway.reload(config);
                 tracing::info!(changes = changes.len(), "the new configuration is in use");
-                for change in changes {
-                    tracing::info!("{change}");
+                for change in &changes {
+                    tracing::info!("{}", diff::line(change));
                 }
             }
             Err(faults) => {
@@ -291,7 +292,7 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
 /// Writes events to standard error from here on.
 fn write_log(log: &Log) {
     // What Redis does is told by the gateway itself, once per change and with what follows from it.
-    let filter = EnvFilter::new(format!("{},fred=off", log.level));
+    let filter = EnvFilter::new(format!("{},fred=off", Level::word(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -4,10 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gateway::config::access::LogTarget;
-use gateway::config::fault::Faults;
-use gateway::config::{Balance, Config, Group, HashKey, KeyPart, Limit, LimitKind, Node, Zone};
+use gateway::config::Config;
+use gateway::config::access_log::LogTarget;
+use gateway::config::group::{Balance, Group, HashKey};
+use gateway::config::limits::{KeyPart, Limit, LimitKind, Zone};
+use gateway::config::node::Node;
 use gateway::rules::limit::CALL;
+use settings::Diagnostics;
 
 /// A file, or URLs in its place.
 #[derive(Args)]
@@ -37,7 +40,7 @@ impl Source {
     }
 
     /// The configuration, checked.
-    pub(crate) fn read(&self) -> Result<Config, Faults> {
+    pub(crate) fn read(&self) -> Result<Config, Diagnostics> {
         match &self.file {
             Some(file) => read_file(file),
             None => Config::from_upstreams(&self.upstream, None, None, false),
@@ -46,7 +49,7 @@ impl Source {
 }
 
 /// The configuration in a file, checked.
-pub(crate) fn read_file(file: &Path) -> Result<Config, Faults> {
+pub(crate) fn read_file(file: &Path) -> Result<Config, Diagnostics> {
     Config::from_file(file)
 }
 

@@ -139,16 +139,16 @@ fn diff_tells_what_would_change_and_no_secret() {
     check(
         &["diff", &old, &new],
         expect![[r#"
-        exit 1
-        ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
-        - node.own.url = "http://10.0.0.1:8545"
-        ~ node.far.headers = ***: another value behind what is shown
-        ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
-        ~ node.far.backup = false (default) -> true
-        + node.next.url = "http://10.0.0.2:8545"
-        ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
-        ~ cache.head_age_max = "12s" (default) -> "5s"
-    "#]],
+            exit 1
+            ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
+            - node.own.url = "http://10.0.0.1:8545"
+            ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
+            ~ node.far.backup = false (default) -> true
+            ~ node.far.headers = { x-key = *** }: another value behind what is shown
+            + node.next.url = "http://10.0.0.2:8545"
+            ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
+            ~ cache.head_age_max = "12s" (default) -> "5s"
+        "#]],
     );
     check(
         &["diff", &old, &old],

@@ -10,7 +10,7 @@ use super::tree::Tree;
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
-    ("gateway", &["wire"]),
+    ("gateway", &["wire", "settings"]),
     ("lab", &["wire", "settings"]),
     ("index", &["wire"]),
     ("simnode", &["wire"]),

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use super::format::{Format, Part, USER_AGENT, Var};
 use crate::call::cache_status::CacheStatus;
+use crate::config::access_log::format::{Format, Part, USER_AGENT, Var};
 use crate::front::caller::Extra;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::pending::PendingRecord;
 use super::record::{self, Record};
-use crate::config::access::{AccessLog, LogTarget};
+use crate::config::access_log::{AccessLog, LogTarget};
 use crate::metrics::counters::ThreadCounters;
 
 #[cfg(test)]

@@ -1,16 +1,160 @@
-//! Who may call, checked: keys, token issuers, networks and methods; what is written of calls.
+//! `[access]`, `[[key]]` and `[[jwt]]`: who may call what.
 //!
 //! What a list decides is `rules/access.rs`, what a rule decides `rules/direct.rs`.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
+use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
+use settings::{At, Report, World, not_found};
 
-use crate::access_log::format::Format;
-use crate::rules::access::{AddressRules, Grant, Policy};
+use super::chain::{self, Chain};
+use super::values::{CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, Text, Time};
+use super::{TEXT_BYTES_MAX, jwt, only_one};
+use crate::rules::access::{AddressRules, Grant, MethodRules, Networks, Policy};
+use crate::rules::limit::CALL;
+use crate::tls::client;
+
+settings::choice! {
+    /// Where a key may stand in a request.
+    pub enum KeyPlace {
+        /// In the header of `key_header`.
+        "header" => Header,
+        /// After `authorization: Bearer`.
+        "bearer" => Bearer,
+        /// In the path.
+        "path" => Path,
+        /// In the query.
+        "query" => Query,
+    }
+}
+
+settings::table! {
+    /// Who may call, and which methods are served. `docs/access.md` shows how it fits together.
+    pub struct AccessTable {
+        /// Whether a request without a key or token is refused with 401.
+        required: Bool = follows "true where there is a key or an issuer of tokens";
+        /// A file of further `[[key]]` tables, and nothing else.
+        keys_file: File = follows "none";
+        /// Where a key is looked for: `key_header`; `authorization: Bearer`; the last or the first segment
+        /// of the path, which is then removed; the parameter `key` of the query.
+        key_places: List<KeyPlace> = follows "all four" => vec![
+            KeyPlace::Header,
+            KeyPlace::Bearer,
+            KeyPlace::Path,
+            KeyPlace::Query,
+        ];
+        /// The header that holds a key.
+        key_header: HeaderKey = "x-api-key";
+        /// Networks whose clients may call; empty is all. Others get 403.
+        clients_allow: NetworkList = empty;
+        /// Networks whose clients may not call, whatever allows them.
+        clients_deny: NetworkList = empty;
+        /// Methods that are served on all chains; empty is all.
+        methods_allow: Methods = empty;
+        /// Methods that are served on no chain, whatever allows them.
+        methods_deny: Methods = empty;
+        /// Methods that act on the node itself or with keys that it holds (`admin_*`, `personal_*`,
+        /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and are
+        /// served nevertheless. All others of them are not.
+        node_methods: Methods = empty;
+        /// Whether signed transactions are accepted (`eth_sendRawTransaction` and relatives).
+        transactions: Bool = "true";
+    }
+}
+
+settings::table! {
+    /// An API key, which `weir key` makes. Only its hash is stored; it is logged nowhere and sent to no
+    /// node.
+    pub struct KeyTable as key_label {
+        /// Its holder's name in metrics and logs.
+        name: Name = required;
+        /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
+        hash: KeyHash = follows "from `secret`";
+        /// The key itself, in place of its hash: `${VAR}` or `${file:PATH}`.
+        secret: Secret<16> = follows "none";
+        /// In place of a key, a name in the verified certificate of the client (`client_ca` under
+        /// `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS` or the whole
+        /// `subject:`. A key in the request goes before it.
+        certificate: Text = follows "none";
+        /// The tier of its calls.
+        tier: Name = follows "none";
+        /// Chains that it leads to. Others get 403.
+        chains: List<Name> = follows "all chains";
+        /// Methods that it may call; empty is all.
+        methods_allow: Methods = empty;
+        /// Methods that it may not call, whatever allows them.
+        methods_deny: Methods = empty;
+        /// Methods that act on the node itself, and that it may call nevertheless.
+        node_methods: Methods = empty;
+        /// Whether it may send signed transactions.
+        transactions: Bool = follows "as in `[access]`";
+        /// Networks that it may be used from; empty is all.
+        clients: NetworkList = empty;
+        /// When it becomes void.
+        expires: Time = follows "never";
+        /// How fast its calls may come, in place of the rate of every zone whose key is or holds `key`.
+        rate: CallRate = follows "that of the zone";
+        /// Calls of it that may come ahead of the rate, in place of the burst of every limit with such a
+        /// zone.
+        burst: Count<0, 4_000_000> = follows "that of the limit";
+        /// Units that it may use in a calendar month (UTC); see `[quota]`. Then its calls get 429 with the
+        /// time until the month ends.
+        quota: Count<0, { 1 << 52 }> = follows "none";
+    }
+}
+
+settings::table! {
+    /// An issuer of tokens (JSON web tokens), which come as `authorization: Bearer`. The kind of key
+    /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by curve. A
+    /// token needs `exp`, which is held, as `nbf` is.
+    pub struct JwtTable as jwt_label {
+        /// Its name in metrics and logs.
+        name: Name = required;
+        /// The shared secret: `${VAR}` or `${file:PATH}`.
+        secret: Secret<32> = follows "none";
+        /// File with a public key, RSA or elliptic, in PEM form.
+        public_key: File = follows "none";
+        /// File with a set of JSON web keys.
+        jwks: File = follows "none";
+        /// What the claim `iss` must be.
+        issuer: Text = follows "not checked";
+        /// One of which the claim `aud` must name; empty is not checked.
+        audience: List<Text> = empty;
+        /// How far the issuer's clock may be from ours.
+        leeway: Period<0, HOUR> = "30s";
+        /// The tier of calls whose token names none.
+        tier: Name = follows "none";
+        /// The claim that lists methods which the token may call; without it, all.
+        methods_claim: Text = "methods";
+        /// The claim that lists names of chains which the token leads to; without it, all.
+        chains_claim: Text = "chains";
+        /// The claim that names the tier of its calls.
+        tier_claim: Text = "tier";
+    }
+}
+
+settings::table! {
+    /// A file of keys.
+    pub struct KeysFile {
+        /// The keys.
+        key: Listed<KeyTable> = empty;
+    }
+}
+
+type NetworkList = As<List<Network>, Networks>;
+
+fn key_label(table: &KeyTable) -> String {
+    table.name.to_string()
+}
+
+fn jwt_label(table: &JwtTable) -> String {
+    table.name.to_string()
+}
 
 /// Who may call.
 #[derive(Clone, Debug)]
@@ -19,6 +163,8 @@ pub struct Access {
     pub required: bool,
     /// Where a key is looked for.
     pub places: KeyPlaces,
+    /// The header that holds a key, which web pages may send too.
+    pub key_header: Box<str>,
     /// From which networks requests are taken at all.
     pub clients: AddressRules,
     /// Which methods are served to whom; holds without any key too.
@@ -151,28 +297,249 @@ impl fmt::Debug for VerifyKey {
     }
 }
 
-/// What is written of calls, and where.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AccessLog {
-    /// Where lines go.
-    pub to: LogTarget,
-    /// What a line holds.
-    pub format: Format,
-    /// One line for each call in place of one for each request.
-    pub per_call: bool,
-    /// Share of lines that are written.
-    pub sample: f64,
-    /// Whether lines about errors are written whatever the share.
-    pub errors_always: bool,
-    /// Lines that may wait to be written, over all threads.
-    pub queue_lines: usize,
+/// The SHA-256 of a key or token.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Where lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to, and opened anew when it was moved away.
-    File(PathBuf),
+/// The tables that say who may call.
+pub(super) struct Tables<'a> {
+    pub(super) access: &'a AccessTable,
+    pub(super) keys: &'a [KeyTable],
+    pub(super) issuers: &'a [JwtTable],
+    /// True if there is an authority for the certificates of clients.
+    pub(super) has_client_ca: bool,
+}
+
+/// Who may call what.
+pub(super) fn check(
+    tables: &Tables<'_>,
+    world: &World<'_>,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Access {
+    let access = tables.access;
+    let mut known = Known::default();
+    let mut keys: Vec<Key> = Vec::new();
+    for table in tables.keys {
+        keys.extend(known.key(table, chains, keys.len(), report));
+    }
+    if let Some(file) = access.keys_file.as_ref() {
+        keys_of_file(access, file, world, chains, &mut known, &mut keys, report);
+    }
+    let mut issuers: Vec<Issuer> = Vec::new();
+    for table in tables.issuers {
+        let index = keys.len() + issuers.len();
+        issuers.extend(known.issuer(table, index, world.folder, report));
+    }
+    let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
+    if by_certificate && !tables.has_client_ca {
+        let message = "there is no authority whose certificates are taken";
+        let allowed = "`client_ca` under [tls]";
+        match tables.keys.iter().find(|table| table.certificate.is_set()) {
+            Some(table) => report.error(&table.certificate, message, allowed),
+            None => report.error(&access.keys_file, message, allowed),
+        }
+    }
+    let any = !keys.is_empty() || !issuers.is_empty();
+    let required = access.required.unwrap_or(any);
+    if required && !any && !report.has_errors() {
+        let message = "a key is required and there is none";
+        report.error(&access.required, message, "a [[key]], a keys_file or a [[jwt]]");
+    }
+    Access {
+        required,
+        places: places(access),
+        key_header: (*access.key_header).clone(),
+        clients: AddressRules {
+            allow: (*access.clients_allow).clone(),
+            deny: (*access.clients_deny).clone(),
+        },
+        policy: Policy {
+            transactions: *access.transactions,
+            node_methods: (*access.node_methods).clone(),
+            methods: MethodRules {
+                allow: (*access.methods_allow).clone(),
+                deny: (*access.methods_deny).clone(),
+            },
+        },
+        keys,
+        issuers,
+    }
+}
+
+fn places(access: &AccessTable) -> KeyPlaces {
+    let has = |place| access.key_places.contains(&place);
+    KeyPlaces {
+        header: has(KeyPlace::Header).then(|| (*access.key_header).clone()),
+        bearer: has(KeyPlace::Bearer),
+        path: has(KeyPlace::Path),
+        query: has(KeyPlace::Query),
+    }
+}
+
+fn keys_of_file(
+    access: &AccessTable,
+    name: &str,
+    world: &World<'_>,
+    chains: &[Chain],
+    known: &mut Known,
+    keys: &mut Vec<Key>,
+    report: &mut Report<'_>,
+) {
+    let place = world.folder.join(name);
+    let read = || -> Result<String, String> {
+        let size = std::fs::metadata(&place).map_err(|error| error.to_string())?.len();
+        if size > TEXT_BYTES_MAX as u64 {
+            return Err(format!("{size} bytes, at most {TEXT_BYTES_MAX} are allowed"));
+        }
+        std::fs::read_to_string(&place).map_err(|error| error.to_string())
+    };
+    let text = match read() {
+        Ok(text) => text,
+        Err(why) => {
+            let message = format!("cannot be read: {why}");
+            return report.error(&access.keys_file, message, "a file of [[key]] tables");
+        }
+    };
+    let (file, mut inner) = settings::read::<KeysFile>(&text, name, world);
+    for table in file.iter().flat_map(|file| file.key.iter()) {
+        keys.extend(known.key(table, chains, keys.len(), &mut inner));
+    }
+    report.absorb(inner.finish());
+}
+
+/// Names and proofs that another key has already.
+#[derive(Default)]
+struct Known {
+    names: HashSet<Box<str>>,
+    hashes: HashMap<[u8; 32], Box<str>>,
+    certificates: HashMap<Box<str>, Box<str>>,
+}
+
+impl Known {
+    fn key(
+        &mut self,
+        table: &KeyTable,
+        chains: &[Chain],
+        index: usize,
+        report: &mut Report<'_>,
+    ) -> Option<Key> {
+        let name = self.name(&table.name, report)?;
+        let (at, proof) = proof(table, report)?;
+        let other = match &proof {
+            Proof::Hash(hash) => self.hashes.insert(*hash, name.clone()),
+            Proof::Certificate(shown) => self.certificates.insert(shown.clone(), name.clone()),
+        };
+        if let Some(other) = other {
+            report.error(at, format!("key {other} is the same"), "each key once");
+        }
+        let grant = Grant {
+            name: name.into(),
+            index,
+            tier: tier(&table.tier),
+            methods: MethodRules {
+                allow: (*table.methods_allow).clone(),
+                deny: (*table.methods_deny).clone(),
+            },
+            node_methods: (*table.node_methods).clone(),
+            transactions: *table.transactions,
+            chains: chain_list(table, chains, report),
+            clients: (*table.clients).clone(),
+            expires: *table.expires,
+            rate: *table.rate,
+            burst: table.burst.map(|burst| burst * CALL),
+            quota: *table.quota,
+        };
+        Some(Key { proof, grant: Arc::new(grant) })
+    }
+
+    fn name(&mut self, key: &settings::Key<Box<str>>, report: &mut Report<'_>) -> Option<Box<str>> {
+        let name = key.readable()?;
+        if !self.names.insert(name.clone()) {
+            report.error(key, "another key or issuer has this name", "each name once");
+        }
+        Some(name.clone())
+    }
+
+    fn issuer(
+        &mut self,
+        table: &JwtTable,
+        index: usize,
+        folder: &Path,
+        report: &mut Report<'_>,
+    ) -> Option<Issuer> {
+        let name = self.name(&table.name, report)?;
+        let keys = verify_keys(table, folder, report)?;
+        Some(Issuer {
+            name: name.into(),
+            index,
+            keys,
+            issuer: (*table.issuer).clone(),
+            audience: (*table.audience).clone(),
+            leeway: *table.leeway,
+            tier: tier(&table.tier),
+            claims: Claims {
+                methods: (*table.methods_claim).clone(),
+                chains: (*table.chains_claim).clone(),
+                tier: (*table.tier_claim).clone(),
+            },
+        })
+    }
+}
+
+fn tier(name: &Option<Box<str>>) -> Option<Arc<str>> {
+    name.as_deref().map(Arc::from)
+}
+
+/// What the holder of a key shows, and where it is written.
+fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Proof)> {
+    let KeyTable { hash, secret, certificate, .. } = table;
+    let message = "exactly one of hash, secret and certificate must be set";
+    let keys = [&hash.at, &secret.at, &certificate.at];
+    let at = only_one(keys, message, "what `weir key` prints", report)?;
+    let proof = if let Some(hash) = **hash {
+        Proof::Hash(hash)
+    } else if let Some(secret) = &**secret {
+        Proof::Hash(sha256(secret.as_bytes()))
+    } else {
+        let Some(shown) = client::shown(certificate.as_deref()?) else {
+            report.error(certificate, "no name of a certificate", client::SHOWN_FORMS);
+            return None;
+        };
+        Proof::Certificate(shown.into())
+    };
+    Some((at, proof))
+}
+
+fn verify_keys(table: &JwtTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<VerifyKey>> {
+    let JwtTable { secret, public_key, jwks, .. } = table;
+    let message = "exactly one of secret, public_key and jwks must be set";
+    let keys = [&jwks.at, &secret.at, &public_key.at];
+    let at = only_one(keys, message, "one source of keys", report)?;
+    let keys = if let Some(secret) = &**secret {
+        Ok(vec![jwt::of_secret(secret)])
+    } else if let Some(file) = &**public_key {
+        jwt::of_pem(&folder.join(file)).map(|key| vec![key])
+    } else {
+        jwt::of_set(&folder.join(jwks.as_ref()?))
+    };
+    keys.map_err(|why| report.error(at, why, "a file of public keys")).ok()
+}
+
+fn chain_list(table: &KeyTable, chains: &[Chain], report: &mut Report<'_>) -> Option<Box<[usize]>> {
+    let names = table.chains.as_ref()?;
+    let known = chain::names(chains);
+    let mut list = Vec::with_capacity(names.len());
+    for (at, name) in names.iter().enumerate() {
+        match known.iter().position(|known| *known == &**name) {
+            Some(chain) => list.push(chain),
+            None => {
+                let (message, allowed) = not_found("chain", name, &known);
+                report.error(&table.chains.element(at), message, allowed);
+            }
+        }
+    }
+    Some(list.into())
 }

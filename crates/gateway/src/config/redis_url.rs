@@ -7,7 +7,9 @@ use std::fmt;
 
 use fred::types::config::{Config, ServerConfig};
 
-use super::url::{self, MASK};
+use settings::MASK;
+
+use super::url;
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +94,8 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// Any text that may be such a URL, fit to be shown.
-pub(super) fn masked(text: &str) -> String {
-    RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string())
+/// A text in a file that may be such a URL, without its secrets.
+pub(super) fn masked(text: &str) -> Option<String> {
+    let shown = RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string());
+    Some(format!("\"{shown}\""))
 }

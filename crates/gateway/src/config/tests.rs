@@ -1,11 +1,12 @@
-//! Whole files in, configuration or faults out, compared to the letter with the text beside each
-//! file (`UPDATE_EXPECT=1` rewrites them). Every secret in the files holds the word `sekrit`, and
-//! no output may.
+//! Goal: whole files give a configuration or diagnostics, both compared to the letter with the text
+//! beside each file (`UPDATE_EXPECT=1` rewrites them). Every secret in the files holds the word
+//! `sekrit`, and no output may.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::field::{Default, Form, SECTIONS};
+use settings::{KeyDoc, TableDoc};
+
 use super::*;
 
 fn cases(folder: &str) -> Vec<PathBuf> {
@@ -28,7 +29,7 @@ fn environment(name: &str) -> Option<String> {
     variables.get(name).map(|value| (*value).to_owned())
 }
 
-fn read(file: &Path, text: &str) -> Result<Config, Faults> {
+fn read(file: &Path, text: &str) -> Result<Config, Diagnostics> {
     let name = file.file_name().unwrap().to_str().unwrap();
     Config::from_text(name, text, file.parent().unwrap(), &environment)
 }
@@ -39,16 +40,41 @@ fn check_expected(file: &Path, printed: &str) {
     expect_test::expect_file![expected].assert_eq(printed);
 }
 
+/// A configuration printed field by field, without the names of this machine's folders.
+fn fields(file: &Path, config: Config) -> Vec<String> {
+    let own = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
+    let files = config.files.iter().map(own).collect();
+    let config = Config { warnings: Diagnostics { file: None, list: Vec::new() }, files, ..config };
+    let printed = format!("{config:#?}");
+    let mut fields: Vec<String> = Vec::new();
+    for line in printed.lines().filter_map(|line| line.strip_prefix("    ")) {
+        match fields.last_mut() {
+            Some(field) if line.starts_with([' ', '}', ']', ')']) => {
+                field.push_str(&format!("{line}\n"));
+            }
+            _ => fields.push(format!("{line}\n")),
+        }
+    }
+    fields
+}
+
+/// What is as in the smallest configuration is printed for that one alone.
 #[test]
 fn valid_files() {
-    for file in cases("valid") {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let config = read(&file, &text).unwrap_or_else(|faults| panic!("{faults}"));
+    let read = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        read(file, &text).unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let files = cases("valid");
+    let least = files.iter().find(|file| file.ends_with("least.toml")).unwrap();
+    let usual = fields(least, read(least));
+    assert!(usual.len() > 20, "{usual:?}");
+    for file in &files {
+        let config = read(file);
         let warnings = config.warnings.to_string();
-        let own = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
-        let files = config.files.iter().map(own).collect();
-        let config = Config { warnings: Faults { file: None, list: Vec::new() }, files, ..config };
-        check_expected(&file, &format!("{warnings}\n{config:#?}\n"));
+        let own = fields(file, config).into_iter();
+        let own: String = own.filter(|field| file == least || !usual.contains(field)).collect();
+        check_expected(file, &format!("{warnings}\n{own}"));
     }
 }
 
@@ -62,20 +88,31 @@ fn invalid_files() {
     }
 }
 
+/// Every table of the file with the key that holds it.
+fn tables() -> Vec<(&'static str, TableDoc)> {
+    let root = GatewayFile::doc();
+    root.keys.into_iter().map(|key| (key.name, key.table.expect("a table"))).collect()
+}
+
 #[test]
-fn every_default_is_within_its_own_bounds() {
-    for section in SECTIONS {
-        for field in section.fields {
-            let name = format!("{}.{}", section.name, field.key);
-            let default = file::default_value(field);
-            let expected = matches!(field.default, Default::Is(_) | Default::Empty);
-            assert_eq!(default.is_some(), expected, "{name}");
-            assert!(!field.doc.is_empty() && field.doc.ends_with('.'), "{name}");
+fn every_default_and_example_can_be_read() {
+    let file = GatewayFile::defaults("");
+    assert_eq!(file, GatewayFile::defaults(""));
+    ChainTable::defaults("chain.a");
+    NodeTable::defaults("node");
+    GroupTable::defaults("group");
+    CertificateTable::defaults("certificate");
+    ZoneTable::defaults("zone.a");
+    LimitTable::defaults("limit");
+    KeyTable::defaults("key");
+    JwtTable::defaults("jwt");
+    RuleTable::defaults("rule");
+    for (name, table) in tables() {
+        let names: BTreeSet<_> = table.keys.iter().map(|key| key.name).collect();
+        assert_eq!(names.len(), table.keys.len(), "a key stands twice in {name}");
+        for KeyDoc { name: key, doc, .. } in &table.keys {
+            assert!(doc.ends_with('.'), "{name}.{key}: {doc}");
         }
-        let mut keys: Vec<_> = section.fields.iter().map(|field| field.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        assert_eq!(keys.len(), section.fields.len(), "a key stands twice in {}", section.name);
     }
 }
 
@@ -83,20 +120,18 @@ fn every_default_is_within_its_own_bounds() {
 fn one_file_sets_every_key() {
     let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
     let text = std::fs::read_to_string(file).unwrap();
-    let table: toml::Table = text.parse().unwrap();
-    for section in SECTIONS {
-        let tables: Vec<_> = match (section.form, &table[section.name]) {
-            (Form::Once, value) => vec![value.as_table().unwrap()],
-            (Form::Named, value) => {
-                value.as_table().unwrap().values().map(|v| v.as_table().unwrap()).collect()
+    let file: toml::Table = text.parse().unwrap();
+    for (name, doc) in tables() {
+        let tables: Vec<&toml::Table> = match &file[name] {
+            toml::Value::Table(named) if doc.heading.contains("NAME") => {
+                named.values().filter_map(toml::Value::as_table).collect()
             }
-            (Form::Listed, value) => {
-                value.as_array().unwrap().iter().map(|v| v.as_table().unwrap()).collect()
-            }
+            toml::Value::Table(once) => vec![once],
+            listed => listed.as_array().unwrap().iter().filter_map(|t| t.as_table()).collect(),
         };
-        for field in section.fields {
-            let set = tables.iter().any(|table| table.contains_key(field.key));
-            assert!(set, "everything.toml does not set {}.{}", section.name, field.key);
+        for key in &doc.keys {
+            let set = tables.iter().any(|table| table.contains_key(key.name));
+            assert!(set, "everything.toml does not set {name}.{}", key.name);
         }
     }
 }
@@ -134,7 +169,7 @@ fn upstreams_make_a_configuration() {
     let upstreams = upstreams.map(str::to_owned);
     let listen = "127.0.0.1:0".parse().unwrap();
     let config = Config::from_upstreams(&upstreams, Some(listen), Some(2), true).unwrap();
-    assert_eq!((config.listen, config.threads), (Some(listen), 2));
+    assert_eq!((config.server.listen, config.server.threads), (Some(listen), 2));
     assert!(!config.cache.enabled && !config.cache.coalesce);
     let names: Vec<_> = config.nodes.iter().map(|node| &*node.name).collect();
     assert_eq!(names, ["127.0.0.1:8545", "h:443", "127.0.0.1:8545:2"]);
@@ -172,31 +207,38 @@ fn unreadable_file_is_one_fault() {
 }
 
 #[test]
-fn reference_is_up_to_date_and_complete() {
-    let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
-    let text = reference::markdown();
-    for section in SECTIONS {
-        let heading = format!("## `{}`", section.heading());
-        let part = text.split(&heading).nth(1).expect("a section is missing from the reference");
-        for field in section.fields {
-            let row = format!("| `{}` |", field.key);
-            assert!(part.contains(&row), "{}.{} is missing", section.name, field.key);
+fn reference_and_schema_are_up_to_date() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = reference();
+    for (name, table) in tables() {
+        let heading = format!("## `{}`", table.heading);
+        let part = text.split(&heading).nth(1).expect("a table is missing from the reference");
+        for key in &table.keys {
+            assert!(
+                part.contains(&format!("| `{}` |", key.name)),
+                "{name}.{} is missing",
+                key.name
+            );
         }
     }
-    expect_test::expect_file![written].assert_eq(&text);
+    expect_test::expect_file![docs.join("config.md")].assert_eq(&text);
+    expect_test::expect_file![docs.join("gateway.schema.json")].assert_eq(&schema());
+}
+
+/// The examples by name, with their texts.
+fn examples() -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|file| file.extension().is_some_and(|end| end == "toml"));
+    let read = |file: PathBuf| (file.clone(), std::fs::read_to_string(file).unwrap());
+    let examples: Vec<_> = files.map(read).collect();
+    assert!(examples.len() >= 5, "only {} examples", examples.len());
+    examples
 }
 
 #[test]
 fn examples_are_clean() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let file = entry.unwrap().path();
-        if file.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        count += 1;
-        let text = std::fs::read_to_string(&file).unwrap();
+    for (file, text) in examples() {
         // Examples name variables that only their reader sets.
         let environment = |_: &str| Some("0123456789".to_owned());
         let folder = file.parent().unwrap();
@@ -205,5 +247,127 @@ fn examples_are_clean() {
         let warnings = &config.warnings;
         assert!(warnings.is_empty(), "{}:\n{warnings}", file.display());
     }
-    assert!(count >= 3, "only {count} examples");
+}
+
+/// What an editor says by the published schema, which is found where the example says.
+#[test]
+fn the_schema_takes_every_example_and_no_misspelt_key() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let error = |text: &str| {
+        let json = serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
+        validator.validate(&json).err().map(|error| error.to_string())
+    };
+    for (file, text) in examples() {
+        assert_eq!(error(&text), None, "{}", file.display());
+        let named = text.lines().next().unwrap().strip_prefix("#:schema ").expect("a schema");
+        assert!(file.parent().unwrap().join(named).is_file(), "{}: {named}", file.display());
+    }
+    for file in cases("valid") {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(error(&text), None, "{}", file.display());
+    }
+    let node = "[[node]]\nurl = 'http://127.0.0.1:1'\n";
+    for wrong in ["wieght = 3", "weight = 1001", "weight = 'x'", "backup = 1", "ping_interval = 5"]
+    {
+        assert!(error(&format!("{node}{wrong}")).is_some(), "{wrong}");
+    }
+    assert!(error("[sever]\n").is_some());
+    assert!(error("[call]\nbalance = 'random'\n").is_some());
+    assert_eq!(error(&format!("{node}weight = '${{WEIGHT}}'")), None, "a variable fits anywhere");
+}
+
+const NODES: &str = r#"
+[[node]]
+name = "a"
+url = "http://127.0.0.1:1"
+[[node]]
+name = "b"
+url = "https://user:sekrit1@b.example/v3/sekrit2sekrit2sekrit2sekrit2?key=sekrit3"
+headers = { x-api-key = "sekrit4" }
+"#;
+
+fn check_changes(before: &str, after: &str, expected: &expect_test::Expect) {
+    let config = |text: &str| {
+        let environment = |name: &str| Some(format!("sekrit-of-{name}"));
+        Config::from_text("test", text, Path::new("/"), &environment)
+            .unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let line = |change: Change| {
+        format!("{change}{}", if change.at_start_only { " (at start)" } else { "" })
+    };
+    let changes = config(before).changes_to(&config(after));
+    let text = changes.into_iter().map(line).collect::<Vec<_>>().join("\n");
+    assert!(!text.contains("sekrit"), "{text}");
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn the_same_in_another_order_is_no_change() {
+    let other = r#"
+        [call]
+        deadline = "30s"
+        [[node]]
+        name = "b"
+        headers = { x-api-key = "sekrit4" }
+        url = "https://user:sekrit1@b.example/v3/sekrit2sekrit2sekrit2sekrit2?key=sekrit3"
+        [[node]]
+        url = "http://127.0.0.1:1"
+        name = "a"
+    "#;
+    check_changes(NODES, other, &expect_test::expect![[""]]);
+}
+
+#[test]
+fn each_changed_key_is_named_with_its_former_value() {
+    let after = r#"
+        [server]
+        listen = "0.0.0.0:8645"
+        [call]
+        deadline = "15s"
+        [[node]]
+        name = "a"
+        url = "http://127.0.0.1:2"
+        weight = 3
+        [[node]]
+        name = "c"
+        url = "http://${HOST:-c}:1"
+        [[group]]
+        name = "logs"
+        chain = "ethereum"
+        methods = ["eth_getLogs"]
+        [[group]]
+        name = "rest"
+        methods = ["*"]
+        [log]
+        level = "debug"
+    "#;
+    check_changes(
+        NODES,
+        after,
+        &expect_test::expect![[r#"
+        ~ server.listen = "127.0.0.1:8645" (default) -> "0.0.0.0:8645" (at start)
+        ~ node.a.url = "http://127.0.0.1:1" -> "http://127.0.0.1:2"
+        ~ node.a.weight = 1 (default) -> 3
+        - node.b.url = "https://***@b.example/v3/***?***"
+        - node.b.headers = { x-api-key = *** }
+        + node.c.url = "***"
+        + group.ethereum.logs.chain = "ethereum"
+        + group.ethereum.logs.methods = ["eth_getLogs"]
+        + group.rest.methods = ["*"]
+        ~ call.deadline = "30s" (default) -> "15s"
+        ~ log.level = "info" (default) -> "debug" (at start)"#]],
+    );
+}
+
+#[test]
+fn a_secret_that_changes_is_named_and_not_shown() {
+    let after = NODES.replace("sekrit4", "sekrit5").replace("sekrit3", "sekrit6");
+    check_changes(
+        NODES,
+        &after,
+        &expect_test::expect![[r#"
+        ~ node.b.url = "https://***@b.example/v3/***?***": another value behind what is shown
+        ~ node.b.headers = { x-api-key = *** }: another value behind what is shown"#]],
+    );
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
+use settings::MASK;
 
 #[cfg(test)]
 mod tests;
@@ -94,9 +95,6 @@ const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 /// The longest path that a socket can have on Linux, one byte of 108 being its end (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-
-/// What stands in place of a secret.
-pub(super) const MASK: &str = "***";
 
 /// How calls get to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,9 +277,13 @@ impl fmt::Debug for NodeUrl {
     }
 }
 
-/// Any text that may be a URL, fit to be shown: a URL without its secrets, and `***` for what
-/// cannot be read as one.
-pub(super) fn masked(text: &str) -> String {
+/// A text in a file that may be a URL, without its secrets.
+pub(super) fn masked(text: &str) -> Option<String> {
+    Some(format!("\"{}\"", shown_text(text)))
+}
+
+/// A text that may be a URL, without its secrets: `***` if it cannot be read as one.
+pub(super) fn shown_text(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }

@@ -16,7 +16,8 @@ use wire::quantity::write_decimal;
 
 use crate::access_log::pending::PendingRecord;
 use crate::call::cache_status::CacheStatus;
-use crate::config::{Cors, Front};
+use crate::config::Config;
+use crate::config::front::Cors;
 use crate::error::{Failure, Kind};
 use crate::front::body::ChunkFault;
 use crate::front::head::HeadFault;
@@ -68,7 +69,7 @@ pub(crate) enum Reply<'a> {
 /// What of the request shapes the HTTP answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<'a> {
-    pub(crate) front: &'a Front,
+    pub(crate) config: &'a Config,
     pub(crate) origin: Option<&'a str>,
     pub(crate) keep_alive: bool,
     /// Whether a client that asked to keep the connection has to be told that it is kept.
@@ -533,16 +534,17 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
     if let Some(origin) = shape.origin {
-        cors(message, shape.front, origin, each);
+        cors(message, shape.config, origin, each);
     }
 }
 
-fn cors(message: &Message, front: &Front, origin: &str, mut each: impl FnMut(&str, &[u8])) {
-    match &front.cors {
+fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&str, &[u8])) {
+    let front = &config.front;
+    match &front.cors_origins {
         Cors::Any => each("access-control-allow-origin", b"*"),
         Cors::Origins(_) => {
             each("vary", b"origin");
-            if !front.cors.admits(origin) {
+            if !front.cors_origins.admits(origin) {
                 return;
             }
             each("access-control-allow-origin", origin.as_bytes());
@@ -551,7 +553,10 @@ fn cors(message: &Message, front: &Front, origin: &str, mut each: impl FnMut(&st
     if message.status == 204 {
         each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
         let own = "content-type, authorization, accept-encoding";
-        each("access-control-allow-headers", format!("{own}, {}", front.key_header).as_bytes());
+        each(
+            "access-control-allow-headers",
+            format!("{own}, {}", config.access.key_header).as_bytes(),
+        );
         // A day; browsers cap it lower by themselves.
         each("access-control-max-age", b"86400");
     } else {

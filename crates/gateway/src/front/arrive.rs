@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::config::ListenTls;
+use crate::config::listen_tls::ListenTls;
 use crate::front::http1::{self, Standing};
 use crate::front::peer::Peer;
 use crate::front::{http2, tls};

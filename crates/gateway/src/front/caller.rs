@@ -13,7 +13,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::config::Config;
-use crate::config::access::{KeyPlaces, Proof};
+use crate::config::access::{KeyPlaces, Proof, sha256};
 use crate::front::head::{Head, Verb};
 use crate::front::token::Tokens;
 use crate::limits::key_headers;
@@ -30,12 +30,6 @@ pub(crate) const KEY_BYTES_MIN: usize = 16;
 
 /// The parameter of the query that holds a key.
 const QUERY_NAME: &str = "key";
-
-/// SHA-256.
-pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
 
 /// Who calls.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 
-use crate::config::Front;
+use crate::config::front::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::head::{Accept, Coding};
 

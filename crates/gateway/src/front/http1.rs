@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::access_log::pending::{CallRecords, PendingRecord};
-use crate::config::{ContentType, Front};
+use crate::config::front::{ContentType, Front};
 use crate::front::answer::{self, Message, Shape};
 use crate::front::body::Chunked;
 use crate::front::caller::{self, Caller};
@@ -174,7 +174,7 @@ where
                 Err(stop) => return Box::pin(self.stop(&worker, stop)).await,
             };
             first = false;
-            if head.upgrade.is_some() && worker.shared.config.front.websocket.enabled {
+            if head.upgrade.is_some() && worker.shared.config.front.websocket {
                 return Box::pin(self.upgrade(worker, head)).await;
             }
             let body = match self.read_body(&worker, &head).await {
@@ -227,7 +227,7 @@ where
             wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
             return self.stream.shutdown().await;
         }
-        let packing = front.websocket.compression && deflate::is_offered(&upgrade.extensions);
+        let packing = front.websocket_compression && deflate::is_offered(&upgrade.extensions);
         let opening = websocket::accepted(&upgrade, packing);
         let opening = opening.filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
@@ -361,7 +361,7 @@ where
 
     async fn read_body(&mut self, worker: &Worker, head: &Head) -> Result<ReadBody, Stop> {
         let front = &worker.shared.config.front;
-        let body_bytes_max = front.limits.body_bytes_max;
+        let body_bytes_max = front.body_bytes_max;
         if let Length::Fixed(length) = head.length
             && length > body_bytes_max as u64
         {
@@ -426,7 +426,7 @@ where
     }
 
     async fn read_chunks(&mut self, start: usize, front: &Front) -> Result<ReadBody, Stop> {
-        let body_bytes_max = front.limits.body_bytes_max;
+        let body_bytes_max = front.body_bytes_max;
         let mut chunked = Chunked::new(body_bytes_max);
         let deadline = Instant::now() + front.body_timeout;
         loop {
@@ -464,11 +464,12 @@ where
         message: &Message,
         keep_alive: bool,
     ) -> io::Result<()> {
-        let front = &worker.shared.config.front;
+        let config = &worker.shared.config;
+        let front = &config.front;
         let mut out = worker.spare.take();
         let date = worker.date();
         let shape = Shape {
-            front,
+            config,
             origin: head.origin.as_deref(),
             keep_alive,
             tell_keep_alive: head.tell_keep_alive,
@@ -517,9 +518,10 @@ where
         }
         let mut out = worker.spare.take();
         let date = worker.date();
-        let front = &worker.shared.config.front;
+        let config = &worker.shared.config;
+        let front = &config.front;
         let shape =
-            Shape { front, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
+            Shape { config, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
         answer::write_head(&mut out, &message, shape);
         let parts = [&out[..], &message.body.start[..], &[]];
         let done =

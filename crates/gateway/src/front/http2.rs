@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
-use crate::config::Front;
+use crate::config::front::Front;
 use crate::front::answer::{self, Message, Shape};
 use crate::front::caller::{Extra, Wanted};
 use crate::front::compress;
@@ -168,7 +168,7 @@ async fn respond(
     let (parts, body) = request.into_parts();
     let head = head_of(&parts, &worker.shared.wanted, Said::by(front));
     let client = peer.client(&head, front);
-    let body_bytes_max = front.limits.body_bytes_max;
+    let body_bytes_max = front.body_bytes_max;
     let waiting = Cell::new(0);
     let bearer = Bearer::of(peer, PROTOCOL, &waiting, account);
     let budget = &worker.shared.lineage.memory;
@@ -231,7 +231,7 @@ fn response(
 ) -> http::Response<Answer> {
     let date = worker.date();
     let shape = Shape {
-        front: &worker.shared.config.front,
+        config: &worker.shared.config,
         origin: head.origin.as_deref(),
         keep_alive: true,
         tell_keep_alive: false,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::config::Front;
+use crate::config::front::Front;
 use crate::front::head::Head;
 use crate::rules::client::Trusted;
 use crate::tls::client::ClientCertificate;

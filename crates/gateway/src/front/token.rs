@@ -9,8 +9,9 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
+use crate::config::Config;
 use crate::config::access::{Issuer, VerifyKey};
-use crate::config::{Chain, Config};
+use crate::config::chain::Chain;
 use crate::rules::access::{Denial, Grant, MethodRules, MethodSet, Networks};
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::config::Front;
+use crate::config::front::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::caller::{self, Wanted};
 use crate::front::compress::INLINE_BYTES_MAX;
@@ -81,7 +81,7 @@ pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
 
 /// Whether a web page of this origin may open one: browsers ask nobody else.
 pub(crate) fn may_open(front: &Front, origin: Option<&str>) -> bool {
-    origin.is_none_or(|origin| front.cors.admits(origin))
+    origin.is_none_or(|origin| front.cors_origins.admits(origin))
 }
 
 /// A connection that has just become a WebSocket.
@@ -126,11 +126,11 @@ impl Bounds {
     pub(crate) fn of(front: &Front, packing: bool) -> Bounds {
         Bounds {
             packing: packing.then_some(front.compression_bytes_min),
-            message_bytes_max: front.limits.body_bytes_max,
-            calls_max: front.websocket.messages_max,
-            queue_bytes_max: front.websocket.queue_bytes_max,
-            subscriptions_max: front.websocket.subscriptions_max,
-            ping: front.websocket.ping,
+            message_bytes_max: front.body_bytes_max,
+            calls_max: front.websocket_messages_max,
+            queue_bytes_max: front.websocket_queue_bytes_max,
+            subscriptions_max: front.websocket_subscriptions_max,
+            ping: front.websocket_ping,
             write_timeout: front.write_timeout,
         }
     }

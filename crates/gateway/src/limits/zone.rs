@@ -10,7 +10,8 @@ use wire::method::stands_for;
 
 use super::Counted;
 use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
-use crate::config::{self, Config, Cost, KeyPart};
+use crate::config::limits::{Cost, KeyPart};
+use crate::config::{self, Config};
 
 /// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
@@ -68,7 +69,7 @@ pub(crate) struct Fill {
 
 impl Zone {
     pub(super) fn new(
-        zone: &config::Zone,
+        zone: &config::limits::Zone,
         gateways: u64,
         headers: &[http::HeaderName],
         kept: Option<Arc<Kept>>,

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use crate::config::{Balance, Config, Group};
+use crate::config::Config;
+use crate::config::group::{Balance, Group};
 use crate::rules::choose::{Ring, SmoothWeighted, pick_two};
 use crate::worker::Worker;
 

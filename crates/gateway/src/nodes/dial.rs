@@ -10,8 +10,8 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use crate::config::node::{Node, Tls};
 use crate::config::url::{NodeUrl, Transport};
-use crate::config::{Node, Tls};
 use crate::nodes::stream::Stream;
 
 /// Makes one end of a stream in memory whose other end a simulated node serves.

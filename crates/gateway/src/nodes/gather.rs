@@ -22,7 +22,7 @@ use wire::json::walk;
 use wire::method::Repeat;
 use wire::quantity::Decimal;
 
-use crate::config::Node;
+use crate::config::node::Node;
 use crate::error::{Kind, Origin, Sent};
 use crate::nodes::http1::HttpAnswer;
 use crate::nodes::multiplex::LARGE_WEIGHT;

@@ -22,7 +22,8 @@ use http::{HeaderMap, HeaderValue, Request};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{Config, Node};
+use crate::config::Config;
+use crate::config::node::Node;
 use crate::error::{Kind, Sent};
 use crate::memory::{Full, Hold};
 use crate::metrics::counters::UpstreamCounters;
@@ -106,15 +107,15 @@ impl Http2 {
         dial: &Dial,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Http2>> {
-        let mut node = node.clone();
-        let tls = node.tls.as_mut().filter(|_| node.http2)?;
+        let mut node = Some(node).filter(|node| node.http2)?.clone();
+        let tls = node.tls.as_mut()?;
         let mut client = (*tls.client).clone();
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tls.client = Arc::new(client);
         Some(Rc::new(Http2 {
             dial: dial.clone(),
             head: request_head(&node)?,
-            connections_max: node.connections_max.div_ceil(config.threads),
+            connections_max: node.connections_max.div_ceil(config.server.threads),
             node,
             lines: RefCell::default(),
             dialing: Cell::new(false),

@@ -16,7 +16,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use wire::answer::call_bytes;
 
-use crate::config::{Config, Node};
+use crate::config::Config;
+use crate::config::node::Node;
 use crate::metrics::counters::UpstreamCounters;
 use crate::nodes::dial::{Dial, Way};
 use crate::nodes::stream::Stream;
@@ -95,7 +96,7 @@ impl Multiplex {
             dial: dial.clone(),
             node: node.clone(),
             answer_bytes_max: answer_bytes_max(config),
-            connections_max: node.connections_max.div_ceil(config.threads),
+            connections_max: node.connections_max.div_ceil(config.server.threads),
             lanes: Default::default(),
             course: Cell::default(),
             waiters: Cell::new(0),

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::config::{Config, Group};
+use crate::config::Config;
+use crate::config::group::Group;
 use crate::error::{Failure, Kind};
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
@@ -158,7 +159,7 @@ impl Lane {
     ) -> Option<Rc<Lane>> {
         let (room, overload) = (room?, config.overload.as_ref()?);
         let settings = QueueSettings {
-            calls_max: overload.queue_max.div_ceil(config.threads),
+            calls_max: overload.queue_max.div_ceil(config.server.threads),
             wait_max: overload.queue_timeout,
             share_kept: overload.share_kept,
         };

@@ -422,7 +422,7 @@ impl Watched {
     }
 }
 
-fn head_settings(chain: &config::Chain) -> HeadSettings {
+fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
     let depth = chain.finality_depth;
     let finality = match chain.family {
         FamilyName::Ethereum => Finality::FromNodesOr(depth),

@@ -13,8 +13,8 @@ use futures_util::StreamExt;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::file::{self, Kept};
 use super::{Book, unix_seconds};
+use crate::config::quota::file::{self, Kept};
 use crate::redis::quotas::Exchange;
 use crate::rules::quota::Month;
 use crate::shared::Shared;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::file::Kept;
 use super::*;
+use crate::config::quota::file::{self, Kept};
 use crate::rules::quota::Told;
 
 /// 2026-11-30T23:59:50Z.

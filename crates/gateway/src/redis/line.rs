@@ -42,7 +42,7 @@ pub(super) enum Role {
 }
 
 pub(super) struct Line {
-    config: config::Redis,
+    pub(super) config: config::redis::Redis,
     role: Role,
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
@@ -60,7 +60,7 @@ struct Loss {
 
 impl Line {
     /// A line that is not connected before its first probe.
-    pub(super) fn new(config: &config::Redis, role: Role) -> Line {
+    pub(super) fn new(config: &config::redis::Redis, role: Role) -> Line {
         Line {
             breaker: RefCell::new(Breaker::new(config.failures_max, config.backoff)),
             config: config.clone(),
@@ -69,17 +69,6 @@ impl Line {
             until: Cell::new(Duration::ZERO),
             loss: Rc::default(),
         }
-    }
-
-    /// Whether one of this configuration would be the same.
-    pub(super) fn is_set_up_like(&self, config: &config::Redis) -> bool {
-        let terms = |own: &config::Redis| (own.timeout, own.failures_max, own.backoff);
-        self.config.url == config.url
-            && self.config.prefix == config.prefix
-            && terms(&self.config) == terms(config)
-            // What certificates are verified with was read anew.
-            && self.config.tls.is_none()
-            && config.tls.is_none()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -234,7 +223,7 @@ async fn listen(mut told: Receiver<(Error, Option<Server>)>, loss: Weak<Loss>) {
 }
 
 /// How every client of ours is set up.
-pub(super) fn builder(config: &config::Redis) -> Builder {
+pub(super) fn builder(config: &config::redis::Redis) -> Builder {
     let mut client = config.url.client();
     client.tls = config.tls.as_ref().map(|tls| {
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.client));

@@ -65,7 +65,7 @@ impl Drop for News {
 
 struct Speaker {
     shared: Arc<Shared>,
-    config: config::Redis,
+    config: config::redis::Redis,
     common: Arc<Common>,
     line: Line,
     sender: u64,
@@ -159,7 +159,7 @@ impl Speaker {
 }
 
 /// Hears the others, connecting anew for as long as the thread runs.
-async fn hear(shared: Arc<Shared>, config: config::Redis, sender: u64) {
+async fn hear(shared: Arc<Shared>, config: config::redis::Redis, sender: u64) {
     loop {
         if let Ok(client) = builder(&config).build_subscriber_client() {
             let task = Connected(client.connect());
@@ -224,7 +224,7 @@ fn on_message(shared: &Shared, bytes: &[u8], own: u64) {
     }
 }
 
-fn channel(config: &config::Redis) -> String {
+fn channel(config: &config::redis::Redis) -> String {
     format!("{}:news", config.prefix)
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(config: &config::Redis) -> Exchange {
+    pub(crate) fn new(config: &config::redis::Redis) -> Exchange {
         Exchange { line: Line::new(config, Role::Judge), prefix: config.prefix.clone() }
     }
 

@@ -55,7 +55,7 @@ impl Judge {
             return None;
         }
         let config = shared.config.redis.clone()?;
-        let before = before.filter(|before| before.line.is_set_up_like(&config));
+        let before = before.filter(|before| before.line.config.connects_like(&config));
         let line = before.map_or_else(
             || Rc::new(Line::new(&config, Role::Judge)),
             |before| Rc::clone(&before.line),
@@ -63,7 +63,7 @@ impl Judge {
         let judge = Rc::new(Judge {
             shared: Arc::clone(shared),
             counters: Arc::clone(counters),
-            prefix: config.prefix,
+            prefix: config.prefix.clone(),
             timeout: config.timeout,
             backoff: config.backoff,
             line,

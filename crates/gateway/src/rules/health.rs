@@ -26,7 +26,7 @@ pub const UNSUPPORTED_MAX: usize = 256;
 /// that refuses some calls is used for the others.
 const REST_MIN: Duration = Duration::from_millis(50);
 
-/// When a node is taken out and when it comes back; see `config::Health` for the keys.
+/// When a node is taken out and when it comes back; see `config::health::Health` for the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
     /// Failures in a row that take a node out, of calls or of polls; at least 1.

@@ -45,7 +45,7 @@ const FRESH_SAMPLES: u32 = 64;
 /// The quantile by which a stalled node is told from a slow one.
 const STALL_QUANTILE: f64 = 0.99;
 
-/// When to hedge; see `config::Hedge`.
+/// When to hedge; see `config::group::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
     /// Quantile of the class's latency after which the second node is asked.

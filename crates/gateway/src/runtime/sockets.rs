@@ -57,15 +57,15 @@ impl Sockets {
 
 /// Takes over what fits the configuration and binds the rest.
 pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> {
-    let all = |asked, inherited| listen_all(asked, inherited, config.threads);
-    let clear = config.listen.map(|asked| all(asked, inherited.clients)).transpose()?;
+    let all = |asked, inherited| listen_all(asked, inherited, config.server.threads);
+    let clear = config.server.listen.map(|asked| all(asked, inherited.clients)).transpose()?;
     let asked = config.listen_tls.as_ref().map(|tls| tls.address);
     let tls = asked.map(|asked| all(asked, inherited.tls)).transpose()?;
     let (address, clear) = clear.unzip();
     let (listen_tls, tls) = tls.unzip();
     let address = address.or(listen_tls);
     let address = address.expect("a checked configuration has an address for clients");
-    let admin = match config.admin {
+    let admin = match config.server.admin {
         None => None,
         Some(asked) => match inherited.admin.filter(|socket| fits(socket, asked)) {
             Some(socket) => Some((local(&socket, asked)?, socket)),
@@ -80,10 +80,11 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> 
         Sockets { clients: clear.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
     let failed = |source| Error::Listen { address, source };
     let kept = sockets.try_clone().map_err(failed)?;
-    let mut clients: Vec<Vec<(Door, Socket)>> = (0..config.threads).map(|_| Vec::new()).collect();
+    let mut clients: Vec<Vec<(Door, Socket)>> =
+        (0..config.server.threads).map(|_| Vec::new()).collect();
     for (door, sockets) in [(Door::Clear, sockets.clients), (Door::Tls, sockets.tls)] {
         for (index, socket) in sockets.into_iter().enumerate() {
-            clients[index % config.threads].push((door, socket));
+            clients[index % config.server.threads].push((door, socket));
         }
     }
     Ok(Bound { listen: address, listen_tls, admin_address, clients, admin: sockets.admin, kept })

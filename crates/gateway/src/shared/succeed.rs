@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::{ChainShared, NO_NODE, NodeShared, Shared, health_settings};
 use crate::cache::Cache;
-use crate::config::{self, Config, ListenTls};
+use crate::config::listen_tls::ListenTls;
+use crate::config::{self, Config};
 use crate::metrics::thread::Labels;
 use crate::nodes::dial::Dial;
 
@@ -22,7 +23,7 @@ impl Shared {
     /// The state under a new configuration. Addresses and the number of threads stay as they are
     /// until a restart.
     pub(crate) fn succeed(&self, mut config: Config) -> Arc<Shared> {
-        config.listen = self.config.listen;
+        config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
             (Some(before), Some(own)) => {
                 let own = Arc::unwrap_or_clone(own).carrying(before);
@@ -30,8 +31,8 @@ impl Shared {
             }
             (before, _) => before.clone(),
         };
-        config.admin = self.config.admin;
-        config.threads = self.config.threads;
+        config.server.admin = self.config.server.admin;
+        config.server.threads = self.config.server.threads;
         let chains: Vec<_> = config.chains.iter().map(|chain| self.chain_for(chain)).collect();
         let mut by_number = vec![None; self.by_number.len()];
         let mut places = Places::default();
@@ -90,7 +91,7 @@ impl Shared {
         shared
     }
 
-    fn chain_for(&self, chain: &config::Chain) -> Arc<ChainShared> {
+    fn chain_for(&self, chain: &config::chain::Chain) -> Arc<ChainShared> {
         let before = self.config.chains.iter().position(|own| own.name == chain.name);
         match before {
             Some(before) if same_chain(&self.config.chains[before], chain) => {
@@ -105,7 +106,7 @@ impl Shared {
     }
 
     /// The node that has the same name on the same chain.
-    fn node_of_label(&self, config: &Config, node: &config::Node) -> Option<&NodeShared> {
+    fn node_of_label(&self, config: &Config, node: &config::node::Node) -> Option<&NodeShared> {
         let chain = &config.chains[node.chain].name;
         self.nodes.iter().find(|own| {
             own.config.name == node.name && self.config.chains[own.config.chain].name == *chain
@@ -117,7 +118,7 @@ impl Shared {
     fn is_same(
         &self,
         chains: &[Arc<ChainShared>],
-        node: &config::Node,
+        node: &config::node::Node,
         before: &NodeShared,
     ) -> bool {
         Arc::ptr_eq(&chains[node.chain], &self.chains[before.config.chain])
@@ -150,7 +151,7 @@ impl NodeShared {
     }
 }
 
-fn same_chain(before: &config::Chain, chain: &config::Chain) -> bool {
+fn same_chain(before: &config::chain::Chain, chain: &config::chain::Chain) -> bool {
     before.name == chain.name && before.family == chain.family && before.id == chain.id
 }
 

@@ -109,11 +109,11 @@ fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
 fn addresses_and_threads_wait_for_a_restart() {
     let before = start(&node("a", ""));
     let mut wanted = config(&node("a", ""));
-    wanted.listen = Some("127.0.0.1:1".parse().unwrap());
-    wanted.threads = 7;
+    wanted.server.listen = Some("127.0.0.1:1".parse().unwrap());
+    wanted.server.threads = 7;
     let after = before.succeed(wanted);
-    assert_eq!(after.config.listen, before.config.listen);
-    assert_eq!((after.config.threads, after.counters.len()), (1, 1));
+    assert_eq!(after.config.server.listen, before.config.server.listen);
+    assert_eq!((after.config.server.threads, after.counters.len()), (1, 1));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn find(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Option<Arc<F
     let filters = worker.shared.chains[request.chain].feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
     let now = worker.now();
-    let lifetime = worker.shared.config.front.filters.timeout;
+    let lifetime = worker.shared.config.front.filter_timeout;
     let mut asked = filter.asked.lock();
     if now.saturating_sub(*asked) > lifetime {
         return None;
@@ -144,7 +144,7 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     let chain = &worker.shared.chains[request.chain];
     let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
     let trail = trail.ok_or_else(|| Failure::ours(Kind::NoNode))?;
-    let bounds = worker.shared.config.front.filters;
+    let bounds = &worker.shared.config.front;
     let (now, owner) = (worker.now(), request.caller.hash());
     let mut bytes = [0; 16];
     // Nobody else can name it.
@@ -153,12 +153,12 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     let mut filters = chain.feed.filters.0.lock();
     let full = filters.by_id.len() >= bounds.filters_max;
     if full
-        || now.saturating_sub(filters.swept) > bounds.timeout
-        || filters.own(owner) >= bounds.per_client_max
+        || now.saturating_sub(filters.swept) > bounds.filter_timeout
+        || filters.own(owner) >= bounds.filters_per_client_max
     {
-        filters.sweep(now, bounds.timeout);
+        filters.sweep(now, bounds.filter_timeout);
     }
-    if filters.own(owner) >= bounds.per_client_max {
+    if filters.own(owner) >= bounds.filters_per_client_max {
         return Err(unable(Unable::TooManyFilters));
     }
     if filters.by_id.len() >= bounds.filters_max {

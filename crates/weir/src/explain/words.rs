@@ -1,6 +1,8 @@
 //! The words in which `weir explain` puts what the tables and rules have decided.
 
-use gateway::config::{Cache, Cost, Group, Limit, Zone};
+use gateway::config::cache::Cache;
+use gateway::config::group::Group;
+use gateway::config::limits::{Cost, Limit, Zone};
 use gateway::rules::access::Denial;
 use gateway::rules::direct::{Action, Rule, WHOLE};
 use gateway::rules::heads::ChainView;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
-use gateway::config::database::Database;
+use gateway::config::index::Verify;
 use gateway::config::url::Transport;
 use gateway::index::{Found, Index, Question};
 use index::nodes::{self, NodeUrl};
@@ -22,6 +22,7 @@ use index::search::Bounds;
 use index::serve::{self, METHODS, Reading, Scope};
 use index::store::{Location, Settings, Store, StoreError, What};
 use index::sync::{Note, Options, Progress, SyncError, Watch};
+use settings::value::Database;
 use tokio::sync::oneshot;
 use wire::method::FamilyName;
 
@@ -308,7 +309,7 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         own_nodes.map(|node| Ok(Arc::new(address(node)?))).collect::<Result<_>>()?;
     let harmony = config.chains[own.chain].family == FamilyName::Harmony;
     // Harmony hashes its blocks in a way of its own, which nothing here can follow.
-    let verify = if harmony { "off" } else { own.verify };
+    let verify = if harmony { "off" } else { Verify::word(own.verify) };
     let options = Options {
         nodes,
         start: None,
@@ -361,7 +362,7 @@ const FOLLOW_CONCURRENCY: usize = 4;
 const FOLLOW_BATCH_MAX: u64 = 50;
 
 /// Where a node is, for the index: the address that takes many calls at a time if it has one.
-fn address(node: &gateway::config::Node) -> Result<NodeUrl> {
+fn address(node: &gateway::config::node::Node) -> Result<NodeUrl> {
     let url = &node.url;
     let transport = match url.transport() {
         Transport::Http => nodes::Transport::Http,

@@ -2,7 +2,7 @@
 //! writer over a temporary folder; what is waited for is looked at in the file.
 
 use super::*;
-use crate::access_log::format::Format;
+use crate::config::access_log::format::Format;
 
 fn config(to: LogTarget, queue_lines: usize) -> AccessLog {
     let format = Format::parse("$rpc_method").unwrap();

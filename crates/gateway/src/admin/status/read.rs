@@ -10,7 +10,8 @@ use super::{
     ZoneStatus,
 };
 use crate::call::cache_status::CacheStatus;
-use crate::config::{self, Balance, HashKey};
+use crate::config;
+use crate::config::group::{Balance, HashKey};
 use crate::limits::{KEY_BYTES, Limits};
 use crate::memory::Budget;
 use crate::metrics::counters::{GroupCounters, MethodCounters, UpstreamCounters};
@@ -207,7 +208,7 @@ fn node_status(
     }
 }
 
-fn transports(node: &config::Node) -> Vec<&'static str> {
+fn transports(node: &config::node::Node) -> Vec<&'static str> {
     let over_http = node.http().map(|(url, _)| match node.http2 {
         true => "http2",
         false => url.transport().name(),

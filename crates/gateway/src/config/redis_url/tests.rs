@@ -9,7 +9,7 @@ fn setups_are_read_and_secrets_are_not_shown() {
         assert_eq!((url.tls(), url.is_cluster()), (tls, cluster), "{text}");
         assert_eq!(url.to_string(), shown);
         assert_eq!(format!("{url:?}"), shown);
-        assert_eq!(masked(text), shown);
+        assert_eq!(masked(text).unwrap(), format!("\"{shown}\""));
     };
     check("redis://127.0.0.1:6379", "redis://127.0.0.1:6379", false, false);
     check("redis://cache.local", "redis://cache.local", false, false);
@@ -40,6 +40,6 @@ fn what_is_no_such_url_is_refused_and_hidden() {
     ] {
         let refused = RedisUrl::parse(text);
         assert!(refused.as_ref().is_err_and(|why| !why.contains("sekrit")), "{text}: {refused:?}");
-        assert_eq!(masked(text), MASK, "{text}");
+        assert_eq!(masked(text).unwrap(), "\"***\"", "{text}");
     }
 }

@@ -90,7 +90,7 @@ fn what_is_no_url_is_shown_only_where_it_cannot_be_a_key() {
         ("KEY://h", "***"),
     ];
     for (text, expected) in cases {
-        assert_eq!(masked(text), expected);
+        assert_eq!(shown_text(text), expected);
     }
 }
 

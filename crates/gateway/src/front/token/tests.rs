@@ -224,7 +224,7 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     let other = config(folder.path(), &format!("secret = \"{}\"", SECRET.replace('0', "z")));
     let mut tokens = Tokens::new();
     let token = hs(&json!({"exp": LATER}));
-    let hash = crate::front::caller::sha256(token.as_bytes());
+    let hash = crate::config::access::sha256(token.as_bytes());
     tokens.grant(&hash, &token, &known).unwrap();
     // With this key it could not be verified again.
     assert!(tokens.grant(&hash, &token, &other).is_ok());

@@ -15,7 +15,7 @@ use wire::answer::{Outcome, read_answer};
 use wire::method::FamilyName;
 
 use super::line::Line;
-use crate::config::Node;
+use crate::config::node::Node;
 use crate::nodes::dial::Dial;
 use crate::nodes::multiplex;
 use crate::nodes::trunk::{Settings, Trunk};

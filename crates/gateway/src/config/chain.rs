@@ -1,0 +1,209 @@
+//! `[chain.NAME]`: chains with their paths, which must not collide.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use settings::value::{Bool, Count, Duration as Period, List};
+use settings::{Key, Report, Table, not_found};
+use wire::method::FamilyName;
+
+use super::values::{DAY, HOUR, Methods, UrlPath, name};
+use crate::rules::access::MethodRules;
+
+/// The chain of a file that has none.
+const ONLY_CHAIN: &str = "ethereum";
+
+settings::choice! {
+    /// The families of methods.
+    pub Family for FamilyName {
+        "ethereum" => Ethereum,
+        "harmony" => Harmony,
+        "bitcoin" => Bitcoin,
+    }
+}
+
+settings::table! {
+    /// A chain or shard. A file without one has the chain `ethereum`, on every path.
+    pub struct ChainTable {
+        /// Which methods there are, and what their responses are bound to.
+        family: Family = "ethereum";
+        /// The chain id that every node must have. A node with another one is not used.
+        id: Count<1, { u64::MAX }> = follows "not verified";
+        /// URL paths that lead to this chain.
+        paths: List<UrlPath> = follows "`[\"/NAME\"]`, and `\"/\"` for the default chain";
+        /// Whether paths that belong to no chain lead here.
+        default: Bool = follows "true for the only chain";
+        /// Expected time between blocks. It bounds how far a head may jump.
+        block_time: Period<1, DAY> =
+            follows "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
+        /// Blocks behind the head that count as final if the nodes do not report finality.
+        finality_depth: Count<0, 1_000_000> = follows "ethereum 64, harmony 2, bitcoin 6";
+        /// How often the head of each node is polled. A longer time saves calls, and makes the
+        /// served head older by as much.
+        poll_interval: Period<10, HOUR> = "500ms";
+        /// Blocks that a node may be behind the head before it is no longer used.
+        lag_max: Count<0, 1_000_000> = "2";
+        /// Blocks that a head may jump beyond what the block time explains before a second node must
+        /// confirm it.
+        jump_max: Count<0, 1_000_000_000> = "64";
+        /// Methods that are served; empty is all.
+        methods_allow: Methods = empty;
+        /// Methods that are not served, whatever allows them.
+        methods_deny: Methods = empty;
+    }
+}
+
+/// One chain (or shard) with the nodes and groups that serve it.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Unique; a part of every cache key and metric label.
+    pub name: Arc<str>,
+    /// Which method table applies.
+    pub family: FamilyName,
+    /// The number every node must give as its chain id; `None` takes whatever they agree on.
+    pub id: Option<u64>,
+    /// Expected time between blocks.
+    pub block_time: Duration,
+    /// Blocks behind the head that count as final where the nodes do not report finality.
+    pub finality_depth: u64,
+    /// How often the head of each node is polled.
+    pub poll_interval: Duration,
+    /// Blocks that a node may be behind the chain's head and still serve it.
+    pub lag_max: u64,
+    /// Blocks that a head may jump beyond what the block time explains without a second witness.
+    pub jump_max: u64,
+    /// URL paths that lead to this chain; each begins with `/`; none is empty.
+    pub paths: Vec<Box<str>>,
+    /// True if paths that belong to no chain lead here; so for at most one chain.
+    pub default: bool,
+    /// Which methods are served on it.
+    pub methods: MethodRules,
+    /// Its nodes, as indexes into [`super::Config::nodes`], in the order of the file.
+    pub nodes: Vec<usize>,
+    /// Its groups, as indexes into [`super::Config::groups`], in the order of the file. The last one
+    /// serves every method that no other one names, and always exists.
+    pub groups: Vec<usize>,
+}
+
+/// All chains, without their nodes and groups yet.
+pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
+    if tables.is_empty() {
+        let table = ChainTable::defaults(&format!("chain.{ONLY_CHAIN}"));
+        return vec![chain(ONLY_CHAIN, &table, true, report)];
+    }
+    let only = tables.len() == 1;
+    let mut chains = Vec::with_capacity(tables.len());
+    for (own, table) in tables {
+        if let Err(message) = name(own) {
+            report.error(table, message, "[chain.NAME], with a name such as eth");
+        }
+        let chain = chain(own, table, only, report);
+        // Bitcoin's nodes give no number that names the chain.
+        if chain.id.is_none() && chain.family != FamilyName::Bitcoin {
+            let message = "not set: a node of another chain would not be noticed at start";
+            let advice = "the number that eth_chainId gives, such as 1 for ethereum";
+            report.warn(&table.id, message, advice);
+        }
+        chains.push(chain);
+    }
+    one_default(tables, &chains, report);
+    no_shared_paths(tables, &chains, report);
+    chains
+}
+
+fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) -> Chain {
+    // Ethereum: 12 s slots, and 2 epochs of 32 slots to finality. Harmony: 2 s blocks, final by
+    // agreement when they are made, with a small margin (gateway-rules 47). Bitcoin: 10 minutes,
+    // and the customary 6 confirmations.
+    let (block_time, finality_depth) = match *table.family {
+        FamilyName::Ethereum => (Duration::from_secs(12), 64),
+        FamilyName::Harmony => (Duration::from_secs(2), 2),
+        FamilyName::Bitcoin => (Duration::from_secs(600), 6),
+    };
+    let default = table.default.unwrap_or(only);
+    let paths = (*table.paths).clone().unwrap_or_else(|| {
+        let every = default.then(|| "/".into());
+        every.into_iter().chain([format!("/{name}").into()]).collect()
+    });
+    if paths.is_empty() && !default {
+        report.error(&table.paths, "no path leads to this chain", "at least one path");
+    }
+    Chain {
+        name: name.into(),
+        family: *table.family,
+        id: *table.id,
+        block_time: table.block_time.unwrap_or(block_time),
+        finality_depth: table.finality_depth.unwrap_or(finality_depth),
+        poll_interval: *table.poll_interval,
+        lag_max: *table.lag_max,
+        jump_max: *table.jump_max,
+        paths,
+        default,
+        methods: MethodRules {
+            allow: (*table.methods_allow).clone(),
+            deny: (*table.methods_deny).clone(),
+        },
+        nodes: Vec::new(),
+        groups: Vec::new(),
+    }
+}
+
+fn one_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
+    let mut defaults = tables.iter().zip(chains).filter(|(_, chain)| chain.default);
+    let Some((_, first)) = defaults.next() else { return };
+    for ((_, table), _) in defaults {
+        let message = format!("{} is the default chain already", first.name);
+        report.error(&table.default, message, "true for one chain at most");
+    }
+}
+
+fn no_shared_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
+    let mut owners: HashMap<&str, &str> = HashMap::new();
+    for ((_, table), chain) in tables.iter().zip(chains) {
+        for (at, path) in chain.paths.iter().enumerate() {
+            if let Some(owner) = owners.insert(path, &chain.name) {
+                let message = format!("the path {path} leads to chain {owner} already");
+                report.error(&table.paths.element(at), message, "each path once");
+            }
+        }
+    }
+}
+
+/// The chain that a node or group belongs to; without a name, the only one.
+pub(super) fn of_name(
+    key: &Key<Option<Box<str>>>,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Option<usize> {
+    match &**key {
+        Some(_) => find(key, chains, report),
+        None if chains.len() == 1 => Some(0),
+        None => {
+            if !key.is_set() {
+                let message = "must be set, for there are several";
+                report.error(key, message, names(chains).join(", "));
+            }
+            None
+        }
+    }
+}
+
+/// The chain that a key names; a name of no chain is reported.
+pub(super) fn find(
+    key: &Key<Option<Box<str>>>,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Option<usize> {
+    let name = key.as_deref()?;
+    let found = chains.iter().position(|chain| *chain.name == *name);
+    if found.is_none() {
+        let (message, allowed) = not_found("chain", name, &names(chains));
+        report.error(key, message, allowed);
+    }
+    found
+}
+
+pub(super) fn names(chains: &[Chain]) -> Vec<&str> {
+    chains.iter().map(|chain| &*chain.name).collect()
+}

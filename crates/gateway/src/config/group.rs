@@ -1,0 +1,423 @@
+//! `[call]` and `[[group]]`: which nodes serve which methods, and how a call gets to one of them.
+//!
+//! A group leaves to `[call]` and `[overload]` whatever it does not set.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use settings::value::{Bool, Count, Duration as Period, List, Number};
+use settings::{Report, not_found};
+
+use super::chain::{self, Chain};
+use super::node::Node;
+use super::overload::OverloadTable;
+use super::shown;
+use super::values::{GIB, HOUR, HashKeyName, MethodPattern, Methods, Name, Share, Size};
+use crate::rules::access::MethodSet;
+use crate::rules::overload::limiter::LimiterSettings;
+
+/// The group that serves the methods which no other one names.
+const OTHER_METHODS: &str = "all";
+
+/// The pattern of every method.
+const EVERY_METHOD: &str = "*";
+
+settings::choice! {
+    /// How one of a group's nodes is chosen.
+    pub enum BalanceName {
+        /// The less loaded of two.
+        "least_loaded" => LeastLoaded,
+        /// In turn by weight.
+        "weighted" => Weighted,
+        /// By consistent hash.
+        "hash" => Hash,
+    }
+}
+
+settings::table! {
+    /// Nodes that serve certain methods in one way. The longest pattern that fits a method decides.
+    /// Methods that no group names go to all nodes of the chain.
+    pub struct GroupTable as label {
+        /// Its name in metrics and `weir explain`.
+        name: Name = required;
+        /// The chain that it belongs to. It must be set where there are several.
+        chain: Name = follows "the only chain";
+        /// Names of its nodes.
+        nodes: List<Name> = follows "all nodes of the chain";
+        /// Methods that it serves.
+        methods: List<MethodPattern> = required;
+        /// Methods that it does not serve, and no other group does in its place.
+        methods_deny: Methods = empty;
+        /// How one of its nodes is chosen.
+        balance: BalanceName = follows "as in `[call]`";
+        /// The input of `hash`.
+        hash_key: HashKeyName = follows "as in `[call]`";
+        /// Bound of `hash` on the load of one node.
+        load_factor: LoadFactor = follows "as in `[call]`";
+        /// Time for the whole call.
+        deadline: Period<1, HOUR> = follows "as in `[call]`";
+        /// Time for one attempt.
+        attempt_deadline: Period<1, HOUR> = follows "as in `[call]`";
+        /// Further attempts after the first.
+        retries_max: Count<0, 16, u32> = follows "as in `[call]`";
+        /// Whether a slow call is sent to a second node.
+        hedge: Bool = follows "as in `[call]`";
+        /// Bytes of one response of a node.
+        answer_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
+        /// Lowest limit of calls in flight at its nodes.
+        in_flight_min: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
+        /// Highest limit of calls in flight at its nodes.
+        in_flight_max: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
+    }
+}
+
+settings::table! {
+    /// How a call gets to a node, unless its group says otherwise.
+    pub struct CallTable {
+        /// How a node is chosen: the less loaded of two by latency and calls in flight, smooth
+        /// weighted round robin, or consistent hash.
+        balance: BalanceName = "least_loaded";
+        /// The input of `hash`: method and params, the client's address, or a header of the request.
+        hash_key: HashKeyName = "call";
+        /// With `hash`, a node takes at most this many times the mean load; what is beyond goes to the
+        /// next one on the ring.
+        load_factor: LoadFactor = "1.25";
+        /// Time for the whole call, retries included.
+        deadline: Period<1, HOUR> = "30s";
+        /// Time for one attempt at one node.
+        attempt_deadline: Period<1, HOUR> = "10s";
+        /// Further attempts after the first. A call is retried only where that is safe.
+        retries_max: Count<0, 16, u32> = "2";
+        /// Retries as a share of calls, over all groups.
+        retry_share_max: Share = "0.2";
+        /// Retries per second that are allowed whatever the share.
+        retry_rate_min: Count<0, 1_000_000, u32> = "10";
+        /// Whether a slow call that is safe to repeat is sent to a second node, and the first response
+        /// taken.
+        hedge: Bool = "true";
+        /// Share of calls of its kind that are faster than a call which counts as slow.
+        hedge_quantile: Number<500, 999> = "0.95";
+        /// A call that has taken less never counts as slow.
+        hedge_delay_min: Period<1, HOUR> = "10ms";
+        /// Calls sent to a second node as a share of calls.
+        hedge_share_max: Share = "0.05";
+        /// Bytes of one response of a node. A longer one fails the call. Traces and receipts of full
+        /// blocks reach tens of MiB.
+        answer_bytes_max: Size<1024, { 4 * GIB }> = "64MiB";
+    }
+}
+
+type LoadFactor = Number<1000, 100_000>;
+
+/// How many retries the gateway may add to the load of the nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetryBudget {
+    /// Retries as a share of calls.
+    pub share_max: f64,
+    /// Retries per second that are allowed whatever the share.
+    pub rate_min: u32,
+}
+
+/// Nodes that serve certain methods of one chain in one way.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Unique within its chain.
+    pub name: Arc<str>,
+    /// Index into [`super::Config::chains`].
+    pub chain: usize,
+    /// Indexes into [`super::Config::nodes`], all of the same chain; at least one, none twice.
+    pub nodes: Vec<usize>,
+    /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
+    pub methods: Vec<Box<str>>,
+    /// Methods that are not served, though they come to it.
+    pub methods_deny: MethodSet,
+    /// How one of the nodes is chosen.
+    pub balance: Balance,
+    /// Time for the whole call, retries included.
+    pub deadline: Duration,
+    /// Time for one attempt at one node.
+    pub attempt_deadline: Duration,
+    /// Further attempts after the first.
+    pub retries_max: u32,
+    /// Bytes of one response of a node.
+    pub answer_bytes_max: usize,
+    /// When a call is sent to a second node before the first has responded; `None` for never.
+    pub hedge: Option<Hedge>,
+    /// Bounds of the limit of calls in flight at its nodes.
+    pub in_flight: LimiterSettings,
+}
+
+/// How one of a group's nodes is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Balance {
+    /// The less loaded of two, by peak-EWMA latency.
+    LeastLoaded,
+    /// Smooth weighted round robin, as nginx.
+    Weighted,
+    /// The same node for the same key, on a consistent-hash ring.
+    Hash {
+        /// What is hashed.
+        key: HashKey,
+        /// A node takes at most this many times the mean load; at least 1.
+        load_factor: f64,
+    },
+}
+
+/// The input of a consistent hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKey {
+    /// Method and params.
+    Call,
+    /// The client's address.
+    Client,
+    /// The value of one header of the client's request; without it, the client's address.
+    Header(http::HeaderName),
+}
+
+/// When a call is sent to a second node before the first has responded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hedge {
+    /// Quantile of the method's latency after which the second node is used, 0.5 to 0.999.
+    pub quantile: f64,
+    /// Shortest wait before the second node is used.
+    pub delay_min: Duration,
+    /// Calls sent to a second node as a share of calls, 0 to 1.
+    pub share_max: f64,
+}
+
+/// Two chains may have groups of one name.
+fn label(table: &GroupTable) -> String {
+    let chain = table.chain.as_ref().map(|chain| format!("{chain}."));
+    format!("{}{}", chain.unwrap_or_default(), table.name)
+}
+
+/// What groups leave to other tables.
+pub(super) struct Usual<'a> {
+    pub(super) call: &'a CallTable,
+    pub(super) overload: &'a OverloadTable,
+}
+
+impl CallTable {
+    /// How many retries are allowed over all groups.
+    pub(super) fn retry_budget(&self) -> RetryBudget {
+        RetryBudget { share_max: *self.retry_share_max, rate_min: *self.retry_rate_min }
+    }
+}
+
+/// All groups; each chain gets its own, the one for every method last.
+pub(super) fn check(
+    tables: &[GroupTable],
+    usual: &Usual<'_>,
+    chains: &mut [Chain],
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) -> Vec<Group> {
+    let call = usual.call;
+    if *call.attempt_deadline > *call.deadline {
+        let message = "one attempt may take longer than the whole call";
+        if call.attempt_deadline.is_set() {
+            let allowed = format!("at most call.deadline, {}", shown(*call.deadline));
+            report.error(&call.attempt_deadline, message, allowed);
+        } else {
+            let least = shown(*call.attempt_deadline);
+            let allowed = format!("at least call.attempt_deadline, {least}");
+            report.error(&call.deadline, message, allowed);
+        }
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
+    for table in tables {
+        let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
+        let group = group(table, usual, chain, chains, nodes, report);
+        let same = |other: &usize| groups[*other].name == group.name;
+        if table.name.readable().is_some() && chains[chain].groups.iter().any(same) {
+            let message = "another group of the chain has this name";
+            report.error(&table.name, message, "each name once");
+        }
+        for (at, pattern) in group.methods.iter().enumerate() {
+            let owner = patterns.insert((chain, pattern.clone()), Arc::clone(&group.name));
+            if let Some(owner) = owner {
+                let message = format!("group {owner} serves this pattern already");
+                report.error(&table.methods.element(at), message, "each pattern once");
+            }
+        }
+        chains[chain].groups.push(groups.len());
+        groups.push(group);
+    }
+    for (at, chain) in chains.iter_mut().enumerate() {
+        other_methods(at, chain, usual, tables, nodes, &mut groups, report);
+    }
+    groups
+}
+
+fn group(
+    table: &GroupTable,
+    usual: &Usual<'_>,
+    chain: usize,
+    chains: &[Chain],
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) -> Group {
+    if table.methods.is_empty_list() {
+        report.error(&table.methods, "the group serves nothing", "at least one pattern");
+    }
+    let members = members(table, &chains[chain], nodes, report);
+    let call = usual.call;
+    let group = Group {
+        name: table.name.clone().into_value().into(),
+        chain,
+        in_flight: in_flight(Some(table), usual.overload, &members, nodes, report),
+        nodes: members,
+        methods: (*table.methods).clone(),
+        methods_deny: (*table.methods_deny).clone(),
+        balance: balance(Some(table), call),
+        deadline: table.deadline.unwrap_or(*call.deadline),
+        attempt_deadline: table.attempt_deadline.unwrap_or(*call.attempt_deadline),
+        retries_max: table.retries_max.unwrap_or(*call.retries_max),
+        answer_bytes_max: table.answer_bytes_max.unwrap_or(*call.answer_bytes_max),
+        hedge: hedge(table.hedge.unwrap_or(*call.hedge), call),
+    };
+    if group.attempt_deadline > group.deadline {
+        let message = "one attempt may take longer than the whole call";
+        if table.attempt_deadline.is_set() {
+            let allowed = format!("at most deadline, {}", shown(group.deadline));
+            report.error(&table.attempt_deadline, message, allowed);
+        } else if table.deadline.is_set() {
+            let allowed = format!("at least attempt_deadline, {}", shown(group.attempt_deadline));
+            report.error(&table.deadline, message, allowed);
+        }
+    }
+    if !matches!(group.balance, Balance::Hash { .. }) {
+        let (message, allowed) = ("the group does not balance by hash", "balance = \"hash\"");
+        if table.hash_key.is_set() {
+            report.error(&table.hash_key, message, allowed);
+        }
+        if table.load_factor.is_set() {
+            report.error(&table.load_factor, message, allowed);
+        }
+    }
+    group
+}
+
+fn members(
+    table: &GroupTable,
+    chain: &Chain,
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) -> Vec<usize> {
+    let Some(names) = &*table.nodes else { return chain.nodes.clone() };
+    let known: Vec<&str> = chain.nodes.iter().map(|node| &*nodes[*node].name).collect();
+    if names.is_empty() {
+        report.error(&table.nodes, "the group has no node", known.join(", "));
+    }
+    let mut members = Vec::with_capacity(names.len());
+    let mut seen = HashSet::new();
+    for (at, name) in names.iter().enumerate() {
+        match chain.nodes.iter().find(|node| *nodes[**node].name == **name) {
+            None => {
+                let (message, allowed) = not_found("node of the chain", name, &known);
+                report.error(&table.nodes.element(at), message, allowed);
+            }
+            Some(_) if !seen.insert(name) => {
+                report.error(&table.nodes.element(at), "named twice", "each node once");
+            }
+            Some(node) => members.push(*node),
+        }
+    }
+    members
+}
+
+/// Makes the last group of a chain serve every method.
+fn other_methods(
+    at: usize,
+    chain: &mut Chain,
+    usual: &Usual<'_>,
+    tables: &[GroupTable],
+    nodes: &[Node],
+    groups: &mut Vec<Group>,
+    report: &mut Report<'_>,
+) {
+    let serves_all = |group: &usize| groups[*group].methods.iter().any(|m| &**m == EVERY_METHOD);
+    if let Some(found) = chain.groups.iter().position(serves_all) {
+        let last = chain.groups.remove(found);
+        chain.groups.push(last);
+        return;
+    }
+    if chain.groups.iter().any(|group| &*groups[*group].name == OTHER_METHODS)
+        && let Some(table) = tables.iter().find(|table| &**table.name == OTHER_METHODS)
+    {
+        let message = "this name is kept for the group that serves every other method";
+        report.error(&table.name, message, "another name, or methods with \"*\"");
+    }
+    let call = usual.call;
+    let in_flight = in_flight(None, usual.overload, &chain.nodes, nodes, report);
+    chain.groups.push(groups.len());
+    groups.push(Group {
+        name: OTHER_METHODS.into(),
+        chain: at,
+        nodes: chain.nodes.clone(),
+        methods: vec![EVERY_METHOD.into()],
+        methods_deny: MethodSet::default(),
+        balance: balance(None, call),
+        deadline: *call.deadline,
+        attempt_deadline: *call.attempt_deadline,
+        retries_max: *call.retries_max,
+        answer_bytes_max: *call.answer_bytes_max,
+        hedge: hedge(*call.hedge, call),
+        in_flight,
+    });
+}
+
+/// Bounds of the limit of calls in flight: those of the group, or else of `[overload]`.
+fn in_flight(
+    table: Option<&GroupTable>,
+    overload: &OverloadTable,
+    members: &[usize],
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) -> LimiterSettings {
+    let own_min = table.and_then(|table| *table.in_flight_min);
+    let own_max = table.and_then(|table| *table.in_flight_max);
+    let limit_min = own_min.unwrap_or(*overload.in_flight_min);
+    let connections: usize = members.iter().map(|node| nodes[*node].connections_max).sum();
+    let usual = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
+    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(usual);
+    if limit_min > limit_max {
+        let message = "the lowest limit is above the highest";
+        let allowed = "in_flight_min at most in_flight_max";
+        match table {
+            Some(table) if own_min.is_some() => {
+                report.error(&table.in_flight_min, message, allowed)
+            }
+            Some(table) if own_max.is_some() => {
+                report.error(&table.in_flight_max, message, allowed)
+            }
+            _ => report.error(&overload.in_flight_min, message, allowed),
+        }
+    }
+    LimiterSettings { limit_min, limit_max: limit_max.max(limit_min) }
+}
+
+fn balance(table: Option<&GroupTable>, call: &CallTable) -> Balance {
+    match table.and_then(|table| *table.balance).unwrap_or(*call.balance) {
+        BalanceName::LeastLoaded => Balance::LeastLoaded,
+        BalanceName::Weighted => Balance::Weighted,
+        BalanceName::Hash => {
+            let key = table.and_then(|table| (*table.hash_key).clone());
+            let load_factor = table.and_then(|table| *table.load_factor);
+            Balance::Hash {
+                key: key.unwrap_or_else(|| (*call.hash_key).clone()),
+                load_factor: load_factor.unwrap_or(*call.load_factor),
+            }
+        }
+    }
+}
+
+fn hedge(is_on: bool, call: &CallTable) -> Option<Hedge> {
+    is_on.then(|| Hedge {
+        quantile: *call.hedge_quantile,
+        delay_min: *call.hedge_delay_min,
+        share_max: *call.hedge_share_max,
+    })
+}

@@ -1,0 +1,352 @@
+//! `[zone.NAME]` and `[[limit]]`: request limits.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use settings::value::{Bool, Count, List};
+use settings::{Report, not_found};
+use wire::method::{FamilyName, family};
+
+use super::access::Access;
+use super::chain::{self, Chain};
+use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, name};
+use crate::rules::access::Grant;
+use crate::rules::limit::{CALL, Rate, Terms, fits};
+
+/// Methods that a warning names at most.
+const METHODS_NAMED_MAX: usize = 3;
+
+settings::choice! {
+    /// What a call counts as.
+    pub enum Cost {
+        /// One.
+        "call" => Call,
+        /// The weight of its method's row; one for a method that no table knows.
+        "weight" => Weight,
+    }
+}
+
+settings::table! {
+    /// What request limits count in: whom a call counts against and how fast that drains. The
+    /// arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the millisecond; a
+    /// zone without a rate counts calls in flight, as `limit_conn`. All threads share a zone.
+    pub struct ZoneTable {
+        /// What tells those apart who are limited; several parts together make one key. `client` is the
+        /// client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of its API
+        /// key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call whose key is
+        /// empty as a whole, or over 65535 bytes, is not limited: with `key` alone, a call without an
+        /// API key is not.
+        key: List<ZoneKeyPart> = required;
+        /// How fast calls may come, per second or per minute. As in nginx it is kept in whole thousandths
+        /// of a call per second: `1r/m` is 0.016 per second.
+        rate: CallRate = follows "none: the zone counts calls in flight";
+        /// What a call counts as: one, or as many as the weight of its method says (`weir explain` shows
+        /// it), as if that many had come at once.
+        cost: Cost = "call";
+        /// Memory for keys, 64 bytes each, taken from the system as it is filled. When it is full, the
+        /// key that was called least recently is forgotten; where calls in flight are counted, calls of
+        /// new keys are refused.
+        bytes: Size<{ 32 << 10 }, { 64 * GIB }> = "16MiB";
+        /// Whether all gateways of one `redis.prefix` share it: a script in Redis does the same
+        /// arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most. While Redis
+        /// is down, slow or not yet connected, each gateway judges by its share, rate and burst divided
+        /// by `redis.gateways`, from where Redis last left the key, and reports to Redis afterwards:
+        /// never unlimited, and no second burst. A Redis that forgets (emptied, or full with evictions)
+        /// costs a burst at most. In dry run a shared zone is judged by the share.
+        shared: Bool = "false";
+    }
+}
+
+settings::table! {
+    /// A zone put to use. Every call of a batch is judged by itself. All limits that fit a call apply,
+    /// of several with one zone the first; it is charged to all zones or, if one of them refuses it, to
+    /// none.
+    pub struct LimitTable as label {
+        /// Name of the zone.
+        zone: Name = required;
+        /// Name of the chain whose calls it applies to.
+        chain: Name = follows "every chain";
+        /// Methods that it applies to. Without this, bodies that are no call count too.
+        methods: List<MethodPattern> = follows "every method";
+        /// Whether it counts, in place of calls, requests that are refused with 401 or 403 before their
+        /// calls are read, so that keys cannot be guessed fast. A client that is over it gets `status`
+        /// before its key is checked, be it right or wrong; those behind one address share that. Its
+        /// zone has a key of `client` or `client-net` alone.
+        failures: Bool = "false";
+        /// Calls that may come ahead of the rate; more are refused.
+        burst: Count<0, 4_000_000> = "0";
+        /// Calls ahead of the rate from which on they are delayed, within the burst.
+        delay: Count<0, 4_000_000> = "0";
+        /// Whether calls within the burst go on at once.
+        nodelay: Bool = "false";
+        /// Calls that may be in flight at a time, for a zone without a rate. A call that is delayed is not
+        /// in flight yet.
+        concurrent: Count<1, 1_000_000_000> = follows "none: the zone's rate counts";
+        /// Whether it only counts what it would do. Limits in dry run are judged after the others, and
+        /// only by each other.
+        dry_run: Bool = "false";
+        /// HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are refused. The
+        /// JSON-RPC code is -32005 always.
+        status: Count<400, 599, u16> = "429";
+    }
+}
+
+fn label(table: &LimitTable) -> String {
+    table.zone.to_string()
+}
+
+/// What request limits count in: whom a call counts against, and how fast that drains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    /// Unique; a metric label.
+    pub name: Arc<str>,
+    /// What a key is made of; at least one part, none twice.
+    pub key: Vec<KeyPart>,
+    /// How fast a key's excess drains; `None` where calls in flight are counted.
+    pub rate: Option<Rate>,
+    /// What a call counts as.
+    pub cost: Cost,
+    /// Memory for keys; beyond it the key called least recently is forgotten.
+    pub bytes: usize,
+    /// True if gateways share it through Redis.
+    pub shared: bool,
+}
+
+/// A part of the key of a zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The client's whole address.
+    Client,
+    /// The first 64 bits of an IPv6 address, which one client has to itself; a whole IPv4 address.
+    ClientNet,
+    /// The name of the caller's API key, or of its token's holder; empty without one.
+    Key,
+    /// The value of a header of the client's request; empty without it.
+    Header(http::HeaderName),
+    /// The method's name; empty where the body could not be read.
+    Method,
+    /// The chain's name.
+    Chain,
+}
+
+/// A zone put to use.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Index into [`super::Config::zones`].
+    pub zone: usize,
+    /// Index into [`super::Config::chains`]; `None` for every chain.
+    pub chain: Option<usize>,
+    /// Exact names, or prefixes that end in `*`; empty for every method.
+    pub methods: Vec<Box<str>>,
+    /// True if it counts requests refused with 401 or 403, in place of calls.
+    pub failures: bool,
+    /// What is limited.
+    pub kind: LimitKind,
+    /// True if it only counts what it would do.
+    pub dry_run: bool,
+    /// HTTP status of a single call that is refused.
+    pub status: u16,
+}
+
+/// What a limit limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// How many calls come, by the zone's rate.
+    Rate(Terms),
+    /// How many calls are in flight at a time.
+    Concurrent(u64),
+}
+
+/// All zones and limits.
+pub(super) fn check(
+    zone_tables: &[(String, ZoneTable)],
+    limit_tables: &[LimitTable],
+    chains: &[Chain],
+    access: &Access,
+    report: &mut Report<'_>,
+) -> (Vec<Zone>, Vec<Limit>) {
+    // A zone with errors still exists for the limits that name it.
+    let zones: Vec<Zone> =
+        zone_tables.iter().map(|(name, table)| zone(name, table, report)).collect();
+    let mut limits = Vec::new();
+    for table in limit_tables {
+        limits.extend(limit(table, &zones, chains, report));
+    }
+    for (at, ((_, table), zone)) in zone_tables.iter().zip(&zones).enumerate() {
+        if !limits.iter().any(|limit| limit.zone == at) {
+            let message = "no limit uses this zone, so it limits nothing";
+            report.warn(table, message, format!("[[limit]] with zone = \"{}\"", zone.name));
+        }
+        let uses = |dry_run| limits.iter().any(|own| own.zone == at && own.dry_run == dry_run);
+        if zone.shared && uses(true) && uses(false) {
+            let message = "one limit of this shared zone is a dry run and another is not";
+            report.error(&table.shared, message, "a zone for each");
+        }
+    }
+    let by_key = |limit: &Limit| {
+        let zone = &zones[limit.zone];
+        zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
+    };
+    let own = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
+    if let Some(key) = access.keys.iter().find(|key| own(&key.grant))
+        && !limits.iter().any(by_key)
+    {
+        let message =
+            format!("key {} has its own rate or burst, and no limit counts by key", key.grant.name);
+        let at = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
+        report.warn(&at, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
+    }
+    (zones, limits)
+}
+
+/// Returns true if some call could count against both limits.
+pub(super) fn meet(one: &Limit, other: &Limit) -> bool {
+    let chains = one.chain.is_none() || other.chain.is_none() || one.chain == other.chain;
+    let overlap = |one: &str, other: &str| match (one.strip_suffix('*'), other.strip_suffix('*')) {
+        (Some(one), Some(other)) => one.starts_with(other) || other.starts_with(one),
+        (Some(prefix), None) => other.starts_with(prefix),
+        (None, Some(prefix)) => one.starts_with(prefix),
+        (None, None) => one == other,
+    };
+    let all = one.methods.is_empty() || other.methods.is_empty();
+    chains
+        && (all || one.methods.iter().any(|one| other.methods.iter().any(|own| overlap(one, own))))
+}
+
+fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
+    if let Err(message) = name(own) {
+        report.error(table, message, "[zone.NAME], with a name such as clients");
+    }
+    let has_rate = table.rate.is_some();
+    if *table.cost == Cost::Weight && !has_rate {
+        let message = "the zone counts calls in flight, whatever they weigh";
+        report.error(&table.cost, message, "a zone with a rate");
+    }
+    if *table.shared && !has_rate {
+        let message = "calls in flight are counted by each gateway for itself";
+        report.error(&table.shared, message, "a zone with a rate");
+    }
+    if table.key.is_empty_list() {
+        report.error(&table.key, "the key is empty, so nothing is limited", "at least one part");
+    }
+    for (at, part) in table.key.iter().enumerate() {
+        if table.key[..at].contains(part) {
+            report.error(&table.key.element(at), "named twice", "each part once");
+        }
+    }
+    Zone {
+        name: own.into(),
+        key: (*table.key).clone(),
+        rate: *table.rate,
+        cost: *table.cost,
+        bytes: *table.bytes,
+        shared: *table.shared,
+    }
+}
+
+fn limit(
+    table: &LimitTable,
+    zones: &[Zone],
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Option<Limit> {
+    let name = table.zone.readable()?;
+    let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
+    let Some(at) = known.iter().position(|known| *known == &**name) else {
+        let (message, allowed) = not_found("zone", name, &known);
+        report.error(&table.zone, message, allowed);
+        return None;
+    };
+    if table.methods.is_empty_list() {
+        report.error(&table.methods, "the limit applies to nothing", "at least one pattern");
+    }
+    let limit = Limit {
+        zone: at,
+        chain: chain::find(&table.chain, chains, report),
+        methods: (*table.methods).clone().unwrap_or_default(),
+        failures: *table.failures,
+        kind: kind(table, &zones[at], report),
+        dry_run: *table.dry_run,
+        status: *table.status,
+    };
+    if limit.failures {
+        of_failures(table, &zones[at], report);
+    }
+    if zones[at].cost == Cost::Weight {
+        too_heavy(table, &limit, chains, report);
+    }
+    Some(limit)
+}
+
+/// Checks that a limit of refused requests needs no more than is known of them.
+fn of_failures(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
+    let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
+    let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
+    let fits = [
+        (by_client, &zone_key.at, "a key of client or client-net alone"),
+        (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
+        (!zone.shared, &zone_key.at, "a zone that is not shared"),
+        (!chain.is_set(), &chain.at, "no chain: it is not known yet"),
+        (!methods.is_set(), &methods.at, "no methods: they are not known yet"),
+        (!delay.is_set(), &delay.at, "no delay: nothing waits"),
+        (!**dry_run, &dry_run.at, "false"),
+    ];
+    if let Some((_, at, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+        let message = "it counts requests that are refused for who sends them";
+        report.error(at, message, allowed);
+    }
+}
+
+fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
+    let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
+    let Some(rate) = zone.rate else {
+        if !concurrent.is_set() {
+            let message = format!("zone {} has no rate, and this limit no number", zone.name);
+            report.error(&table.zone, message, "concurrent here, or a rate there");
+        }
+        let keys = [&burst.at, &delay.at, &nodelay.at];
+        for at in keys.into_iter().filter(|at| at.is_written()) {
+            let message = format!("zone {} counts calls in flight", zone.name);
+            report.error(at, message, "a zone with a rate");
+        }
+        return LimitKind::Concurrent(concurrent.unwrap_or(1));
+    };
+    if concurrent.is_some() {
+        let message = format!("zone {} counts by its rate", zone.name);
+        report.error(concurrent, message, "a zone without a rate");
+    }
+    if **nodelay && delay.is_set() {
+        report.error(delay, "with nodelay nothing waits", "delay or nodelay, not both");
+    }
+    LimitKind::Rate(Terms {
+        rate,
+        burst: **burst * CALL,
+        delay: (!**nodelay).then_some(**delay * CALL),
+    })
+}
+
+/// Warns of methods that cost more than the burst can ever hold.
+fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut Report<'_>) {
+    let LimitKind::Rate(terms) = limit.kind else { return };
+    let most = terms.burst / CALL + 1;
+    let own = |at: &usize| limit.chain.is_none_or(|chain| chain == *at);
+    let families: HashSet<FamilyName> =
+        (0..chains.len()).filter(own).map(|at| chains[at].family).collect();
+    let mut heavy: Vec<(u32, &str)> = families
+        .into_iter()
+        .flat_map(|name| family(name).methods())
+        .filter(|method| u64::from(method.weight) > most && fits(&limit.methods, method.name))
+        .map(|method| (method.weight, method.name))
+        .collect();
+    heavy.sort_unstable_by_key(|(weight, name)| (std::cmp::Reverse(*weight), *name));
+    heavy.dedup();
+    if let Some((weight, _)) = heavy.first() {
+        let named: Vec<&str> =
+            heavy.iter().take(METHODS_NAMED_MAX).map(|(_, name)| *name).collect();
+        let more = heavy.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message =
+            format!("{}{more} weigh more than burst + 1 and are refused always", named.join(", "));
+        report.warn(&table.burst, message, format!("burst = {}", weight - 1));
+    }
+}

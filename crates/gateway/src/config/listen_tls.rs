@@ -1,0 +1,304 @@
+//! `[tls]` and `[[certificate]]`: TLS towards clients.
+//!
+//! Certificates and keys are read here, so that a bad file is an error of the configuration and not
+//! of the first handshake.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::SupportedCipherSuite;
+use rustls::pki_types::CertificateDer;
+use rustls::version::{TLS12, TLS13};
+use settings::value::{Bool, Count, Duration as Period, File, List};
+use settings::{Key, Report};
+
+use super::values::{Cipher, DAY, HOUR, HostPattern, SECOND};
+use crate::tls::certificate::{self, Certificate, CertificateFault};
+use crate::tls::choose::Certificates;
+use crate::tls::tickets::TicketKey;
+use crate::tls::{self, ClientAuth, SessionTerms, Settings, TicketKeys, ciphers};
+
+settings::choice! {
+    /// Versions of TLS.
+    pub enum Version {
+        /// TLS 1.2.
+        "1.2" => Tls12,
+        /// TLS 1.3.
+        "1.3" => Tls13,
+    }
+}
+
+settings::choice! {
+    /// Whether clients are asked for a certificate.
+    pub ClientAuthName for ClientAuth {
+        "off" => Off,
+        "optional" => Optional,
+        "required" => Required,
+    }
+}
+
+settings::table! {
+    /// How TLS is spoken with clients, where `server.listen_tls` is set.
+    pub struct TlsTable {
+        /// Versions of TLS that are spoken.
+        versions: List<Version> =
+            follows "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
+        /// Cipher suites, the best first; those of 1.3 begin with `TLS_`. Each version that is spoken
+        /// needs one.
+        ciphers: List<Cipher> = follows "all of them, in the client's order" => Vec::new();
+        /// Whether clients may resume a session by a ticket. In TLS 1.3 there is no other way that needs
+        /// no memory here.
+        tickets: Bool = "true";
+        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. Tickets are made with the
+        /// first and taken with all, so that replicas with the same files resume each other's sessions,
+        /// and keys can be changed one after the other. Without it each process makes its own keys and
+        /// changes them every 6 hours.
+        ticket_key_files: List<File> = empty;
+        /// Sessions kept in memory for clients that resume by session id, about 300 bytes each; 0 keeps
+        /// none.
+        sessions_max: Count<0, 10_000_000, usize> = "20000";
+        /// How long a session can be resumed, by ticket of `ticket_key_files` or by id.
+        session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
+        /// Time for a handshake.
+        handshake_timeout: Period<1, HOUR> = "10s";
+        /// File of PEM certificates that clients' certificates must come from.
+        client_ca: File = follows "none";
+        /// Whether clients are asked for a certificate, and served without one. One that a client sends
+        /// is always verified.
+        client_auth: ClientAuthName = follows "`required` where `client_ca` is set, else `off`";
+    }
+}
+
+settings::table! {
+    /// A certificate that the gateway sends to clients. The first one is for those that ask for no name
+    /// or for an unknown one. Several may be for one name: the first whose kind of key the client can
+    /// verify is sent.
+    pub struct CertificateTable as label {
+        /// File of PEM certificates: the gateway's own first, then those that lead to the authority.
+        chain_file: File = required;
+        /// File of its private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a password.
+        key_file: File = required;
+        /// Host names that it is for.
+        names: List<HostPattern> = follows "the names in the certificate";
+    }
+}
+
+fn label(table: &CertificateTable) -> String {
+    table.chain_file.to_string()
+}
+
+/// Where and how clients are served over TLS.
+#[derive(Clone)]
+pub struct ListenTls {
+    /// Where they connect.
+    pub address: SocketAddr,
+    /// Certificates, versions, ciphers and sessions; shared by all threads.
+    pub server: Arc<rustls::ServerConfig>,
+    /// Time for a handshake.
+    pub handshake_timeout: Duration,
+    /// Whether clients are asked for certificates.
+    pub client_auth: ClientAuth,
+    /// The names that each certificate is for, in the order of the file.
+    pub names: Vec<Vec<String>>,
+    /// True if one of them has expired.
+    pub ended: bool,
+    /// What must be equal for sessions to be carried over.
+    pub(crate) terms: SessionTerms,
+}
+
+impl ListenTls {
+    /// The same, with the sessions and the ticket keys in memory of a configuration that it
+    /// replaces: a reload costs clients no full handshake. They are carried only where both
+    /// verify clients alike and keep sessions alike.
+    #[must_use]
+    pub fn carrying(self, former: &ListenTls) -> ListenTls {
+        if self.terms != former.terms {
+            return self;
+        }
+        let mut server = (*self.server).clone();
+        server.session_storage = Arc::clone(&former.server.session_storage);
+        if self.terms.tickets == TicketKeys::OfProcess {
+            server.ticketer = Arc::clone(&former.server.ticketer);
+        }
+        ListenTls { server: Arc::new(server), ..self }
+    }
+}
+
+impl fmt::Debug for ListenTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suites = &self.server.crypto_provider().cipher_suites;
+        let suites: Vec<_> = suites.iter().map(SupportedCipherSuite::suite).collect();
+        formatter
+            .debug_struct("ListenTls")
+            .field("address", &self.address)
+            .field("handshake_timeout", &self.handshake_timeout)
+            .field("client_auth", &self.client_auth)
+            .field("names", &self.names)
+            .field("suites", &suites)
+            .field("tickets", &self.server.ticketer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What serves clients over TLS at the address of `listen_tls`; `None` without one, or where
+/// something is wrong.
+pub(super) fn check(
+    table: &TlsTable,
+    certificate_tables: &[CertificateTable],
+    listen_tls: &Key<Option<SocketAddr>>,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<ListenTls> {
+    // Files are read even if they are not used, so that an error in them shows before they are.
+    let read = certificates(certificate_tables, folder, report);
+    let versions = versions(table, report);
+    let tickets = ticket_keys(table, folder, report);
+    let (client_auth, client_roots) = client_auth(table, folder, report);
+    let Some(address) = **listen_tls else {
+        let message = "is not used, because server.listen_tls is off";
+        let advice = "server.listen_tls with an address";
+        match certificate_tables.first() {
+            Some(unused) => report.warn(unused, message, advice),
+            None if table.at.table.is_some() => report.warn(table, message, advice),
+            None => {}
+        }
+        return None;
+    };
+    if certificate_tables.is_empty() {
+        let message = "there is no certificate to show";
+        report.error(listen_tls, message, "at least one [[certificate]]");
+    }
+    if report.has_errors() {
+        return None;
+    }
+    let mut certificates = Certificates::default();
+    let mut names = Vec::with_capacity(read.len());
+    let ended = read.iter().any(|(certificate, _)| certificate.has_ended());
+    for (certificate, own) in read {
+        certificates.add(certificate.key, &own);
+        names.push(own);
+    }
+    let settings = Settings {
+        versions,
+        ciphers: (*table.ciphers).clone(),
+        certificates,
+        tickets,
+        sessions_max: *table.sessions_max,
+        session_age_max: *table.session_age_max,
+        client_auth,
+        client_roots,
+    };
+    let terms = settings.terms();
+    match tls::server(settings) {
+        Ok(server) => {
+            let handshake_timeout = *table.handshake_timeout;
+            Some(ListenTls { address, server, handshake_timeout, client_auth, names, ended, terms })
+        }
+        Err(message) => {
+            report.error(listen_tls, message, "settings that fit each other");
+            None
+        }
+    }
+}
+
+/// Every certificate with the names that it is for.
+fn certificates(
+    tables: &[CertificateTable],
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Vec<(Certificate, Vec<String>)> {
+    let mut read = Vec::new();
+    for table in tables {
+        let file = |key: &Key<String>| key.readable().map(|name| folder.join(name));
+        let files = (file(&table.chain_file), file(&table.key_file));
+        let (Some(chain_file), Some(key_file)) = files else { continue };
+        let certificate = match certificate::read(&chain_file, &key_file) {
+            Ok(certificate) => certificate,
+            Err(CertificateFault::Chain(message)) => {
+                report.error(&table.chain_file, message, "a file of pem certificates");
+                continue;
+            }
+            Err(CertificateFault::Key(message)) => {
+                report.error(&table.key_file, message, "the certificate's key in pem");
+                continue;
+            }
+        };
+        if certificate.has_ended() {
+            let message = "the certificate has ended: clients will refuse it";
+            report.warn(&table.chain_file, message, "a certificate that holds now");
+        }
+        let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
+        read.push((certificate, names));
+    }
+    read
+}
+
+/// The versions, each of which needs a cipher suite of its own.
+fn versions(
+    table: &TlsTable,
+    report: &mut Report<'_>,
+) -> Vec<&'static rustls::SupportedProtocolVersion> {
+    let suites = table.ciphers.readable().filter(|suites| !suites.is_empty());
+    let mut versions = Vec::new();
+    for (version, supported, is_13) in
+        [(Version::Tls12, &TLS12, false), (Version::Tls13, &TLS13, true)]
+    {
+        if !table.versions.contains(&version) {
+            continue;
+        }
+        versions.push(supported);
+        let lacks = |suites: &Vec<SupportedCipherSuite>| {
+            !suites.iter().any(|suite| ciphers::is_tls13(suite) == is_13)
+        };
+        if suites.is_some_and(lacks) {
+            let name = Version::word(version);
+            let message = format!("no cipher of tls {name}, which is spoken");
+            let allowed = format!("a cipher of tls {name}, or tls.versions without it");
+            report.error(&table.ciphers, message, allowed);
+        }
+    }
+    if versions.is_empty() {
+        report.error(&table.versions, "no version is spoken", "\"1.2\", \"1.3\" or both");
+    }
+    versions
+}
+
+/// The keys of tickets, none of them where each process makes its own; `None` without tickets.
+fn ticket_keys(table: &TlsTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<TicketKey>> {
+    let mut keys = Vec::with_capacity(table.ticket_key_files.len());
+    for (at, name) in table.ticket_key_files.iter().enumerate() {
+        match TicketKey::read(&folder.join(name)) {
+            Ok(key) => keys.push(key),
+            Err(message) => {
+                let allowed = "a file of 48 or 80 random bytes";
+                report.error(&table.ticket_key_files.element(at), message, allowed);
+            }
+        }
+    }
+    table.tickets.then_some(keys)
+}
+
+fn client_auth(
+    table: &TlsTable,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> (ClientAuth, Vec<CertificateDer<'static>>) {
+    let file = table.client_ca.as_ref().map(|name| folder.join(name));
+    let usual = if file.is_some() { ClientAuth::Required } else { ClientAuth::Off };
+    let auth = table.client_auth.unwrap_or(usual);
+    let Some(file) = file else {
+        if auth != ClientAuth::Off {
+            let message = "there is nothing to verify clients' certificates with";
+            report.error(&table.client_auth, message, "client_ca with a file, or \"off\"");
+        }
+        return (auth, Vec::new());
+    };
+    let roots = tls::read_certificates(&file).unwrap_or_else(|message| {
+        report.error(&table.client_ca, message, "a file of pem certificates");
+        Vec::new()
+    });
+    (auth, roots)
+}

@@ -1,0 +1,416 @@
+//! `[[node]]`: where nodes are, and how connections to them are made and used.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use settings::value::{Bool, Count, Duration, File};
+use settings::{Located, Report};
+
+use super::chain::{self, Chain, ChainTable};
+use super::url::{NodeUrl, Transport};
+use super::values::{DAY, GIB, HOUR, Headers, Host, Name, NodeAddress, SECOND, Size};
+use super::{is_near, tls};
+
+#[cfg(test)]
+mod tests;
+
+settings::table! {
+    /// A node. Its URL and header values are secrets and are printed nowhere.
+    pub struct NodeTable as label => pub NodeKeys {
+        /// Its name in headers, metrics and logs.
+        name: Name = follows "host and port of the URL";
+        /// Where it is: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a socket.
+        /// A user part becomes an `authorization` header.
+        url: NodeAddress = required;
+        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same node beside its HTTP
+        /// address. Calls go there while it works, and to `url` otherwise.
+        ws_url: NodeAddress = follows "none";
+        /// The chain that it serves. It must be set where there are several.
+        chain: Name = follows "the only chain";
+        /// Its share of calls relative to the others, for `weighted` and `hash`.
+        weight: Count<1, 1000, u32> = "1";
+        /// Used only while no other node of the group can be.
+        backup: Bool = "false";
+        /// Open connections over all threads.
+        connections_max: Count<1, 100_000, usize> = "512";
+        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further ones open another.
+        calls_per_connection_max: Count<1, 65_536, usize> = "256";
+        /// Longest call sent over the WebSocket or socket, because a node may close the connection at
+        /// a longer one, which loses all calls on it (besu by default takes 1 MiB, geth 32 MiB).
+        /// Longer ones go over HTTP where the node has such an address, and to another node where it
+        /// has not.
+        message_bytes_max: Size<1024, { 4 * GIB }> =
+            follows "1MiB beside an HTTP address, no bound without";
+        /// How long a WebSocket may be silent before the node is pinged, and how long its answer to
+        /// the ping may take. Over HTTP/2 it is pinged as often.
+        ping_interval: Duration<1, HOUR> = "5s";
+        /// Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. A node
+        /// that declines gets HTTP/1.1 for ten minutes, and polls always do. Only for https.
+        http2: Bool = "false";
+        /// Calls of any clients that may leave as one JSON-RPC batch, of those that a thread has for
+        /// the node at a moment; 1 for no batches. For providers that are reached over HTTP alone.
+        /// Reads of little weight are gathered, others go alone. A batch that is refused as a whole is
+        /// sent call by call, and the next ones are smaller.
+        batch_calls_max: Count<1, 1000, usize> = "1";
+        /// How long the first call of a batch waits for others. With `0ms` only those share one that
+        /// come in the same turn of a thread, such as the calls of a client's own batch.
+        batch_wait: Duration<0, SECOND> = "1ms";
+        /// How long an unused connection is kept. Keep it below the node's own.
+        idle_timeout: Duration<1, DAY> = "10s";
+        /// Whether a connection over HTTP carries one call after the other. Without it each call opens
+        /// its own, and sends `connection: close`.
+        keep_alive: Bool = "true";
+        /// Time for a connection to open, TLS included.
+        connect_timeout: Duration<1, HOUR> = "2s";
+        /// Headers to add to every request, such as `{ authorization = "Bearer ${TOKEN}" }`.
+        headers: Headers = empty;
+        /// File of PEM certificates to trust in place of the built-in ones. Only for https and wss.
+        tls_ca: File = follows "Mozilla's roots, built in";
+        /// The name that is asked for and verified. Only for https and wss.
+        tls_server_name: Host = follows "the host of the URL";
+        /// Whether the node's certificate is verified. Only for https and wss.
+        tls_verify: Bool = "true";
+    }
+}
+
+/// Longest call over a WebSocket or socket where HTTP is the other way: what besu takes by default
+/// (`--rpc-ws-max-frame-size`); a longer one would also hold up all others behind it.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// One node. It dereferences to its keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique; shown in headers, metrics and logs. Never holds a part of the URL but host and port.
+    pub name: Arc<str>,
+    /// Index into [`super::Config::chains`].
+    pub chain: usize,
+    /// How to speak TLS with it; `None` exactly when the URL is not `https://` or `wss://`.
+    pub tls: Option<Tls>,
+    /// How to speak TLS at its other address; `None` exactly when that is not `wss://`.
+    pub ws_tls: Option<Tls>,
+    keys: NodeKeys,
+}
+
+impl Deref for Node {
+    type Target = NodeKeys;
+
+    fn deref(&self) -> &NodeKeys {
+        &self.keys
+    }
+}
+
+impl Node {
+    /// The address that takes one call at a time on a connection, if it has one.
+    pub(crate) fn http(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
+        (self.url.transport() == Transport::Http).then_some((&self.url, self.tls.as_ref()))
+    }
+
+    /// The address that takes many calls at a time on a connection, if it has one.
+    pub(crate) fn multiplexed(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
+        match &self.ws_url {
+            Some(url) => Some((url, self.ws_tls.as_ref())),
+            None if self.url.transport() == Transport::Http => None,
+            None => Some((&self.url, self.tls.as_ref())),
+        }
+    }
+
+    /// Returns true if both are at the same place and spoken to in the same way, so that what is
+    /// known of one, such as its health, holds for the other.
+    pub(crate) fn is_spoken_to_like(&self, other: &Node) -> bool {
+        self.url == other.url
+            && self.ws_url == other.ws_url
+            && self.headers == other.headers
+            && self.tls == other.tls
+            && self.ws_tls == other.ws_tls
+    }
+
+    /// Returns true if connections to one may serve the other. Every key is compared, so that a new
+    /// one cannot be forgotten, but for those that only balancing uses and those that `tls` follows
+    /// from.
+    pub(crate) fn connects_like(&self, other: &Node) -> bool {
+        let NodeKeys { name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, .. } =
+            other.keys.clone();
+        let keys = NodeKeys {
+            name,
+            chain,
+            weight,
+            backup,
+            tls_ca,
+            tls_server_name,
+            tls_verify,
+            ..self.keys.clone()
+        };
+        let name = Arc::clone(&other.name);
+        Node { name, chain: other.chain, keys, ..self.clone() } == *other
+    }
+}
+
+/// How to speak TLS with one node. Two are equal if they were built from the same settings.
+#[derive(Clone)]
+pub struct Tls {
+    /// Trust anchors, verification and session store; shared by all connections to the node.
+    pub client: Arc<rustls::ClientConfig>,
+    /// What the client was built from.
+    pub(crate) trust: Trust,
+    /// The name that is asked for and verified.
+    pub server_name: ServerName<'static>,
+}
+
+/// Whom a TLS client trusts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The built-in roots.
+    Roots,
+    /// The certificates of a file, as it was.
+    File(Arc<[u8]>),
+    /// Everybody.
+    Anybody,
+}
+
+impl Tls {
+    /// The certificates of `tls_ca`, as they were read; none without it.
+    pub fn ca_pem(&self) -> Option<&[u8]> {
+        match &self.trust {
+            Trust::File(pem) => Some(pem),
+            Trust::Roots | Trust::Anybody => None,
+        }
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Tls) -> bool {
+        // Clients cannot be compared, but follow from their trust.
+        let Tls { client: _, trust, server_name } = self;
+        *trust == other.trust && *server_name == other.server_name
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Tls")
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn label(table: &NodeTable) -> String {
+    let place = || table.url.readable().map(NodeUrl::place);
+    table.name.as_deref().map(str::to_owned).or_else(place).unwrap_or_default()
+}
+
+/// All nodes; adds each to its chain.
+pub(super) fn check(
+    tables: &[NodeTable],
+    folder: &Path,
+    chains: &mut [Chain],
+    chain_tables: &[(String, ChainTable)],
+    report: &mut Report<'_>,
+) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut names = HashSet::new();
+    for table in tables {
+        let chain = chain::of_name(&table.chain, chains, report);
+        if table.url.readable().is_none() {
+            continue;
+        }
+        let name = name_of(table, &mut names, report);
+        let node = node(table, folder, name, chain.unwrap_or(0), report);
+        if let Some(chain) = chain {
+            chains[chain].nodes.push(nodes.len());
+        }
+        nodes.push(node);
+    }
+    // A node whose URL cannot be read is not missing.
+    if nodes.len() == tables.len() {
+        enough_nodes(chains, chain_tables, &nodes, report);
+    }
+    nodes
+}
+
+fn name_of(table: &NodeTable, names: &mut HashSet<String>, report: &mut Report<'_>) -> Arc<str> {
+    let name = match table.name.as_deref() {
+        Some(name) => {
+            if names.contains(name) {
+                report.error(&table.name, "another node has this name", "each name once");
+            }
+            name.to_owned()
+        }
+        None => {
+            let place = table.url.place();
+            let numbered = (2..).map(|i| format!("{place}:{i}"));
+            let mut free = std::iter::once(place.clone()).chain(numbered);
+            let name = free.find(|name| !names.contains(name));
+            name.expect("one of endlessly many numbers is free")
+        }
+    };
+    names.insert(name.clone());
+    name.into()
+}
+
+fn node(
+    table: &NodeTable,
+    folder: &Path,
+    name: Arc<str>,
+    chain: usize,
+    report: &mut Report<'_>,
+) -> Node {
+    let url = &*table.url;
+    let authorized = table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
+    if authorized && url.authorization().is_some() {
+        let message = "both the url and the headers say who we are";
+        report.error(&table.headers, message, "a user part in the url or the header");
+    }
+    let ws_url = ws_url(table, report);
+    secrets_in_clear(table, &table.url, url, "https:// or wss://", report);
+    if let Some(url) = &ws_url {
+        secrets_in_clear(table, &table.ws_url, url, "wss://", report);
+    }
+    only_where_of_use(table, ws_url.is_some(), report);
+    if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
+        let NodeTable { tls_ca, tls_server_name, tls_verify, .. } = table;
+        let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
+        for at in keys.into_iter().filter(|at| at.is_written()) {
+            report.error(at, "the url is neither https nor wss", "an https:// or wss:// url");
+        }
+    }
+    let own_tls = |url: &NodeUrl, report: &mut Report<'_>| {
+        url.tls().then(|| tls_of(table, folder, url, report)).flatten()
+    };
+    let mut keys = table.values();
+    let usual = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
+    keys.message_bytes_max = keys.message_bytes_max.or(usual);
+    Node {
+        name,
+        chain,
+        tls: own_tls(url, report),
+        ws_tls: ws_url.as_ref().and_then(|url| own_tls(url, report)),
+        keys: NodeKeys { ws_url, ..keys },
+    }
+}
+
+/// Warns of secrets that go to another network without TLS.
+fn secrets_in_clear(
+    table: &NodeTable,
+    key: &impl Located,
+    url: &NodeUrl,
+    safe: &str,
+    report: &mut Report<'_>,
+) {
+    let secrets = !table.headers.is_empty() || url.authorization().is_some();
+    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_near(url.host());
+    if secrets && is_open {
+        report.warn(key, "secrets go to another network in clear text", safe);
+    }
+}
+
+/// Refuses what would do nothing with the addresses that the node has.
+fn only_where_of_use(table: &NodeTable, has_ws_url: bool, report: &mut Report<'_>) {
+    let is_http = table.url.transport() == Transport::Http;
+    let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
+    let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
+    for at in multiplexed.into_iter().filter(|at| at.is_written() && http_alone && !http2) {
+        let message = "the node has neither a websocket nor a socket, nor http2";
+        report.error(at, message, "a ws_url, a url that is no http, or http2 = true");
+    }
+    if http2 && (!is_http || !table.url.tls()) {
+        report.error(&table.http2, "http/2 is agreed on in tls", "an https:// url");
+    }
+    if http2 && !*table.keep_alive {
+        let message = "a connection of http/2 carries many calls";
+        report.error(&table.keep_alive, message, "true, or http2 = false");
+    }
+    if !is_http && !*table.keep_alive {
+        let message = "a websocket or socket carries many calls";
+        report.error(&table.keep_alive, message, "true, or an http:// url");
+    }
+    if table.message_bytes_max.is_set() && http_alone {
+        let message = "the node has neither a websocket nor a socket";
+        report.error(&table.message_bytes_max, message, "a ws_url, or a url that is no http");
+    }
+    let gathers = *table.batch_calls_max > 1;
+    if gathers && !http_alone {
+        let message = "calls share the websocket or socket, one by one";
+        report.error(&table.batch_calls_max, message, "1, or an http:// url alone");
+    }
+    if table.batch_wait.is_set() && !gathers {
+        report.error(&table.batch_wait, "there are no batches", "a batch_calls_max above 1");
+    }
+}
+
+/// The second address, if there is one.
+fn ws_url(table: &NodeTable, report: &mut Report<'_>) -> Option<NodeUrl> {
+    let ws_url = table.ws_url.as_ref()?;
+    if table.url.transport() != Transport::Http {
+        let message = "the url is a websocket or socket by itself";
+        report.error(&table.ws_url, message, "one of both, or an http:// url");
+        return None;
+    }
+    if ws_url.transport() == Transport::Http {
+        report.error(&table.ws_url, "this is an address of http", "ws://, wss:// or ipc:");
+        return None;
+    }
+    Some(ws_url.clone())
+}
+
+fn tls_of(table: &NodeTable, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) -> Option<Tls> {
+    let name = table.tls_server_name.as_deref().unwrap_or(url.host()).to_owned();
+    let Ok(server_name) = ServerName::try_from(name) else {
+        report.error(&table.tls_server_name, "not a host name", "host name or ip address");
+        return None;
+    };
+    let ca = table.tls_ca.as_ref().map(|path| folder.join(path));
+    let client = if *table.tls_verify {
+        tls::verifying_client(ca.as_deref())
+    } else {
+        let message = "anyone on the way can answer in this node's place";
+        report.warn(&table.tls_verify, message, "tls_ca with the node's certificate");
+        tls::trusting_client()
+    };
+    let trust = match &ca {
+        _ if !*table.tls_verify => Trust::Anybody,
+        None => Trust::Roots,
+        // A file that has just been removed is noticed by the next reload; until then it equals
+        // nothing else.
+        Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
+    };
+    match client {
+        Ok(client) => Some(Tls { client, trust, server_name }),
+        Err(message) => {
+            report.error(&table.tls_ca, message, "a file of pem certificates");
+            None
+        }
+    }
+}
+
+fn enough_nodes(
+    chains: &[Chain],
+    tables: &[(String, ChainTable)],
+    nodes: &[Node],
+    report: &mut Report<'_>,
+) {
+    if report.has_errors() && nodes.is_empty() {
+        return;
+    }
+    for (at, chain) in chains.iter().enumerate() {
+        let mut place = tables.get(at).map(|(_, table)| table.at.clone()).unwrap_or_default();
+        place.path = format!("chain.{}", chain.name);
+        match chain.nodes.as_slice() {
+            [] if report.has_errors() => {}
+            [] => report.error(&place, "the chain has no node", "at least one [[node]]"),
+            [_] => {
+                let message = "the chain has a single node: every call depends on it";
+                report.warn(&place, message, "a second [[node]], as backup = true if need be");
+            }
+            own if own.iter().all(|node| nodes[*node].backup) => {
+                let message = "all nodes of the chain are backups";
+                report.warn(&place, message, "at least one without backup = true");
+            }
+            _ => {}
+        }
+    }
+}

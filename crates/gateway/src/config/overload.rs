@@ -1,0 +1,80 @@
+//! `[overload]`: calls that wait or are shed once nodes are saturated.
+
+use std::time::Duration;
+
+use settings::Report;
+use settings::value::{Bool, Count, Duration as Period, List, Number};
+
+use super::values::{HOUR, Name};
+use crate::rules::overload::Priorities;
+
+settings::table! {
+    /// What happens to calls once nodes are saturated. For each group the gateway finds the number of
+    /// calls in flight that keeps its nodes busy. Further ones wait, by class, for a bounded time.
+    /// Classes are `high`, `normal` and `low`.
+    pub struct OverloadTable {
+        /// Whether calls in flight at nodes are limited. Without it every call goes to a node at once.
+        enabled: Bool = "true";
+        /// Lowest limit of calls in flight at the nodes of a group, over all threads.
+        in_flight_min: Count<1, 1_000_000, u32> = "4";
+        /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
+        in_flight_max: Count<1, 1_000_000, u32> =
+            follows "what `connections_max` of the group's nodes adds up to";
+        /// Calls of a group that may wait, over all threads. Where there are more, the oldest of the
+        /// worst class is shed.
+        queue_max: Count<0, 1_000_000, usize> = "2000";
+        /// Longest wait of a call. Once a queue has not been empty for 200 ms, and more calls in
+        /// flight are known to bring no more responses, the newest of a class goes first and none
+        /// waits longer than 200 ms.
+        queue_timeout: Period<1, HOUR> = "2s";
+        /// Tiers of keys and tokens whose calls are of the class `high`.
+        high_tiers: List<Name> = empty;
+        /// Tiers whose calls are of the class `low`. All others, and callers without a key, are
+        /// `normal`.
+        low_tiers: List<Name> = empty;
+        /// A call of a method that weighs at least this much is one class lower (`weir explain` shows
+        /// the weight): heavy calls are shed before cheap ones.
+        heavy_weight: Count<1, 1_000_000, u32> = "10";
+        /// Share of the limit that a class keeps while better ones wait too.
+        share_kept: Number<0, 500> = "0.1";
+        /// HTTP status of a call that is shed, with `Retry-After`, and of a batch all of whose calls
+        /// are. The JSON-RPC code is -32005 always.
+        status: Count<400, 599, u16> = "503";
+    }
+}
+
+/// What happens to calls once nodes are saturated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overload {
+    /// Calls of a group that may wait, over all threads.
+    pub queue_max: usize,
+    /// Longest wait of a call.
+    pub queue_timeout: Duration,
+    /// What decides the class of a call.
+    pub priorities: Priorities,
+    /// Share of the limit that a class keeps while better ones wait too, 0 to 0.5.
+    pub share_kept: f64,
+    /// HTTP status of a call that is shed.
+    pub status: u16,
+}
+
+/// `None` if calls are not limited.
+pub(super) fn check(table: &OverloadTable, report: &mut Report<'_>) -> Option<Overload> {
+    for (at, tier) in table.low_tiers.iter().enumerate() {
+        if table.high_tiers.contains(tier) {
+            let message = "this tier is among high_tiers too";
+            report.error(&table.low_tiers.element(at), message, "each tier in one list");
+        }
+    }
+    table.enabled.then(|| Overload {
+        queue_max: *table.queue_max,
+        queue_timeout: *table.queue_timeout,
+        priorities: Priorities {
+            high_tiers: (*table.high_tiers).clone(),
+            low_tiers: (*table.low_tiers).clone(),
+            heavy_weight: *table.heavy_weight,
+        },
+        share_kept: *table.share_kept,
+        status: *table.status,
+    })
+}

@@ -1,0 +1,83 @@
+//! `[quota]`: how the quotas of keys are counted and stored.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use settings::Report;
+use settings::value::Bool;
+
+use super::access::Access;
+use super::limits::Cost;
+use super::redis::RedisTable;
+use super::values::OutputFile;
+use file::Kept;
+
+pub(crate) mod file;
+
+settings::table! {
+    /// How the quotas of keys are counted and stored. A call is charged when it is about to be served;
+    /// what limits, rules or lists refuse costs nothing. What was used outlives reloads and restarts.
+    pub struct QuotaTable {
+        /// The file that stores what keys have used this month: JSON, replaced whole each second while
+        /// something is used, and when the gateway stops. A process that dies loses the units of its last
+        /// second. A file that cannot be read or written keeps the gateway from starting; later it is
+        /// reported in the log and in `weir_quota_write_failures_total`, and counting goes on in memory.
+        file: OutputFile = follows "none: it must be set where a key has a quota";
+        /// What a call counts as: one unit, or as many as the weight of its method (`weir explain` shows
+        /// it).
+        cost: Cost = "weight";
+        /// Whether all gateways of one `redis.prefix` count together, through Redis: each reports each
+        /// second what was used, so that together they may go beyond a quota by what is used within a
+        /// second. A gateway that receives nothing for three seconds uses at most its part (by
+        /// `redis.gateways`) of what was left when it last did. What Redis forgets the gateways report
+        /// again.
+        shared: Bool = "false";
+    }
+}
+
+/// How the quotas of keys are counted and stored.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    /// The file that stores them.
+    pub file: PathBuf,
+    /// What a call counts as.
+    pub cost: Cost,
+    /// True if gateways share them through Redis.
+    pub shared: bool,
+    /// The content of the file.
+    pub(crate) kept: Arc<Kept>,
+}
+
+/// `None` if no key has a quota.
+pub(super) fn check(
+    table: &QuotaTable,
+    redis: &RedisTable,
+    folder: &Path,
+    access: &Access,
+    report: &mut Report<'_>,
+) -> Option<Quota> {
+    let Some(key) = access.keys.iter().find(|key| key.grant.quota.is_some()) else {
+        if table.at.table.is_some() {
+            report.warn(table, "no key has a quota", "[[key]] with a quota");
+        }
+        return None;
+    };
+    let Some(name) = &*table.file else {
+        if !table.file.is_set() {
+            let message =
+                format!("key {} has a quota, and what it uses is kept nowhere", key.grant.name);
+            report.error(&table.file, message, "name of a file that the gateway may write");
+        }
+        return None;
+    };
+    let file = folder.join(&**name);
+    let kept = file::read(&file).unwrap_or_else(|why| {
+        let message = format!("cannot be read: {why}");
+        report.error(&table.file, message, "what the gateway wrote, or no file yet");
+        Kept::default()
+    });
+    if *table.shared && !redis.url.is_set() {
+        report.error(&table.shared, "there is no redis to share quotas through", "redis.url");
+    }
+    Some(Quota { file, cost: *table.cost, shared: *table.shared, kept: Arc::new(kept) })
+}

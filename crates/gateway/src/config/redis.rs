@@ -1,0 +1,217 @@
+//! `[redis]`: what gateways share.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use settings::Report;
+use settings::value::{Bool, Bytes, Count, Duration, File};
+
+use super::cache::Cache;
+use super::limits::{Limit, Zone, ZoneTable, meet};
+use super::redis_url::RedisUrl;
+use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
+use super::{is_near, tls};
+
+settings::table! {
+    /// What several gateways share: a second tier of the cache, which outlives them, and zones of
+    /// request limits that are `shared`. The gateway judges every response from it by its own view of
+    /// the chain. A Redis (5 or later) that is slow or down costs a call `timeout` at most, once for
+    /// limits and once for the cache, and after a few calls nothing. Whoever can write to it can
+    /// answer in a node's place.
+    pub struct RedisTable => pub RedisKeys {
+        /// Where it is. `redis://` is a single server, `redis-sentinel://` one behind sentinels (with
+        /// `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss` in place of `redis` is
+        /// TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
+        url: RedisAddress = follows "nothing is shared";
+        /// File of PEM certificates to trust in place of the built-in ones. Only for `rediss`.
+        tls_ca: File = follows "Mozilla's roots, built in";
+        /// What every key begins with. Gateways with one prefix share their responses and their shared
+        /// zones: give test networks that are started afresh a new one.
+        prefix: Name = "weir";
+        /// Whether responses are stored there, as a tier of the cache.
+        answers: Bool = "true";
+        /// How many gateways share it. While it is down each applies one part in so many of what shared
+        /// zones and quotas allow: a number that is too low lets more through then.
+        gateways: Count<1, 1000> = follows "none: it must be set where a zone is shared" => 1;
+        /// Longest wait of a call for it, for each of the two.
+        timeout: Duration<1, SECOND> = "5ms";
+        /// Whether its replicas are read from: those that it has when the gateway connects. Writes go
+        /// to the primary, and so do reads while no replica answers.
+        read_replicas: Bool = "false";
+        /// Smaller responses are stored as they are, others compressed with zstd.
+        compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
+        /// Bytes of one response. A larger one is not stored.
+        entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
+        /// Longest life of an entry. Those bound to the head, and errors, live as long as in memory.
+        /// What is evicted when Redis is full is decided by its own `maxmemory-policy`.
+        ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
+        /// Failures and timeouts in a row after which a thread stops using it.
+        failures_max: Count<1, 1000, u32> = "5";
+        /// How long it is not used until a probe, which no call waits for.
+        backoff: Duration<10, HOUR> = "1s";
+        /// Whether gateways report reorgs to each other, and poll their nodes at once on a report.
+        /// Responses are right without it too.
+        tell_reorgs: Bool = "true";
+    }
+}
+
+/// A Redis that gateways share. It dereferences to its keys.
+#[derive(Clone, Debug)]
+pub struct Redis {
+    /// Where it is.
+    pub url: RedisUrl,
+    /// What its certificate is verified with; `None` for clear text.
+    pub tls: Option<RedisTls>,
+    keys: RedisKeys,
+}
+
+impl Deref for Redis {
+    type Target = RedisKeys;
+
+    fn deref(&self) -> &RedisKeys {
+        &self.keys
+    }
+}
+
+impl Redis {
+    /// Returns true if a connection to one may serve the other for scripts. Every key is compared, so
+    /// that a new one cannot be forgotten, but for those of the cache and of messages.
+    pub(crate) fn connects_like(&self, other: &Redis) -> bool {
+        let own = RedisKeys {
+            answers: other.answers,
+            gateways: other.gateways,
+            read_replicas: other.read_replicas,
+            compress_bytes_min: other.compress_bytes_min,
+            entry_bytes_max: other.entry_bytes_max,
+            ttl_max: other.ttl_max,
+            tell_reorgs: other.tell_reorgs,
+            ..self.keys.clone()
+        };
+        // The certificates of another configuration were read anew.
+        own == other.keys && self.tls.is_none() && other.tls.is_none()
+    }
+}
+
+/// How to speak TLS with Redis.
+#[derive(Clone)]
+pub struct RedisTls {
+    /// Trust anchors, verification and session store.
+    pub client: Arc<rustls::ClientConfig>,
+}
+
+impl fmt::Debug for RedisTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RedisTls").finish_non_exhaustive()
+    }
+}
+
+/// What uses it.
+pub(super) struct Uses<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) zone_tables: &'a [(String, ZoneTable)],
+    pub(super) zones: &'a [Zone],
+    pub(super) limits: &'a [Limit],
+    pub(super) quotas_shared: bool,
+}
+
+/// `None` if there is none, or no use for it.
+pub(super) fn check(
+    table: &RedisTable,
+    folder: &Path,
+    uses: &Uses<'_>,
+    report: &mut Report<'_>,
+) -> Option<Redis> {
+    let zones_shared = uses.zones.iter().any(|zone| zone.shared);
+    let shared = zones_shared || uses.quotas_shared;
+    if zones_shared && !table.url.is_set() {
+        for (_, zone) in uses.zone_tables.iter().filter(|(_, zone)| *zone.shared) {
+            report.error(&zone.shared, "there is no redis to share it through", "redis.url");
+        }
+    }
+    // Without the table there is no Redis. A URL that cannot be read is reported already.
+    table.at.table.as_ref()?;
+    let Some(url) = &*table.url else {
+        if !report.has_errors() {
+            report.error(&table.url, "there is no url", "redis.url");
+        }
+        return None;
+    };
+    let tls = tls(table, url, folder, report);
+    if shared {
+        limits_fit(table, url.is_cluster(), uses, report);
+    }
+    if *table.answers && !uses.cache.enabled {
+        let message = "it is a tier of the cache, which is off";
+        report.warn(table, message, "cache.enabled = true");
+    }
+    let answers = *table.answers && uses.cache.enabled;
+    if !answers && !shared {
+        if !*table.answers {
+            let message = "no answers are kept there and nothing is shared, so it is not used";
+            report.warn(&table.answers, message, "answers = true");
+        }
+        return None;
+    }
+    Some(Redis { url: url.clone(), tls, keys: RedisKeys { answers, ..table.values() } })
+}
+
+fn tls(
+    table: &RedisTable,
+    url: &RedisUrl,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<RedisTls> {
+    let ca = table.tls_ca.as_ref().map(|file| folder.join(file));
+    if !url.tls() {
+        if ca.is_some() {
+            let message = "certificates are only for rediss://";
+            report.error(&table.tls_ca, message, "rediss://, or no tls_ca");
+        }
+        if url.hosts().iter().any(|host| !is_near(host)) {
+            let message = "answers and the password go over the network in clear text";
+            report.warn(&table.url, message, "rediss://");
+        }
+        return None;
+    }
+    match tls::plain_client(ca.as_deref()) {
+        Ok(client) => Some(RedisTls { client }),
+        Err(message) => {
+            let allowed = "a file of pem certificates";
+            match ca {
+                Some(_) => report.error(&table.tls_ca, message, allowed),
+                None => report.error(&table.url, message, allowed),
+            }
+            None
+        }
+    }
+}
+
+/// Checks that shared zones can be kept there.
+fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mut Report<'_>) {
+    let (zones, limits) = (uses.zones, uses.limits);
+    if !table.gateways.is_set() {
+        let message = "zones or quotas are shared: each gateway has to know its part for when redis \
+                       is away";
+        report.error(&table.gateways, message, "how many gateways share it");
+    }
+    if !is_cluster {
+        return;
+    }
+    // All keys of one script must lie on one node of a cluster.
+    let used: Vec<&Limit> =
+        limits.iter().filter(|limit| zones[limit.zone].shared && !limit.dry_run).collect();
+    for (at, one) in used.iter().enumerate() {
+        let mut others = used[at + 1..].iter();
+        if let Some(other) = others.find(|other| other.zone != one.zone && meet(one, other)) {
+            let message = format!(
+                "a call may count in both shared zones {} and {}, whose keys lie on different nodes \
+                 of a cluster",
+                zones[one.zone].name, zones[other.zone].name
+            );
+            report.error(&table.url, message, "one shared zone for each call, or no cluster");
+            return;
+        }
+    }
+}

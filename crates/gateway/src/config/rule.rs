@@ -1,0 +1,155 @@
+//! `[[rule]]`: where calls go, and whether what the rules name exists.
+
+use settings::value::{Count, List};
+use settings::{Report, not_found};
+
+use super::access::Access;
+use super::chain::Chain;
+use super::group::Group;
+use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
+use super::{kept_header, only_one};
+use crate::rules::direct::{Action, HeaderTest, Rule, ShareOf, WHOLE};
+
+settings::choice! {
+    /// What a share is taken of.
+    pub ShareOfName for ShareOf {
+        "client" => Client,
+        "call" => Call,
+    }
+}
+
+settings::table! {
+    /// A rule about where calls go. Rules are tried in their order, for each call of a batch by itself;
+    /// all that is set must fit. The first that fits decides; one that rewrites the path leaves the rest
+    /// to those behind it.
+    pub struct RuleTable as label {
+        /// Its name in metrics and `weir explain`.
+        name: Name = required;
+        /// Hosts of the request, without port; `*.example` is every name below.
+        hosts: List<Text> = empty;
+        /// What the path begins with, in whole segments; without a key.
+        path: UrlPath = follows "any";
+        /// Headers, all of which must be there.
+        headers: List<HeaderPattern> = empty;
+        /// Names of keys; `ISSUER:SUBJECT` is the holder of a token.
+        keys: List<Name> = empty;
+        /// Tiers of keys and tokens.
+        tiers: List<Name> = empty;
+        /// Methods.
+        methods: Methods = empty;
+        /// What the parameters begin with, byte for byte as the client writes them.
+        params: Text = follows "any";
+        /// The first parameter: a text without its quotes, anything else as it is written.
+        first_param: Text = follows "any";
+        /// Which share of what fits otherwise, in steps of 0.0001. The same client or call is always in,
+        /// or always out.
+        share: Share = "1";
+        /// What `share` is a share of: callers (key, or else address), or calls (method and parameters).
+        share_of: ShareOfName = "client";
+        /// The group that takes it. The rule does not apply to chains without a group of this name.
+        group: Name = follows "none";
+        /// Refuses it. The HTTP status where it is the only call of its request.
+        deny: Count<400, 599, u16> = follows "none";
+        /// The error message of `deny`.
+        message: Text = follows "`\"request is not allowed here\"`";
+        /// Replaces what `path` names. The path then leads to its chain.
+        rewrite: UrlPath = follows "none";
+    }
+}
+
+fn label(table: &RuleTable) -> String {
+    table.name.to_string()
+}
+
+/// All rules, in their order. Adds the headers that they need to `kept_headers`.
+pub(super) fn check(
+    tables: &[RuleTable],
+    chains: &[Chain],
+    groups: &[Group],
+    access: &Access,
+    kept_headers: &mut Vec<Box<str>>,
+    report: &mut Report<'_>,
+) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for table in tables {
+        let Some(name) = table.name.readable() else { continue };
+        if rules.iter().any(|rule| rule.name == *name) {
+            report.error(&table.name, "another rule has this name", "each name once");
+        }
+        let Some(action) = action(table, chains, groups, report) else { continue };
+        check_keys(table, access, report);
+        rules.push(Rule {
+            name: name.clone(),
+            hosts: (*table.hosts).clone(),
+            path: (*table.path).clone(),
+            headers: header_tests(table, kept_headers),
+            keys: (*table.keys).clone(),
+            tiers: (*table.tiers).clone(),
+            methods: (*table.methods).clone(),
+            params: (*table.params).clone(),
+            first_param: (*table.first_param).clone(),
+            share: (*table.share * f64::from(WHOLE)).round() as u32,
+            share_of: *table.share_of,
+            action,
+        });
+    }
+    rules
+}
+
+fn header_tests(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderTest> {
+    let test = |(name, value): &(Box<str>, Box<str>)| {
+        let start = value.strip_suffix('*');
+        let place = kept_header(kept_headers, name);
+        HeaderTest { place, value: start.unwrap_or(value).into(), prefix: start.is_some() }
+    };
+    table.headers.iter().map(test).collect()
+}
+
+fn action(
+    table: &RuleTable,
+    chains: &[Chain],
+    groups: &[Group],
+    report: &mut Report<'_>,
+) -> Option<Action> {
+    let RuleTable { group, deny, message, rewrite, .. } = table;
+    let what = "exactly one of group, deny and rewrite must be set";
+    only_one([&group.at, &deny.at, &rewrite.at], what, "one action", report)?;
+    if !deny.is_set() && message.is_set() {
+        report.error(message, "the rule denies nothing", "beside deny");
+    }
+    if let Some(name) = &**group {
+        let of_chain = |chain: &Chain| {
+            chain.groups.iter().copied().find(|group| *groups[*group].name == **name)
+        };
+        let found: Vec<_> = chains.iter().map(of_chain).collect();
+        if found.iter().all(Option::is_none) {
+            let known: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
+            let (what, allowed) = not_found("group", name, &known);
+            report.error(group, what, allowed);
+            return None;
+        }
+        return Some(Action::Group(found));
+    }
+    if let Some(status) = **deny {
+        let message = (**message).clone();
+        let message = message.unwrap_or_else(|| "request is not allowed here".into());
+        return Some(Action::Deny { status, message });
+    }
+    if rewrite.is_set() && !table.path.is_set() {
+        let what = "rewrite replaces what path names, and path is not set";
+        report.error(rewrite, what, "beside path");
+        return None;
+    }
+    (**rewrite).clone().map(Action::Rewrite)
+}
+
+fn check_keys(table: &RuleTable, access: &Access, report: &mut Report<'_>) {
+    let known: Vec<&str> = access.keys.iter().map(|key| &*key.grant.name).collect();
+    for (at, name) in table.keys.iter().enumerate() {
+        // The holder of a token is named by its issuer and its subject.
+        if !known.contains(&&**name) && !name.contains(':') {
+            let (message, allowed) = not_found("key", name, &known);
+            report.error(&table.keys.element(at), message, allowed);
+        }
+    }
+}

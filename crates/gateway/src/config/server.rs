@@ -1,0 +1,82 @@
+//! `[server]`: where the gateway listens, and what it runs on.
+
+use settings::value::{Bool, Count, Duration};
+use settings::{Key, Report};
+
+use super::values::{Address, HOUR, MIB, Size};
+
+settings::table! {
+    /// Where the gateway listens, and what it runs on.
+    pub struct ServerTable => pub Server {
+        /// Where clients connect in clear text. Port 0 takes a free one. It may be `off` if
+        /// `listen_tls` is set.
+        listen: Address = "127.0.0.1:8645", at_start;
+        /// Where clients connect over TLS, beside `listen`. It needs at least one
+        /// `[[certificate]]`.
+        listen_tls: Address = "off", at_start;
+        /// Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are served. It has
+        /// no password: keep it off public addresses.
+        admin: Address = "127.0.0.1:8646", at_start;
+        /// Serving threads. Each has its own listener and its own connections to the nodes.
+        threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
+        /// Bytes that request bodies, responses and queues of all connections may take together.
+        /// Beyond it requests get 503 with `Retry-After`, and the connections of the clients that are
+        /// slowest to read or to send are closed. Requests take at most half of it, responses that
+        /// upstreams are sending a quarter, one connection an eighth. The cache is not part of it.
+        memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
+            follows "a quarter of the memory of the machine or control group";
+        /// How long a graceful stop serves as before while `/readyz` reports the stop, so that load
+        /// balancers notice it.
+        drain_delay: Duration<0, HOUR> = "0s";
+        /// How long a graceful stop keeps idle connections open. A request in that time is served,
+        /// and its response closes the connection.
+        drain_linger: Duration<0, HOUR> = "1s";
+        /// How long a graceful stop waits for requests that have begun.
+        drain_deadline: Duration<0, HOUR> = "10s";
+        /// Whether the gateway reloads this file, and those that it names (certificates, keys,
+        /// `keys_file`, `${file:…}`), by itself once they have changed and are at rest for a second.
+        reload_on_change: Bool = "false";
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Checks that the addresses differ and that somebody can connect.
+pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
+    addresses(server, report);
+    if server.threads.is_set() && *server.threads > cores() {
+        let message = "more threads than this machine has cores";
+        report.warn(&server.threads, message, "as many as cores");
+    }
+    server.values()
+}
+
+fn addresses(server: &ServerTable, report: &mut Report<'_>) {
+    let ServerTable { listen, listen_tls, admin, .. } = server;
+    if listen.is_none() && listen_tls.is_none() {
+        let allowed = "an address here or in listen_tls";
+        report.error(listen, "clients cannot connect anywhere", allowed);
+    }
+    if same(listen, listen_tls) {
+        let message = "clear text and tls cannot share an address";
+        report.error(listen_tls, message, "two different ports");
+    }
+    let Some(address) = **admin else { return };
+    if same(admin, listen) || same(admin, listen_tls) {
+        let message = "clients and admin cannot share an address";
+        let key = if admin.is_set() { admin } else { listen };
+        report.error(key, message, "two different ports");
+    } else if !address.ip().is_loopback() {
+        let message = "metrics and status have no password and are open to other machines";
+        report.warn(admin, message, "127.0.0.1, or a firewall before it");
+    }
+}
+
+fn same(
+    one: &Key<Option<std::net::SocketAddr>>,
+    other: &Key<Option<std::net::SocketAddr>>,
+) -> bool {
+    one.is_some_and(|one| one.port() != 0 && **other == Some(one))
+}

@@ -1,0 +1,362 @@
+//! The value types of this configuration, beside those of every file in `settings::value`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use alloy_primitives::hex;
+use http::{HeaderName, HeaderValue};
+use ipnet::IpNet;
+use rustls::SupportedCipherSuite;
+use settings::value::{As, Json, List};
+use settings::{At, Item, MASK, Reader, Tree, ValueType};
+use wire::call::is_name_byte;
+
+use super::access_log::format::{CARRIERS_OF_SECRETS, Format};
+use super::group::HashKey;
+use super::limits::KeyPart;
+use super::redis_url::{self, RedisUrl};
+use super::url::{self, NodeUrl};
+use crate::rules::access::{MethodSet, Networks};
+use crate::rules::client::Trusted;
+use crate::rules::limit::Rate;
+use crate::tls::ciphers;
+
+#[cfg(test)]
+mod tests;
+
+/// Milliseconds of a second.
+pub(super) const SECOND: u64 = 1000;
+/// Milliseconds of an hour.
+pub(super) const HOUR: u64 = 3600 * SECOND;
+/// Milliseconds of a day.
+pub(super) const DAY: u64 = 24 * HOUR;
+/// Bytes of a mebibyte.
+pub(super) const MIB: u64 = 1 << 20;
+/// Bytes of a gibibyte.
+pub(super) const GIB: u64 = 1 << 30;
+
+/// Longest name of a chain, node or group: they become metric labels.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longest method pattern: the bound that `front.method_bytes_max` has at most.
+pub(super) const METHOD_BYTES_MAX: usize = 1024;
+
+/// Longest URL path of a chain.
+const PATH_BYTES_MAX: usize = 256;
+
+/// Highest rate: far above what one machine answers, and far below where the arithmetic would end.
+const RATE_MAX: u64 = 1_000_000_000;
+
+/// A share between none and all.
+pub(super) type Share = settings::value::Number<0, 1000>;
+/// A number of bytes in memory.
+pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MIN, MAX, usize>;
+/// Methods by name and prefix.
+pub(super) type Methods = As<List<MethodPattern>, MethodSet>;
+
+settings::text! {
+    /// Where a socket listens; `None` for nowhere.
+    pub Address: Option<SocketAddr> = address, "an address",
+        "ip address and port, such as \"127.0.0.1:8646\", or \"off\"", "127.0.0.1:8646";
+    /// A name for a chain, node, group, key or zone.
+    pub Name: Box<str> = name, "a name",
+        format!("1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"), "main";
+    /// The URL of a node; it may hold secrets.
+    pub NodeAddress: NodeUrl = NodeUrl::parse, "a url",
+        "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
+        masked url::masked;
+    /// The URL of a Redis; it may hold secrets.
+    pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
+        "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
+        "redis://127.0.0.1:6379", masked redis_url::masked;
+    /// The input of a consistent hash.
+    pub HashKeyName: HashKey = hash_key, "a hash key",
+        "\"call\", \"client\" or \"header:NAME\"", "call";
+    /// The name of a file that is written.
+    pub OutputFile: Box<str> = not_empty, "a file name",
+        "name of a file, from the folder of this one", "access.log";
+    /// A host name or IP address.
+    pub Host: Box<str> = not_empty, "a host name", "host name or ip address", "node.example";
+    /// A host name, perhaps with `*.` before it, in lower case.
+    pub HostPattern: String = host_pattern, "a host name",
+        "host name such as \"rpc.example\" or \"*.rpc.example\"", "rpc.example";
+    /// A cipher suite of TLS, in either spelling.
+    pub Cipher: SupportedCipherSuite = cipher, "a cipher",
+        format!("{}; iana's names too", ciphers::names().collect::<Vec<_>>().join(", ")),
+        "TLS_AES_256_GCM_SHA384";
+    /// An IP address or network.
+    pub Network: IpNet = network, "a network",
+        "ip address or network, such as \"10.0.0.0/8\" or \"::1\"", "10.0.0.0/8";
+    /// A path of a URL.
+    pub UrlPath: Box<str> = url_path, "a path",
+        "path such as \"/\" or \"/eth\", without / at the end", "/eth";
+    /// The name of a method, a prefix, or every method.
+    pub MethodPattern: Box<str> = method_pattern, "a method",
+        "name such as \"eth_getLogs\", prefix such as \"debug_*\", or \"*\"", "eth_getLogs";
+    /// A web origin in lower case, or every origin.
+    pub Origin: Box<str> = origin, "an origin",
+        "origin such as \"https://app.example\", or \"*\"", "https://app.example",
+        masked |_: &str| None;
+    /// The SHA-256 of a key.
+    pub KeyHash: [u8; 32] = hash, "a hash", "sha256: and 64 hexadecimal digits",
+        "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+    /// A point in time, in seconds since 1970.
+    pub Time: u64 = time, "a time", "time such as \"2027-01-31T00:00:00Z\"",
+        "2027-01-31T00:00:00Z";
+    /// The name of a header, in lower case.
+    pub HeaderKey: Box<str> = header_key, "the name of a header",
+        "name of a header, such as \"x-api-key\"", "x-api-key";
+    /// A header and its value, or what that begins with; it may hold a secret.
+    pub HeaderPattern: (Box<str>, Box<str>) = header_pattern, "a header",
+        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for what begins so",
+        "x-client: mobile", masked |_: &str| Some(MASK.to_owned());
+    /// What a line of the access log holds.
+    pub LogFormat: Format = Format::parse, "a format",
+        "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
+        "json";
+    /// A part of the key of a zone.
+    pub ZoneKeyPart: KeyPart = key_part, "a part of a key",
+        "\"client\", \"client-net\", \"key\", \"header:NAME\", \"method\" or \"chain\"", "client";
+    /// Calls per second or per minute.
+    pub CallRate: Rate = rate, "a rate",
+        format!("\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m"), "10r/s";
+    /// A text that is not empty.
+    pub Text: Box<str> = not_empty, "a text", "a text that is not empty", "text";
+}
+
+/// Headers by name, as a table; the values are secrets.
+pub struct Headers;
+
+impl ValueType for Headers {
+    type Value = Vec<(HeaderName, HeaderValue)>;
+    const EMPTY: &'static str = "{}";
+
+    fn noun() -> String {
+        "a table of headers".to_owned()
+    }
+
+    fn allowed() -> String {
+        "table of header names and values".to_owned()
+    }
+
+    fn schema() -> Json {
+        serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+
+    fn placeholder() -> Self::Value {
+        Vec::new()
+    }
+
+    fn of_default(_: &str) -> Result<Self::Value, String> {
+        Err("headers have no default but none".to_owned())
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+        let Tree::Table(members) = &item.tree else {
+            return reader.wrong_type::<Headers>(item, at);
+        };
+        let mut headers = Vec::with_capacity(members.len());
+        for member in members {
+            let read = match &member.item.tree {
+                Tree::Text(text) => reader.expand(text).and_then(|text| header(&member.key, &text)),
+                _ => Err("the value of a header is a text".to_owned()),
+            };
+            match read {
+                Ok(header) => headers.push(header),
+                Err(message) => {
+                    let path = format!("{}.{}", at.path, member.key);
+                    let at = At { path, span: Some(member.span.clone()), table: None };
+                    reader.report().missing(&at, message, Headers::allowed());
+                }
+            }
+        }
+        // The order of the file does not matter.
+        headers.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+        Some(headers)
+    }
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    // The gateway sets these itself: framing, and the node's name.
+    const OWN: [&str; 6] =
+        ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
+    let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
+    if OWN.contains(&name.as_str()) {
+        return Err("the gateway sets this header itself".to_owned());
+    }
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| "the value holds a character that no header may hold")?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+impl From<Vec<Box<str>>> for MethodSet {
+    fn from(patterns: Vec<Box<str>>) -> MethodSet {
+        MethodSet::new(patterns.iter().map(|pattern| &**pattern))
+    }
+}
+
+impl From<Vec<IpNet>> for Networks {
+    fn from(networks: Vec<IpNet>) -> Networks {
+        Networks(networks)
+    }
+}
+
+impl From<Vec<IpNet>> for Trusted {
+    fn from(networks: Vec<IpNet>) -> Trusted {
+        Trusted::new(networks)
+    }
+}
+
+/// Returns true if a text can name a chain, node, group or key.
+pub fn is_name(text: &str) -> bool {
+    name(text).is_ok()
+}
+
+fn address(text: &str) -> Result<Option<SocketAddr>, &'static str> {
+    match text {
+        "off" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| "not an ip address with a port"),
+    }
+}
+
+fn hash_key(text: &str) -> Result<HashKey, &'static str> {
+    match text.split_once(':') {
+        None if text == "call" => Ok(HashKey::Call),
+        None if text == "client" => Ok(HashKey::Client),
+        Some(("header", name)) => header_name(name).map(HashKey::Header),
+        _ => Err("no such hash key"),
+    }
+}
+
+fn cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
+    ciphers::find(text).ok_or("no such cipher")
+}
+
+/// The bits behind the prefix do not count.
+fn network(text: &str) -> Result<IpNet, &'static str> {
+    const WHAT: &str = "neither an ip address nor a network";
+    let network = match text.parse::<IpNet>() {
+        Ok(network) => network,
+        Err(_) => IpNet::from(text.parse::<IpAddr>().map_err(|_| WHAT)?),
+    };
+    Ok(network.trunc())
+}
+
+fn host_pattern(text: &str) -> Result<String, &'static str> {
+    const WHAT: &str = "not a host name; * stands only for its whole first part";
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    match rustls::pki_types::DnsName::try_from(name) {
+        Ok(_) => Ok(text.to_ascii_lowercase()),
+        Err(_) => Err(WHAT),
+    }
+}
+
+/// The prefix `sha256:` may be left out.
+fn hash(text: &str) -> Result<[u8; 32], &'static str> {
+    const DIGITS: usize = 64;
+    let digits = Some(text.strip_prefix("sha256:").unwrap_or(text));
+    let hash = digits.filter(|digits| digits.len() == DIGITS).map(hex::decode_to_array);
+    hash.and_then(Result::ok).ok_or("not a sha-256 in hexadecimal")
+}
+
+fn time(text: &str) -> Result<u64, &'static str> {
+    let time: jiff::Timestamp = text.parse().map_err(|_| "not a time with a zone")?;
+    u64::try_from(time.as_second()).map_err(|_| "before 1970")
+}
+
+fn header_name(text: &str) -> Result<HeaderName, &'static str> {
+    text.parse().map_err(|_| "not the name of a header")
+}
+
+fn header_key(text: &str) -> Result<Box<str>, &'static str> {
+    header_name(text).map(|name| name.as_str().into())
+}
+
+fn header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
+    let name = header_key(name.trim())?;
+    if CARRIERS_OF_SECRETS.contains(&&*name) {
+        return Err("this header carries secrets, which rules do not see");
+    }
+    Ok((name, value.trim().into()))
+}
+
+fn key_part(text: &str) -> Result<KeyPart, &'static str> {
+    match text.split_once(':') {
+        None if text == "client" => Ok(KeyPart::Client),
+        None if text == "client-net" => Ok(KeyPart::ClientNet),
+        None if text == "key" => Ok(KeyPart::Key),
+        None if text == "method" => Ok(KeyPart::Method),
+        None if text == "chain" => Ok(KeyPart::Chain),
+        Some(("header", name)) => header_name(name).map(KeyPart::Header),
+        _ => Err("no such part of a key"),
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, &'static str> {
+    const WHAT: &str = "not a rate: a whole number and r/s or r/m";
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    if !(1..=RATE_MAX).contains(&number) {
+        return Err("out of range");
+    }
+    match unit {
+        "r/s" => Ok(Rate::per_second(number)),
+        "r/m" => Ok(Rate::per_minute(number)),
+        _ => Err(WHAT),
+    }
+}
+
+fn not_empty(text: &str) -> Result<Box<str>, &'static str> {
+    if text.is_empty() { Err("is empty") } else { Ok(text.into()) }
+}
+
+pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
+    if text.len() > NAME_BYTES_MAX {
+        return Err("the name is too long");
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    if text.bytes().all(fits) { not_empty(text) } else { Err("a name holds no such character") }
+}
+
+fn url_path(text: &str) -> Result<Box<str>, &'static str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
+    if !text.starts_with('/') {
+        return Err("a path begins with /");
+    }
+    if text.len() > PATH_BYTES_MAX {
+        return Err("the path is too long");
+    }
+    if text.len() > 1 && (text.ends_with('/') || text.contains("//")) {
+        return Err("a path holds no empty segment");
+    }
+    if text.bytes().all(fits) { Ok(text.into()) } else { Err("a path holds no such character") }
+}
+
+fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
+    if text.len() > METHOD_BYTES_MAX {
+        return Err("the method is too long");
+    }
+    let name = text.strip_suffix('*').unwrap_or(text);
+    if name.contains('*') {
+        return Err("* stands only at the end");
+    }
+    if !name.bytes().all(is_name_byte) {
+        return Err("a method holds only letters, digits, _ and .");
+    }
+    not_empty(text)
+}
+
+fn origin(text: &str) -> Result<Box<str>, &'static str> {
+    const WHAT: &str = "not an origin: scheme, host and port, and nothing after them";
+    if text == "*" {
+        return Ok(text.into());
+    }
+    let (scheme, place) = text.split_once("://").ok_or(WHAT)?;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    if scheme.is_empty() || place.is_empty() || !place.bytes().all(fits) {
+        return Err(WHAT);
+    }
+    Ok(text.to_ascii_lowercase().into())
+}
