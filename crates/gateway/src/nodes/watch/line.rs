@@ -83,10 +83,22 @@ impl Line {
         Line { shared, node, place, connection: None, trunk: None, next_id: 0, told: false }
     }
 
-    /// Goes on as the configuration that holds now says.
+    /// Continues under the configuration that holds now, over a new connection if the node's keys
+    /// have changed.
     pub(super) fn turn_to(&mut self, watched: &Watched) {
-        self.shared = watched.shared();
-        self.node = watched.node(&self.shared, self.place);
+        let shared = watched.shared();
+        if Arc::ptr_eq(&shared, &self.shared) {
+            return;
+        }
+        let node = watched.node(&shared, self.place);
+        let (before, after) = (&self.shared.nodes[self.node], &shared.nodes[node]);
+        if !after.config.connects_like(&before.config) {
+            self.connection = None;
+            if let Some(trunk) = self.trunk.take() {
+                trunk.retire();
+            }
+        }
+        (self.shared, self.node) = (shared, node);
     }
 
     /// Asks for the head and, where it is wanted and known, the finalized height.
@@ -330,4 +342,44 @@ fn header(family: FamilyName, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
     }
     let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
     Some((quantity::from_value(number?)?, hash_of_value(hash?)?, hash_of_value(parent?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: polls leave a connection that was made under other keys of the node. Method: a connection
+    //! in memory, configurations in text, no task.
+
+    use std::path::Path;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::nodes::stream::Stream;
+    use crate::nodes::watch::Watch;
+
+    fn config(keys: &str) -> Config {
+        let text = format!("[server]\nthreads = 1\n[[node]]\nurl = 'ws://a.local:1'\n{keys}\n");
+        Config::from_text("test", &text, Path::new("/"), &|_| None)
+            .unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    #[tokio::test]
+    async fn a_reload_keeps_the_connection_unless_keys_of_it_change() {
+        let before = Shared::new(config(""), Vec::new());
+        let tasks = LocalSet::new();
+        let _here = tasks.enter();
+        let mut watch = Watch::default();
+        watch.follow(&before);
+        let mut line = Line::to(&watch.chains[0], 0);
+        let stream = Stream::Memory(tokio::io::duplex(64).0);
+        line.connection = Some(Connection::new(stream, known_heads()));
+        let heavier = before.succeed(config("weight = 2"));
+        watch.follow(&heavier);
+        line.turn_to(&watch.chains[0]);
+        assert!(Arc::ptr_eq(&line.shared, &heavier) && line.connection.is_some());
+        watch.follow(&heavier.succeed(config("weight = 2\nping_interval = '1s'")));
+        line.turn_to(&watch.chains[0]);
+        assert!(line.connection.is_none());
+    }
 }
