@@ -33,15 +33,6 @@ mod wording {
     pub(crate) mod number;
 }
 
-#[path = "../../crates/lab/src"]
-mod lab {
-    pub(crate) mod metrics;
-    pub(crate) mod named;
-    pub(crate) mod record;
-    pub(crate) mod results;
-}
-
-use lab::{metrics, named, record, results};
 use study::fuzz;
 
 #[cfg(fuzzing)]

@@ -8,7 +8,7 @@ mod course;
 mod probes;
 mod text;
 
-pub use course::{CapacityFault, Sight, search};
+pub use course::{CapacityFault, Keep, Sight, search};
 pub use probes::{Cost, cost};
 pub use text::{probe_head, probe_line};
 

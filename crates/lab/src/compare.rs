@@ -1,10 +1,9 @@
 //! What a comparison ends with: `weir compare A B`, as text, Markdown and JSON.
 //!
-//! Arms are results of our own or of other tools (`foreign.rs`). Whether they may be compared is
+//! Arms are results of our own or of other tools (`import.rs`). Whether they may be compared is
 //! decided in `analysis/sameness.rs`, what a difference means in `analysis/compare.rs`. Nothing here
 //! measures.
 
-pub mod arm;
 mod find;
 mod judge;
 

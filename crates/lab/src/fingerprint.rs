@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::host::{is_local, own_cpu_limit};
-use crate::results::Fingerprint;
+use lab_engine::host::{is_local, own_cpu_limit};
+use lab_model::results::Fingerprint;
 
 #[cfg(test)]
 mod tests;

@@ -13,14 +13,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lab_model::plan::{Plan, Reference, Target, Tls};
+use lab_model::results::run::{Compared, Difference};
 use wire::block::{BlockRef, block_ref};
 use wire::call;
 use wire::call::{Body, Limits};
 use wire::method::{Bound, FamilyName, Repeat, family};
 
 use crate::analysis::equal::{Allowed, difference};
-use crate::plan::{Plan, Reference, Target, Tls};
-use crate::results::run::{Compared, Difference};
 use crate::target;
 use crate::target::{Client, TargetFault};
 

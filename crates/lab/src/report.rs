@@ -39,16 +39,16 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lab_model::record::Totals;
+use lab_model::results::capacity::CapacityResult;
+use lab_model::results::compare::CompareResult;
+use lab_model::results::run::RunResult;
+use lab_model::results::study::StudyResult;
 use serde_json::Value;
 
 use document::Document;
 
 use crate::analysis::sync::ArmCourses;
-use crate::record::Totals;
-use crate::results::capacity::CapacityResult;
-use crate::results::compare::CompareResult;
-use crate::results::run::RunResult;
-use crate::results::study::StudyResult;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]

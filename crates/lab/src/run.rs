@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use lab_engine::engine::{Engine, EngineFault, Next};
+use lab_engine::host::thin::{self, Kept};
+use lab_engine::host::{HostFault, Watcher};
+use lab_engine::recorder::{Closed, Recorder};
+use lab_model::plan::Plan;
+use lab_model::record::Totals;
+use lab_model::results::run::{HostSample, RunResult, Second};
+use lab_model::results::{TargetFacts, ThresholdOutcome};
+
 use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
-use crate::engine::{Engine, EngineFault, Next};
-use crate::host::thin::Kept;
-use crate::host::{HostFault, Watcher, thin};
-use crate::plan::Plan;
-use crate::record::Totals;
-use crate::recorder::{Closed, Recorder};
 use crate::reference::{Answered, Comparison, ReferenceFault};
-use crate::results::run::{HostSample, RunResult, Second};
-use crate::results::{TargetFacts, ThresholdOutcome};
 use crate::target::TargetFault;
 use crate::{fingerprint, target};
 

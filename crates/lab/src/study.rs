@@ -2,7 +2,7 @@
 //!
 //! Order of a study: courses are read (`study/read.rs`: logs, tables, samples), polled
 //! (`study/poll.rs`: running nodes) or made (`study/runner.rs`, by a file of `study/file.rs`);
-//! [`analyse()`] turns them into a [`StudyResult`](crate::results::study::StudyResult), in which nothing is decided that is not in
+//! [`analyse()`] turns them into a [`StudyResult`](lab_model::results::study::StudyResult), in which nothing is decided that is not in
 //! `analysis/sync.rs`; reports are `report/study.rs`.
 
 mod analyse;

@@ -9,11 +9,10 @@ pub(crate) mod client;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
+use lab_engine::chain::ChainFacts;
+use lab_model::plan::{Plan, Step, Target, Tls};
+use lab_model::results::TargetFacts;
 use wire::method::FamilyName;
-
-use crate::chain::ChainFacts;
-use crate::plan::{Plan, Step, Target, Tls};
-use crate::results::TargetFacts;
 
 pub(crate) use client::Client;
 

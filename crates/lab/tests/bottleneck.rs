@@ -17,10 +17,10 @@ mod server;
 
 use std::sync::Arc;
 
-use lab::plan::Plan;
-use lab::results::run::{ProcessRole, RunResult};
-use lab::results::{Cause, Finding};
 use lab::run::{Stop, run};
+use lab_model::plan::Plan;
+use lab_model::results::run::{ProcessRole, RunResult};
+use lab_model::results::{Cause, Finding};
 
 use limits::{Cgroup, Nginx, Program};
 use plans::{closed, limited, open, slow, stuck};
@@ -135,7 +135,7 @@ fn seen(result: &RunResult) -> String {
                 .iter()
                 .any(|part| name.contains(part))
     };
-    let line = |sample: &lab::results::run::HostSample| {
+    let line = |sample: &lab_model::results::run::HostSample| {
         let values = sample.values.iter().filter(|(name, _)| shown(name));
         let values: Vec<String> =
             values.map(|(name, value)| format!("{name} {value:.2}")).collect();

@@ -1,6 +1,6 @@
 //! Goal: what the lab says of a target is true, because the truth was planted. Method: a row for each
 //! small server with a known answer, loaded for some seconds by a real run; expected are its rate, its
-//! verdict and what is named. Every result must agree with itself (`analysis/self_check.rs`).
+//! verdict and what is named. Every result must agree with itself (`self_check.rs`).
 //!
 //! The rows share their machine with each other and with whatever else runs, so that times have a
 //! wide margin, and a wait for a core is allowed unless a row is about it.
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lab::analysis::self_check;
-use lab::compare::arm::{Arm, of_result};
+use lab::arm::{Arm, of_result};
 use lab::compare::{Options, compare};
-use lab::plan::{Plan, read};
-use lab::results::compare::{CompareResult, Metric};
-use lab::results::run::RunResult;
-use lab::results::{Outcome, Word};
 use lab::run::{Stop, run};
+use lab::self_check;
+use lab_model::plan::{Plan, read};
+use lab_model::results::compare::{CompareResult, Metric};
+use lab_model::results::run::RunResult;
+use lab_model::results::{Outcome, Word};
 use parking_lot::Mutex;
 
 use server::{Behaviour, Call, Reply, Server, Slots, ok, wait};

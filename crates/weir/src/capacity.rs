@@ -11,14 +11,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::analysis::self_check;
 use lab::capacity::{CapacityFault, Cost, Sight, probe_head, probe_line};
-use lab::plan::Plan;
-use lab::plan::lint::NO_OBJECTIVE;
-use lab::report::{Colour, Report};
-use lab::results::capacity::{CapacityResult, End};
+use lab::report::{self, Colour, Report};
 use lab::run::Stop;
-use lab::{plan, report};
+use lab::self_check;
+use lab_model::plan::lint::NO_OBJECTIVE;
+use lab_model::plan::{self, Plan};
+use lab_model::record::Totals;
+use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::run::RunResult;
 
 use crate::load::line::LineOptions;
 use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, is_url, sound};
@@ -156,7 +157,8 @@ impl SearchOptions {
         own.rate_max = self.rate_max.unwrap_or(own.rate_max);
         own.precision = self.precision.unwrap_or(own.precision);
         own.probe = self.probe.unwrap_or(own.probe);
-        own.probe_warmup = self.probe_warmup.map_or(own.probe_warmup, lab::plan::whole_seconds);
+        own.probe_warmup =
+            self.probe_warmup.map_or(own.probe_warmup, lab_model::plan::whole_seconds);
         own.repeats = self.repeats.map_or(own.repeats, |repeats| repeats as usize);
         own.drain = self.drain.unwrap_or(own.drain);
         own.soak = self.soak.unwrap_or(own.soak);
@@ -206,8 +208,12 @@ impl Capacity {
         let stop = Arc::new(Stop::new());
         stop::ask_on_signals(&stop, INTERRUPTED)?;
         let shown = Shown::new(self.quiet);
-        let found =
-            lab::capacity::search(&plan, self.out.as_deref(), &stop, &mut |sight| shown.see(sight));
+        let mut keep = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
+            let Some(dir) = &self.out else { return Ok(false) };
+            let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
+            written.map(|_| true).map_err(|fault| fault.to_string())
+        };
+        let found = lab::capacity::search(&plan, &mut keep, &stop, &mut |sight| shown.see(sight));
         shown.finish();
         let result = match found {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lab::plan;
 use lab::study;
+use lab_model::plan;
 
 use crate::{FAULTY, source};
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use lab::analysis::self_check;
+use lab::arm::Arm;
 use lab::compare::Options;
-use lab::compare::arm::Arm;
 use lab::report::{Colour, Report};
-use lab::results::Word;
-use lab::results::compare::{CompareResult, Weight};
+use lab::self_check;
+use lab_model::results::Word;
+use lab_model::results::compare::{CompareResult, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

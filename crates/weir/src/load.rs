@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use lab::analysis::self_check;
-use lab::plan;
-use lab::plan::Plan;
-use lab::results::Outcome;
-use lab::results::run::RunResult;
 use lab::run::{Finished, Stop};
+use lab::self_check;
+use lab_model::plan::{self, Plan};
+use lab_model::results::Outcome;
+use lab_model::results::run::RunResult;
 
 use crate::{FAULTY, stop};
 use line::LineOptions;

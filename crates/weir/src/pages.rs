@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
-use lab::results::schema;
+use lab_model::results::schema;
 
 use crate::Arguments;
 
@@ -30,7 +30,7 @@ type Page = (&'static str, fn() -> String);
 const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference),
     ("gateway.schema.json", gateway::config::schema),
-    ("plan.md", lab::plan::reference::markdown),
+    ("plan.md", lab_model::plan::reference::markdown),
     ("study-file.md", lab::study::file::reference),
     ("study-file.schema.json", lab::study::file::schema),
     ("metrics.md", metrics),

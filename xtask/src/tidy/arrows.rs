@@ -11,10 +11,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
     ("gateway", &["wire", "settings"]),
-    ("lab", &["wire", "settings"]),
+    ("lab-model", &["wire", "settings"]),
+    ("lab-engine", &["wire", "lab-model"]),
+    ("lab", &["wire", "settings", "lab-model", "lab-engine"]),
     ("index", &["wire"]),
     ("simnode", &["wire"]),
-    ("weir", &["wire", "settings", "gateway", "lab", "index", "simnode"]),
+    (
+        "weir",
+        &["wire", "settings", "gateway", "lab-model", "lab-engine", "lab", "index", "simnode"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -44,7 +44,7 @@ pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Folders of pure decisions.
-const PURE: &[&str] = &["rules", "analysis"];
+const PURE: &[&str] = &["rules", "analysis", "schedule", "aggregate"];
 
 fn is_rule(path: &str) -> bool {
     let within =

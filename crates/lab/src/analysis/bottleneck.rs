@@ -20,13 +20,14 @@ mod course;
 mod exclude;
 mod resource;
 
-use crate::analysis::statistics::mean;
-use crate::metrics::host::{HostMetric, HostName, host};
-use crate::plan::Validity;
-use crate::results::run::{
+use lab_model::metrics::host::{HostMetric, HostName, host};
+use lab_model::plan::Validity;
+use lab_model::results::run::{
     Generator, HostFacts, HostSample, ProcessRole, Row, RunResult, Second, StageRow, WireFacts,
 };
-use crate::results::{Cause, Confidence, Finding};
+use lab_model::results::{Cause, Confidence, Finding};
+
+use crate::analysis::statistics::mean;
 
 use course::{Courses, Load};
 

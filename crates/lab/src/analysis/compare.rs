@@ -3,14 +3,15 @@
 //! The unit of replication is the run, never the request: requests of one run resemble each other,
 //! and thousands of them say little more than a few. A difference counts only if its whole interval
 //! lies beyond a floor below which it would not matter, and if its chance, corrected for the number
-//! of metrics looked at, is below one in twenty. Pure; arms are read by `foreign.rs` and
+//! of metrics looked at, is below one in twenty. Pure; arms are read by `import.rs` and
 //! `compare.rs`, whether they may be compared at all is decided in `sameness`.
+
+use lab_model::results::compare::Metric;
+use lab_model::results::{Basis, Word};
 
 use crate::analysis::statistics::series::estimate;
 use crate::analysis::statistics::welch::Estimate;
 use crate::analysis::statistics::{Interval, mean, median, ranks, resample, variance, welch};
-use crate::results::compare::Metric;
-use crate::results::{Basis, Word};
 
 /// Level of a whole comparison: of 40 comparisons of a thing with itself, two may be called
 /// different.
@@ -36,38 +37,26 @@ const SECONDS_MIN: usize = 3;
 /// Values that are no larger than this have no logarithm worth taking.
 const LEAST: f64 = 1e-9;
 
-impl Metric {
-    /// Whether it is a share, compared by plain difference, and not by ratio.
-    pub fn is_share(self) -> bool {
-        self == Metric::FailedShare
+/// What takes the place of the spread between runs where there is one run each. Two runs of the
+/// same thing on a machine that others use differ by up to a tenth in their medians, and their
+/// tails by far more, because one collection or one neighbour makes a tail.
+fn floor_of_one_run(metric: Metric) -> f64 {
+    match metric {
+        Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
+        Metric::LatencyP99 | Metric::ServiceP99 => 0.5,
+        Metric::FailedShare => 0.01,
+        _ => 0.1,
     }
+}
 
-    /// Whether more of it is better.
-    pub fn more_is_better(self) -> bool {
-        self == Metric::Goodput
-    }
-
-    /// What takes the place of the spread between runs where there is one run each. Two runs of the
-    /// same thing on a machine that others use differ by up to a tenth in their medians, and their
-    /// tails by far more, because one collection or one neighbour makes a tail.
-    fn floor_of_one_run(self) -> f64 {
-        match self {
-            Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
-            Metric::LatencyP99 | Metric::ServiceP99 => 0.5,
-            Metric::FailedShare => 0.01,
-            _ => 0.1,
-        }
-    }
-
-    /// The factor that no noise between two single runs makes, and the calls that each of them needs
-    /// for it; none for shares, which are judged by their calls.
-    fn far(self) -> Option<(f64, u64)> {
-        match self {
-            Metric::FailedShare => None,
-            Metric::LatencyP95 | Metric::ServiceP95 => Some((5.0, 200)),
-            Metric::LatencyP99 | Metric::ServiceP99 => Some((10.0, 1_000)),
-            _ => Some((3.0, 100)),
-        }
+/// The factor that no noise between two single runs makes, and the calls that each of them needs
+/// for it; none for shares, which are judged by their calls.
+fn far(metric: Metric) -> Option<(f64, u64)> {
+    match metric {
+        Metric::FailedShare => None,
+        Metric::LatencyP95 | Metric::ServiceP95 => Some((5.0, 200)),
+        Metric::LatencyP99 | Metric::ServiceP99 => Some((10.0, 1_000)),
+        _ => Some((3.0, 100)),
     }
 }
 
@@ -238,7 +227,7 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<Told> {
 /// floor raised to what runs of the same thing differ by.
 fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) -> Found {
     let metric = found.metric;
-    found.floor = spread.map_or(metric.floor_of_one_run(), |spread| floor(metric, Some(spread)));
+    found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor(metric, Some(spread)));
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
     let of = |values: &[f64]| match metric {
@@ -286,7 +275,7 @@ fn of_calls(values: &Values) -> Option<Estimate> {
 
 /// Returns true if two single values are farther apart than any noise between runs.
 fn far_apart(found: &Found, a: &Values, b: &Values) -> bool {
-    let Some((factor, least)) = found.metric.far() else { return false };
+    let Some((factor, least)) = far(found.metric) else { return false };
     let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= least);
     let change = (1.0 + found.change).max(LEAST);
     enough(a) && enough(b) && !(1.0 / factor..=factor).contains(&change)

@@ -3,10 +3,11 @@
 //! A finding is about the target. Advice about the plan is in `plan/lint.rs`, doubts about the
 //! generator in `validity.rs`.
 
+use lab_model::plan::{Model, Plan};
+use lab_model::record::Totals;
+use lab_model::results::run::{Row, Second, StageRow};
+
 use crate::analysis::statistics::{mean, median, ranks};
-use crate::plan::{Model, Plan};
-use crate::record::Totals;
-use crate::results::run::{Row, Second, StageRow};
 
 #[cfg(test)]
 mod tests;
@@ -111,7 +112,7 @@ fn failing(row: &Row) -> Option<String> {
 fn empty(seen: Seen<'_>, row: &Row) -> Option<String> {
     let index = seen.plan.methods.iter().position(|name| **name == *row.method)?;
     let nulls = *seen.judged.nulls.get(index)?;
-    let ok = row.classes.iter().find(|class| class.class == crate::record::Class::Ok)?;
+    let ok = row.classes.iter().find(|class| class.class == lab_model::record::Class::Ok)?;
     (nulls >= CALLS_MIN && nulls == ok.calls).then(|| {
         format!(
             "every result of {} was null ({nulls}): the target does not have what is asked for",
@@ -122,7 +123,8 @@ fn empty(seen: Seen<'_>, row: &Row) -> Option<String> {
 
 /// Stalls of a load that has only closed scenarios without pauses.
 pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
-    let unpaced = |one: &crate::plan::Scenario| one.model == Model::Closed && one.pause.is_zero();
+    let unpaced =
+        |one: &lab_model::plan::Scenario| one.model == Model::Closed && one.pause.is_zero();
     if seconds.len() < SECONDS_MIN || !plan.scenarios.iter().all(unpaced) {
         return None;
     }

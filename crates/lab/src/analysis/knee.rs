@@ -4,8 +4,8 @@
 //! below any usual limit. So each method is looked at on its own, second by second, by when calls
 //! were due and not by when their failure was seen: a timeout is seen a timeout later.
 
-use crate::record::Class;
-use crate::results::run::Second;
+use lab_model::record::Class;
+use lab_model::results::run::Second;
 
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,12 @@
 //!
 //! A difference between numbers means something only if what was asked was the same. What makes the
 //! numbers mean different things is refused; what a difference may come from is warned of; the rest
-//! is noted. Pure; facts are gathered by `compare.rs` and `foreign.rs`.
+//! is noted. Pure; facts are gathered by `compare.rs` and `import.rs`.
 
 use std::collections::BTreeMap;
 
-use crate::results::compare::{Mismatch, Weight};
-use crate::results::{Fingerprint, Outcome};
+use lab_model::results::compare::{Mismatch, Weight};
+use lab_model::results::{Fingerprint, Outcome};
 
 /// Which tool measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,8 +3,9 @@
 //! Descriptive only: a curve drawn through probes. What a target holds is decided by objectives, in
 //! `search`.
 
+use lab_model::results::capacity::Scaling;
+
 use crate::analysis::statistics::mean;
-use crate::results::capacity::Scaling;
 
 /// Probes with different concurrency that it takes; Gunther, Guerrilla Capacity Planning, 2007, 5.
 const POINTS_MIN: usize = 6;

@@ -14,7 +14,8 @@ mod estimate;
 pub mod judge;
 mod levels;
 
-use crate::results::capacity::{Boundary, End, Judged, Kind};
+use lab_model::results::capacity::{Boundary, End, Judged, Kind};
+
 use levels::{Levels, Standing};
 
 pub use estimate::{Estimate, estimate};

@@ -3,13 +3,12 @@
 //! A [`Course`] is one run of one arm: samples of its height, with counters of a page cache where
 //! they are known (`sync/sample.rs`). Parts: `sync/course.rs` (a course alone), `sync/lead.rs` (one against another),
 //! `sync/bins.rs` (rates by height), `sync/pauses.rs` (stalls and the tip), `sync/judge.rs` (arms
-//! over their repeats) and `sync/conclude.rs` (the sentences). Reading files is `study.rs`.
+//! over their repeats) and `wording/conclude.rs` (the sentences). Reading files is `study.rs`.
 //!
 //! Every rule is stated where it stands; the numbers of a published run of two nodes, found by
 //! hand, are its test (`testdata/pocketnet`).
 
 pub mod bins;
-pub mod conclude;
 pub mod course;
 pub mod judge;
 pub mod lead;

@@ -13,12 +13,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::analysis::rows;
-use crate::metrics::{Collected, Counts, Kind, Selector};
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::plan::{Plan, Span};
-use crate::record::Totals;
-use crate::results::ThresholdOutcome;
+use lab_engine::aggregate;
+use lab_model::metrics::{Collected, Counts, Kind, Selector};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::plan::{Plan, Span};
+use lab_model::record::Totals;
+use lab_model::results::ThresholdOutcome;
 
 #[cfg(test)]
 mod tests;
@@ -255,14 +255,14 @@ impl Pool {
         match (self.selector.metric.kind(), aggregation) {
             (Kind::Times, Aggregation::Min) => ms(times.min() as f64),
             (Kind::Times, Aggregation::Max) => ms(times.max() as f64),
-            (Kind::Times, Aggregation::Med) => rows::percentile_ms(times, 50.0),
+            (Kind::Times, Aggregation::Med) => aggregate::percentile_ms(times, 50.0),
             (Kind::Times, Aggregation::Percentile(percentile)) => {
-                rows::percentile_ms(times, percentile)
+                aggregate::percentile_ms(times, percentile)
             }
             (Kind::Times, _) => ms(times.mean()),
-            (Kind::Share, _) => (whole > 0).then(|| rows::share(part, whole)),
+            (Kind::Share, _) => (whole > 0).then(|| aggregate::share(part, whole)),
             (Kind::Counter, Aggregation::Rate) => {
-                (seconds > 0.0).then(|| rows::per_second(part, seconds))
+                (seconds > 0.0).then(|| aggregate::per_second(part, seconds))
             }
             (Kind::Counter, _) => (seconds > 0.0).then_some(part as f64),
         }
@@ -411,7 +411,7 @@ impl Judged {
             true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
             false => pool.sum.of.counts,
         };
-        let server_alone = rows::share(counts.by_server, counts.whole);
+        let server_alone = aggregate::share(counts.by_server, counts.whole);
         let by_server = !kept
             && (in_windows || self.ended.is_some() || !keeps(&self.threshold, server_alone))
             && counts.by_server * 2 > counts.part;

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use crate::analysis::rows;
-use crate::plan::{Model, Plan, Scenario, Validity};
-use crate::record::{Iterations, Slot, Totals};
-use crate::results::run::{Row, Second};
+use lab_engine::aggregate;
+use lab_model::plan::{Model, Plan, Scenario, Validity};
+use lab_model::record::{Iterations, Slot, Totals};
+use lab_model::results::run::{Row, Second};
 
 #[cfg(test)]
 mod tests;
@@ -197,8 +197,9 @@ fn heavy(seen: Seen<'_>) -> Option<String> {
 }
 
 fn late(seen: Seen<'_>) -> Option<Delay> {
-    let lateness = rows::percentile_ms(&seen.judged.lateness, 99.0)?;
-    let median = rows::percentile_ms(&seen.judged.times(|cell| &cell.service, |_| true), 50.0)?;
+    let lateness = aggregate::percentile_ms(&seen.judged.lateness, 99.0)?;
+    let median =
+        aggregate::percentile_ms(&seen.judged.times(|cell| &cell.service, |_| true), 50.0)?;
     let validity = seen.plan.validity;
     let longest_ms = seen.judged.lateness.max() as f64 / 1e6;
     is_late(validity, lateness, median).then(|| Delay {
@@ -216,9 +217,9 @@ fn late(seen: Seen<'_>) -> Option<Delay> {
 
 /// Share of the sends that were later than the plan allows.
 fn late_share(seen: Seen<'_>) -> f64 {
-    let allowed = crate::record::nanos(seen.plan.validity.lateness_p99_max);
+    let allowed = lab_model::record::nanos(seen.plan.validity.lateness_p99_max);
     let sends = &seen.judged.lateness;
-    rows::share(sends.count_between(allowed + 1, crate::record::TIME_MAX), sends.len())
+    aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
 /// Whether sends with this lateness (99th percentile, ms), of calls that take `median` ms, were late.
@@ -287,7 +288,7 @@ fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
     for stage in &scenario.stages {
         iterations.add(seen.judged.iterations.get(stage.index).copied().unwrap_or_default());
     }
-    let delivered = rows::delivered(iterations);
+    let delivered = aggregate::delivered(iterations);
     if delivered >= seen.plan.validity.delivered_share_min {
         return None;
     }
@@ -307,7 +308,7 @@ fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
              more workers"
         )));
     }
-    let mean = rows::quantiles(&service_of(seen, scenario)).mean_ms;
+    let mean = aggregate::quantiles(&service_of(seen, scenario)).mean_ms;
     let sentence = format!(
         "{name}: {begun_of}: the target did not keep up; all {workers} workers waited for it, {mean:.1} \
          ms a call in the mean against {best_ms:.1} ms an iteration at its best"
@@ -331,7 +332,7 @@ fn best_time(seen: Seen<'_>, scenario: &Scenario) -> f64 {
     if calls == 0 { 0.0 } else { sum / calls as f64 * steps as f64 }
 }
 
-fn service_of(seen: Seen<'_>, scenario: &Scenario) -> crate::record::Times {
+fn service_of(seen: Seen<'_>, scenario: &Scenario) -> lab_model::record::Times {
     let of = |slot: Slot| scenario.stages.iter().any(|one| one.index == usize::from(slot.stage));
     seen.all.times(|cell| &cell.service, of)
 }

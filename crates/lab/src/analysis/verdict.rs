@@ -16,17 +16,18 @@
 //! 8. measured where there are no objectives, else pass. Late sends only add to latencies, so an
 //!    upper limit that was kept would have been kept without them.
 
+use lab_model::metrics::{Kind, Metric, Samples};
+use lab_model::plan::threshold::{Aggregation, Operator};
+use lab_model::plan::{Model, Plan};
+use lab_model::record::Class;
+use lab_model::results::run::{Compared, Difference, Row};
+use lab_model::results::{Outcome, ThresholdOutcome, Verdict};
+
 use crate::analysis::findings::Stalls;
 use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::validity;
 use crate::analysis::validity::{Delay, Doubts};
-use crate::metrics::{Kind, Metric, Samples};
-use crate::plan::threshold::{Aggregation, Operator};
-use crate::plan::{Model, Plan};
-use crate::record::Class;
-use crate::results::run::{Compared, Difference, Row};
-use crate::results::{Outcome, ThresholdOutcome, Verdict};
 
 #[cfg(test)]
 mod tests;
@@ -137,7 +138,7 @@ fn kept_when_paced(plan: &Plan) -> Vec<String> {
 /// done in time and nothing is broken, busy threads and a wait for a core changed nothing.
 fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<String>) {
     let doubts = evidence.doubts;
-    let unpaced = |scenario: &crate::plan::Scenario| {
+    let unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
     let closed = evidence.plan.scenarios.iter().any(unpaced);

@@ -1,13 +1,14 @@
 //! From all probes to the answer: what the rule found, in figures and in a sentence.
 
+use lab_model::results::capacity::{
+    Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
+};
+use lab_model::results::run::ProcessRole;
+use lab_model::results::{Cause, Finding};
+
 use super::course::{Course, Made};
 use crate::analysis::scaling::{fit, little};
 use crate::analysis::search::{Found, found};
-use crate::results::capacity::{
-    Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
-};
-use crate::results::run::ProcessRole;
-use crate::results::{Cause, Finding};
 use crate::wording::number::short;
 
 /// By how much the counted number under way may differ from Little's law before it is said.
@@ -101,7 +102,7 @@ fn bottleneck(made: &[Made], failed: &Made) -> Option<Finding> {
 
 fn costs(made: &Made, probe: usize) -> Vec<ProcessCost> {
     let own = made.processes.iter().filter(|process| process.role != ProcessRole::Generator);
-    let cost = |process: &crate::results::run::ProcessFacts| {
+    let cost = |process: &lab_model::results::run::ProcessFacts| {
         Some(ProcessCost {
             process: process.name.clone(),
             cpu_ms_per_request: process.cpu_ms_per_request?,
@@ -177,7 +178,7 @@ fn doubts(course: &Course<'_>, found: &Found) -> Vec<String> {
     let no_limit = !course.probes.objectives().iter().any(|own| {
         matches!(
             own.selector.metric,
-            crate::metrics::Metric::Limited | crate::metrics::Metric::Goodput
+            lab_model::metrics::Metric::Limited | lab_model::metrics::Metric::Goodput
         )
     });
     let limited = passed.filter(|made| no_limit && made.row.limited_share > 0.01);
@@ -214,7 +215,7 @@ fn sentence(course: &Course<'_>, found: &Found, end: End, binding: Option<&Bindi
         }
         _ => String::new(),
     };
-    let why = binding.map(|binding| format!(": {}", binding.in_words())).unwrap_or_default();
+    let why = binding.map(|binding| format!(": {}", binding_words(binding))).unwrap_or_default();
     if let Some(told) = unbelieved(course, found) {
         return match (pass, found.lowest_fail) {
             (Some(pass), Some(fail)) => format!("{pass}/s pass; {fail}/s fail{why}; then {told}"),
@@ -272,17 +273,15 @@ fn unbelieved(course: &Course<'_>, found: &Found) -> Option<String> {
     ))
 }
 
-impl Binding {
-    /// As in a sentence: `latency p(99)<100 broke at 412.3, by eth_getLogs`.
-    pub fn in_words(&self) -> String {
-        let mut told = self.objective.clone();
-        if let Some(observed) = self.observed {
-            let limit = self.limit.map(|limit| format!(" (limit {})", short(limit)));
-            told.push_str(&format!(" was {}{}", short(observed), limit.unwrap_or_default()));
-        }
-        if let Some(method) = &self.method {
-            told.push_str(&format!(", by {method}"));
-        }
-        told
+/// What broke, as in a sentence: `latency p(99)<100 was 412 (limit 100), by eth_getLogs`.
+fn binding_words(binding: &Binding) -> String {
+    let mut told = binding.objective.clone();
+    if let Some(observed) = binding.observed {
+        let limit = binding.limit.map(|limit| format!(" (limit {})", short(limit)));
+        told.push_str(&format!(" was {}{}", short(observed), limit.unwrap_or_default()));
     }
+    if let Some(method) = &binding.method {
+        told.push_str(&format!(", by {method}"));
+    }
+    told
 }

@@ -1,20 +1,20 @@
 //! The loop of a search: ask the rule for the next probe, wait, run it, judge it, show it, until the
 //! rule says that it is over.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
+
+use lab_model::plan::Plan;
+use lab_model::record::Totals;
+use lab_model::results::Outcome;
+use lab_model::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
+use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
 use super::probes::Probes;
 use crate::analysis::search::judge::{Judgement, Seen, judge};
 use crate::analysis::search::{Health, Probe, Step, next};
-use crate::plan::Plan;
-use crate::report;
-use crate::results::Outcome;
-use crate::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
-use crate::results::run::{ProcessFacts, Row, RunResult};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 
 /// Why a search could not begin.
@@ -69,9 +69,13 @@ pub(super) struct World<'a> {
     pub(super) wait: &'a mut dyn FnMut(Duration),
     pub(super) now: &'a dyn Fn() -> Duration,
     pub(super) stopped: &'a dyn Fn() -> bool,
-    /// Where the runs of probes are kept, if anywhere.
-    pub(super) keep: Option<&'a Path>,
+    /// Keeps the run of a probe, if it is to be kept.
+    pub(super) keep: &'a mut Keep<'a>,
 }
+
+/// Keeps a probe's run, and what was counted of which methods, under a name. True if it was kept, false
+/// if it is not to be kept; the text is why it could not be.
+pub type Keep<'a> = dyn FnMut(&str, &RunResult, &Totals, &[Box<str>]) -> Result<bool, String> + 'a;
 
 type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
@@ -79,15 +83,15 @@ type MakeRun<'a> =
 /// How often a wait looks whether it is to end.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Searches the highest rate that keeps the plan's objectives. Each probe's run is left in a folder
-/// of its own below `keep/probes`, if that is given. Asked to stop, it ends with what it knows.
+/// Searches the highest rate that keeps the plan's objectives. Each probe's run is kept under a name
+/// of its own, if it is to be kept. Asked to stop, it ends with what it knows.
 ///
 /// # Errors
 /// If the plan cannot be searched, or not even the first run could be made. Once a probe was made,
 /// whatever goes wrong ends the search with a partial result that says so.
 pub fn search(
     plan: &Plan,
-    keep: Option<&Path>,
+    keep: &mut Keep<'_>,
     stop: &Stop,
     see: &mut dyn FnMut(Sight<'_>),
 ) -> Result<CapacityResult, CapacityFault> {
@@ -103,7 +107,7 @@ pub fn search(
         wait: &mut wait,
         now: &|| origin.elapsed(),
         stopped: &|| stop.asked(),
-        keep,
+        keep: &mut |name, result, totals, methods| keep(name, result, totals, methods),
     };
     search_in(plan, world, see)
 }
@@ -294,15 +298,14 @@ impl Course<'_> {
     fn keep(
         &mut self,
         result: &RunResult,
-        totals: &crate::record::Totals,
+        totals: &Totals,
         asked: Asked,
         see: &mut dyn FnMut(Sight<'_>),
     ) -> Option<String> {
-        let keep = self.world.keep?;
         let name =
             format!("probes/{:02}-{}-{}", self.made.len() + 1, asked.kind.as_str(), asked.rate);
-        match report::write_folder(&keep.join(&name), result, totals, self.probes.methods()) {
-            Ok(_) => Some(name),
+        match (self.world.keep)(&name, result, totals, self.probes.methods()) {
+            Ok(kept) => kept.then_some(name),
             Err(fault) => {
                 let warning = format!("the run of this probe could not be kept: {fault}");
                 see(Sight::Warning(&warning));

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::lint::{few_samples, samples};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::plan::{Late, Model, Plan, Scenario, Stage};
+use lab_model::results::Quantiles;
+use lab_model::results::capacity::{Kind, SearchFacts};
+
 use crate::analysis::search::{Settings, estimate};
 use crate::capacity::course::CapacityFault;
-use crate::metrics::{Metric, Selector};
-use crate::plan::lint::{few_samples, samples};
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::plan::{Late, Model, Plan, Scenario, Stage};
-use crate::results::Quantiles;
-use crate::results::capacity::{Kind, SearchFacts};
 
 /// Calls that a baseline should see at least; below, its median says little.
 const BASELINE_CALLS: f64 = 20.0;

@@ -5,15 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab_model::plan::{self, Plan};
+use lab_model::record::{Iterations, Totals};
+use lab_model::results::capacity::{CapacityResult, End, Judged, Kind};
+use lab_model::results::run::{Row, RunResult, Second};
+use lab_model::results::{
+    Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict,
+};
+
 use super::cost;
 use super::course::{CapacityFault, Sight, World, search_in};
-use crate::plan;
-use crate::plan::Plan;
-use crate::record::{Iterations, Totals};
 use crate::report::example;
-use crate::results::capacity::{CapacityResult, End, Judged, Kind};
-use crate::results::run::{Row, RunResult, Second};
-use crate::results::{Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict};
 use crate::run::{Finished, RunFault};
 use crate::target::{TargetFault, Why};
 
@@ -135,7 +137,11 @@ fn search(
         wait: &mut |time| clock.set(clock.get() + time),
         now: &|| clock.get(),
         stopped,
-        keep,
+        keep: &mut |name, run, totals, methods| {
+            let Some(dir) = keep else { return Ok(false) };
+            let written = crate::report::write_folder(&dir.join(name), run, totals, methods);
+            written.map(|_| true).map_err(|fault| fault.to_string())
+        },
     };
     let result = search_in(plan, world, &mut |sight| {
         told.borrow_mut().push(match sight {

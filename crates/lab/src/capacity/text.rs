@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::results::capacity::ProbeRow;
+use lab_model::results::capacity::ProbeRow;
 
 /// The line above all [`probe_line`]s.
 pub fn probe_head() -> String {

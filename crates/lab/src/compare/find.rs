@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::compare::arm::Arm;
-use crate::foreign::{ForeignFault, read_file};
+use crate::arm::Arm;
+use crate::import::{ForeignFault, read_file};
 
 /// Runs of one arm at most. A thousand runs of a minute are most of a day.
 const RUNS_MAX: usize = 1_000;
@@ -22,7 +22,7 @@ pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
     if own.is_file() {
         return read_file(&own);
     }
-    let name = crate::foreign::label(path);
+    let name = crate::import::label(path);
     Ok(vec![arm_of(&name, &runs_in(path)?)?])
 }
 

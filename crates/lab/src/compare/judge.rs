@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use lab_model::results::compare::{
+    ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
+};
+use lab_model::results::{Basis, Outcome, Word};
+
 use crate::analysis::compare::{Design, Found, Values, compare as compare_values, spread, words};
 use crate::analysis::sameness::{Tool, mismatches};
 use crate::analysis::statistics::median;
-use crate::compare::arm::{ALL, Arm, Key, Run};
-use crate::results::compare::{
-    ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
-};
-use crate::results::{Basis, Outcome, Word};
+use crate::arm::{ALL, Arm, Key, Run};
 use crate::wording::difference;
 
 /// How arms are to be compared.

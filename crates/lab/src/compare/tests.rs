@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use lab_model::record::{Class, Iterations};
+use lab_model::results::compare::{CompareResult, Metric, Weight};
+use lab_model::results::run::{
+    Generator, HostFacts, MethodSecond, Row, RunResult, SCHEMA, Second, StageRow, WireFacts,
+};
+use lab_model::results::{
+    Basis, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, Verdict, Word,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::arm::{Arm, of_result};
 use super::{Options, arm_of, arms_at, compare};
-use crate::record::{Class, Iterations};
+use crate::arm::{Arm, of_result};
 use crate::report::{Colour, Report};
-use crate::results::compare::{CompareResult, Metric, Weight};
-use crate::results::run::{
-    Generator, HostFacts, MethodSecond, Row, RunResult, SCHEMA, Second, StageRow, WireFacts,
-};
-use crate::results::{
-    Basis, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, Verdict, Word,
-};
 
 fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
     let times = Quantiles {
@@ -130,8 +130,9 @@ fn compared(arms: Vec<Arm>, options: &Options) -> CompareResult {
 }
 
 fn word(found: &CompareResult, method: &str, metric: Metric) -> Word {
-    let of =
-        |one: &&crate::results::compare::Difference| one.method == method && one.metric == metric;
+    let of = |one: &&lab_model::results::compare::Difference| {
+        one.method == method && one.metric == metric
+    };
     found.differences.iter().find(of).unwrap().verdict
 }
 

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use lab_model::plan::{HttpVersion, Model};
+use lab_model::record::{Cell, Class, Iterations, Slot, Times};
+
 use super::table::Kind::{Counter, Gauge, Spreads};
 use super::table::{Gathering, Metric, expected, merged};
-use crate::plan::{HttpVersion, Model};
-use crate::record::{Cell, Class, Iterations, Slot, Times};
 
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];

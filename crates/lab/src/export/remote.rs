@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use lab_model::plan::url::{Address, masked};
 use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::TlsConfig;
@@ -23,7 +24,6 @@ use super::queue::{Outcome, Push, Queue};
 use super::spread::Form;
 use super::table::{Metric, Sample, gather};
 use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, table};
-use crate::plan::url::{Address, masked};
 use crate::run::Progress;
 
 pub use super::queue::Told;

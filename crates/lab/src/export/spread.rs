@@ -4,8 +4,9 @@
 //! All results are in seconds. A value is exported as the middle of the histogram's finest step, of
 //! a thousandth.
 
+use lab_model::record::Times;
+
 use super::{Stat, Trends};
-use crate::record::Times;
 
 #[cfg(test)]
 mod tests;

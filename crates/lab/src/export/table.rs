@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use lab_model::plan::{Model, Plan, Scenario, Stage};
+use lab_model::record::{self, Class, Iterations, Slot, Times, times};
+
 use super::spread::{Form, Spread};
-use crate::plan::{Model, Plan, Scenario, Stage};
-use crate::record::{self, Class, Iterations, Slot, Times, times};
 use crate::run::Progress;
 
 use Kind::{Counter, Gauge, Info, Spreads};
@@ -117,7 +118,7 @@ impl<'p> Gathering<'_, 'p> {
     }
 
     /// The slots' histograms, one of `of` for each set of labels.
-    pub(super) fn cells(&mut self, of: fn(&crate::record::Cell) -> &Times) {
+    pub(super) fn cells(&mut self, of: fn(&lab_model::record::Cell) -> &Times) {
         let totals = self.progress.totals;
         for (slot, cell) in &totals.cells {
             let [scenario, stage, method] = self.names(*slot);

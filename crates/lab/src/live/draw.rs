@@ -6,6 +6,10 @@
 
 use std::time::Duration;
 
+use lab_model::plan::Model;
+use lab_model::record::Class;
+use lab_model::results::ThresholdOutcome;
+use lab_model::results::run::HostSample;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,10 +18,6 @@ use ratatui::text::{Line, Span as Text};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
 use super::state::State;
-use crate::plan::Model;
-use crate::record::Class;
-use crate::results::ThresholdOutcome;
-use crate::results::run::HostSample;
 use crate::wording::number;
 
 /// The calls by method.

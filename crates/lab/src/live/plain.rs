@@ -4,8 +4,9 @@
 use std::io::Write;
 use std::time::Duration;
 
+use lab_model::record::Class;
+
 use super::state::under_way;
-use crate::record::Class;
 use crate::run::Progress;
 use crate::wording::number;
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::metrics::host::host;
-use crate::plan::*;
-use crate::record::{Class, Interval, Slot, Totals};
-use crate::results::run::{HostSample, MethodSecond, Second};
-use crate::results::{TargetFacts, ThresholdOutcome};
+use lab_model::metrics::host::host;
+use lab_model::plan::*;
+use lab_model::record::{Class, Interval, Slot, Totals};
+use lab_model::results::run::{HostSample, MethodSecond, Second};
+use lab_model::results::{TargetFacts, ThresholdOutcome};
+
 use crate::run::Progress;
 
 /// What a [`Progress`] borrows from.

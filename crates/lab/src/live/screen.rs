@@ -11,6 +11,7 @@ use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use lab_model::plan::Plan;
 use parking_lot::Mutex;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -23,7 +24,6 @@ use ratatui::crossterm::terminal::{
 
 use super::draw::draw;
 use super::state::{Span, State};
-use crate::plan::Plan;
 use crate::run::{Progress, Stop};
 
 #[cfg(test)]

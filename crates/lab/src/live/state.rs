@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::plan::{Model, Plan, Scenario, Stage};
-use crate::record::{self, Class, Iterations, Times, Totals, times};
-use crate::results::run::{HostSample, Second};
-use crate::results::{TargetFacts, ThresholdOutcome};
+use lab_model::plan::{Model, Plan, Scenario, Stage};
+use lab_model::record::{self, Class, Iterations, Times, Totals, times};
+use lab_model::results::run::{HostSample, Second};
+use lab_model::results::{TargetFacts, ThresholdOutcome};
+
 use crate::run::Progress;
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ impl State {
     fn rows_of(&mut self, seen: &Progress<'_>) -> Vec<Row> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
-            let wanted = |slot: crate::record::Slot| usize::from(slot.method) == index;
+            let wanted = |slot: lab_model::record::Slot| usize::from(slot.method) == index;
             let cells = seen.totals.cells.iter().filter(|(slot, _)| wanted(**slot));
             let (mut failed, mut limited) = (0, 0);
             self.scratch.reset();

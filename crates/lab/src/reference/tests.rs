@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use lab_model::plan::{Plan, Reference};
+use lab_model::results::run::Compared;
+use lab_model::samples;
+
 use super::{Answered, Comparison};
-use crate::analysis::samples;
-use crate::plan::{Plan, Reference};
-use crate::results::run::Compared;
 use crate::target::client::tests::{Fake, http};
 
 fn answer(result: &str) -> String {

@@ -1,5 +1,9 @@
 //! A capacity search as a document: the answer, what passed and failed at which rate, what broke first.
 
+use lab_model::results::capacity::{
+    Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow,
+};
+
 use super::chart::axis::{Axis, Scale, log};
 use super::chart::{Chart, Ink, Shape, curve};
 use super::document::{
@@ -7,9 +11,6 @@ use super::document::{
     code, table, text, tone,
 };
 use super::parts::{self, line};
-use crate::results::capacity::{
-    Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow,
-};
 use crate::wording::number::{bare_ms, clock, percent, plural, rate, short, span};
 
 #[cfg(test)]

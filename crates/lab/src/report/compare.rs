@@ -1,12 +1,13 @@
 //! A comparison as a document: for each further arm what changed, with its interval.
 
+use lab_model::results::Word;
+use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
+
 use super::document::{
     ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Text, table,
     tone,
 };
 use super::parts;
-use crate::results::Word;
-use crate::results::compare::{CompareResult, Difference, Mismatch, Weight};
 use crate::wording::difference;
 use crate::wording::number::short;
 

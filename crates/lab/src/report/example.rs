@@ -6,13 +6,12 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::metrics::Metric;
-use crate::plan::threshold::parse::expression as expression_of;
-use crate::plan::threshold::unit;
-use crate::record;
-use crate::record::{Class, Interval, Iterations, Slot, Times, Totals};
-use crate::results::run::*;
-use crate::results::*;
+use lab_model::metrics::Metric;
+use lab_model::plan::threshold::parse::expression as expression_of;
+use lab_model::plan::threshold::unit;
+use lab_model::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
+use lab_model::results::run::*;
+use lab_model::results::*;
 
 /// A result with what its reports need beside it.
 #[derive(Clone)]

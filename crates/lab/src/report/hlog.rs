@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use lab_model::record::{Slot, Totals};
+use lab_model::results::run::RunResult;
 
 use super::ReportFault;
-use crate::record::{Slot, Totals};
-use crate::results::run::RunResult;
 
 /// Column names as HdrHistogram's own writer prints them.
 const LEGEND: &str =

@@ -5,12 +5,11 @@
 //! planned send, http_req_failed counts JSON-RPC errors inside HTTP 200. Metrics that k6 does not
 //! have keep the lab's names, as custom metrics of a script would.
 
+use lab_model::metrics::{Collected, Counts, Kind, Metric, Selector};
+use lab_model::record::{self, Class, Times, Totals};
+use lab_model::results::ThresholdOutcome;
+use lab_model::results::run::{RunResult, StageRow};
 use serde_json::{Map, Value, json};
-
-use crate::metrics::{Collected, Counts, Kind, Metric, Selector};
-use crate::record::{self, Class, Times, Totals};
-use crate::results::ThresholdOutcome;
-use crate::results::run::{RunResult, StageRow};
 
 /// MD5 of nothing, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
@@ -110,7 +109,7 @@ impl Told<'_> {
 
     /// Times of some requests with a zero for every other request, as k6 counts connecting.
     fn padded(&self, parts: &[&Times]) -> Times {
-        let mut all = crate::record::times();
+        let mut all = lab_model::record::times();
         for &part in parts {
             record::add(&mut all, part);
         }

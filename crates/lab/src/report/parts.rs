@@ -1,8 +1,9 @@
 //! Sections that several documents have: sentences, the first bottleneck, and where the numbers come from.
 
+use lab_model::plan::url::MASK;
+use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
+
 use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
-use crate::plan::url::MASK;
-use crate::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 use crate::wording::number::{bytes, clock, count, plural, short, span};
 
 /// Sentences below a heading; on the terminal below each other. None if there are none.

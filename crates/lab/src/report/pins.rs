@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use aws_lc_rs::digest;
 use expect_test::expect_file;
+use lab_model::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
+use lab_model::results::schema;
 
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
-use crate::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
-use crate::results::schema;
 use crate::study::tests::{published, repeated, study};
 
 /// File names with their contents.
@@ -70,7 +70,7 @@ fn everything() -> Example {
 fn measured() -> Example {
     let mut example = passing();
     example.result.thresholds.clear();
-    example.result.verdict.outcome = crate::results::Outcome::Measured;
+    example.result.verdict.outcome = lab_model::results::Outcome::Measured;
     example.result.warnings.clear();
     example.result.stages.truncate(1);
     example.result.host.clear();

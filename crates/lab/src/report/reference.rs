@@ -1,12 +1,12 @@
 //! Pages of the documentation that are printed from tables in the code.
 
-use crate::metrics::host::METRICS;
+use lab_model::metrics::host::METRICS;
 
 /// `docs/host-metrics.md`.
 pub(super) fn host_metrics() -> String {
     let mut text = String::from(
         "# Host metrics\n\n<!-- Printed by `cargo xtask generate` from the table in \
-         crates/lab/src/metrics/host.rs. Do not edit. -->\n\nWhat the lab samples during a run, by the \
+         crates/lab-model/src/metrics/host.rs. Do not edit. -->\n\nWhat the lab samples during a run, by the \
          names that stand in `result.json`. A `*` stands for the name of a device, process or \
          thread. How to read them is told in [Measuring](measuring.md).\n\n\
          | metric | unit | meaning |\n| --- | --- | --- |\n",

@@ -5,16 +5,17 @@ mod health;
 mod hosts;
 mod over_time;
 
+use lab_model::metrics::Unit;
+use lab_model::record::Totals;
+use lab_model::results::run::RunResult;
+use lab_model::results::{Outcome, ThresholdOutcome};
+
 use super::document::{
     ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, code, table,
     text, tone,
 };
 use super::parts::{self, line};
 use super::timeline::timeline;
-use crate::metrics::Unit;
-use crate::record::Totals;
-use crate::results::run::RunResult;
-use crate::results::{Outcome, ThresholdOutcome};
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
 /// Most lines of lists and tables on the terminal. Findings and warnings are never left out.

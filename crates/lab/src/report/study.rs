@@ -2,9 +2,12 @@
 //!
 //! Each arm has one colour in all charts; where it has several runs they are thin lines, and what is
 //! over all of them is a thick one. A lead above the line is the other arm's in every chart. What follows
-//! from a study is decided in `analysis/sync/conclude.rs`.
+//! from a study is decided in `wording/conclude.rs`.
 
 mod charts;
+
+use lab_model::results::Word;
+use lab_model::results::study::{About, Align, ArmRow, CacheFull, Source, StudyResult, TimeRow};
 
 use super::document::{
     ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, bold, cells,
@@ -12,9 +15,8 @@ use super::document::{
 };
 use super::parts::{self, line};
 use crate::analysis::statistics::{median, sorted};
-use crate::analysis::sync::conclude::{change, main_row};
-use crate::results::Word;
-use crate::results::study::{About, Align, ArmRow, CacheFull, Source, StudyResult, TimeRow};
+use crate::analysis::sync::judge::main_row;
+use crate::wording::conclude::change;
 use crate::wording::number::{bytes, clock, count, percent, plural, short, span};
 
 #[cfg(test)]

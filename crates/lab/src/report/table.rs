@@ -2,12 +2,13 @@
 //!
 //! Column names carry their units. A cell that does not apply is empty, never zero.
 
+use lab_model::record::Class;
+use lab_model::results::Quantiles;
+use lab_model::results::run::{MethodSecond, Row, RunResult, Second};
+
 use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::ArmCourses;
-use crate::record::Class;
-use crate::results::Quantiles;
-use crate::results::run::{MethodSecond, Row, RunResult, Second};
 
 /// A line per second for all calls (method `all`), which has the columns of the run, and a line per
 /// second and method, which has the percentiles: those of several methods cannot be added up.

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use expect_test::{expect, expect_file};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use lab_model::record::Class;
+use lab_model::results::schema;
 use serde_json::Value;
 
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
-use crate::record::Class;
-use crate::results::schema;
 
 fn written(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,8 @@ fn a_log_reader_finds_every_call_under_its_tag() {
         let LogEntry::Interval(line) = entry.unwrap() else { continue };
         assert!(line.encoded_histogram().starts_with("HISTFAAA"));
         let raw = base64::decode(line.encoded_histogram());
-        let times: crate::record::Times = Deserializer::new().deserialize(&mut &raw[..]).unwrap();
+        let times: lab_model::record::Times =
+            Deserializer::new().deserialize(&mut &raw[..]).unwrap();
         *read.entry(line.tag().unwrap().as_str().to_owned()).or_default() += times.len();
         highest = highest.max(times.max());
         assert!((line.max() - times.max() as f64 / 1e6).abs() < 0.001, "milliseconds");
@@ -202,7 +203,7 @@ fn the_k6_summary_has_the_keys_that_k6_writes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/k6/summary-export.json");
     let theirs: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let mut example = failing();
-    example.result.thresholds.push(crate::results::ThresholdOutcome {
+    example.result.thresholds.push(lab_model::results::ThresholdOutcome {
         text: "http_req_failed rate<0.01".into(),
         kept: true,
         observed: Some(0.0),

@@ -4,9 +4,9 @@
 //! Where several seconds become one point, rates are their mean and times their largest: a spike
 //! may not vanish because the run was long.
 
-use crate::analysis::rows;
-use crate::record::Class;
-use crate::results::run::{MethodSecond, RunResult, Second};
+use lab_engine::aggregate;
+use lab_model::record::Class;
+use lab_model::results::run::{MethodSecond, RunResult, Second};
 
 /// Points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;
@@ -76,7 +76,7 @@ impl Point {
 /// The seconds of a result in steps.
 pub(super) fn timeline(result: &RunResult) -> Timeline {
     let step = result.series.len().div_ceil(POINTS_MAX).max(1);
-    let each = rows::point_seconds(&result.series);
+    let each = aggregate::point_seconds(&result.series);
     let steps: Vec<&[Second]> = result.series.chunks(step).collect();
     let methods = result.methods.iter().filter(|row| row.calls > 0);
     let courses = methods.map(|row| Course {

@@ -3,17 +3,18 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
+use lab_engine::aggregate;
+use lab_engine::recorder::Recorded;
+use lab_model::plan::{HttpVersion, Plan, Reuse};
+use lab_model::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
+use lab_model::results::{Fingerprint, PlanFacts, TargetFacts};
 
 use super::Finished;
 use crate::analysis::bottleneck::BottleneckInput;
 use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::verdict::{Early, Evidence};
-use crate::analysis::{bottleneck, calendar, findings, knee, rows, validity, verdict};
-use crate::plan::{HttpVersion, Plan, Reuse};
-use crate::recorder::Recorded;
-use crate::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
-use crate::results::{Fingerprint, PlanFacts, TargetFacts};
+use crate::analysis::{bottleneck, calendar, findings, knee, validity, verdict};
 
 /// All that is known when the load is over.
 pub(super) struct Seen<'a> {
@@ -40,7 +41,7 @@ impl Seen<'_> {
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
         let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
-        let (overall, methods) = rows::methods(plan, &judged, seconds);
+        let (overall, methods) = aggregate::methods(plan, &judged, seconds);
         let judged_seconds = after(&series, warmup);
         let doubts = validity::doubts(validity::Seen {
             plan,
@@ -50,8 +51,8 @@ impl Seen<'_> {
             end: self.end,
         });
         let knees = knees(plan, &series);
-        let stages = rows::stages(plan, &all, self.end);
-        let whole = rows::whole_seconds(&series, &stages, warmup);
+        let stages = aggregate::stages(plan, &all, self.end);
+        let whole = aggregate::whole_seconds(&series, &stages, warmup);
         let stalls = findings::stalls(plan, &whole);
         let judged_all = verdict::verdict(Evidence {
             plan,
@@ -92,8 +93,8 @@ impl Seen<'_> {
             overall,
             methods,
             stages,
-            generator: rows::generator(&judged, judged_seconds),
-            wire: rows::wire(&judged),
+            generator: aggregate::generator(&judged, judged_seconds),
+            wire: aggregate::wire(&judged),
             series,
             host: self.host,
             watched,

@@ -1,16 +1,18 @@
 //! From courses to a result: every rule applied, in one place.
 
+use lab_model::results::study::{
+    Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
+    TimeRow, TimeTo, Tip,
+};
+
 use super::StudyFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::statistics::median;
 use crate::analysis::sync::bins::bins;
 use crate::analysis::sync::judge::{Times, judge};
 use crate::analysis::sync::pauses::STALLS_MAX;
-use crate::analysis::sync::{ArmCourses, Course, bins, conclude, lead, pauses};
-use crate::results::study::{
-    Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
-    TimeRow, TimeTo, Tip, TipLead,
-};
+use crate::analysis::sync::{ArmCourses, Course, bins, lead, pauses};
+use crate::wording::conclude;
 
 /// Heights that are chosen by themselves.
 const HEIGHTS_WANTED: u64 = 8;
@@ -280,7 +282,7 @@ impl Frame<'_> {
             first: first.name.clone(),
             other: other.name.clone(),
             pairs,
-            tip: TipLead::of(&tips(a), &tips(b)),
+            tip: lead::tip_lead(&tips(a), &tips(b)),
             times: self.times((a, b), random),
             rate_crosses: bins::rate_crosses(&faster, self.bin),
             faster,

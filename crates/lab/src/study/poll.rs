@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lab_model::plan::line::Line;
+use lab_model::plan::{Target, Tls};
 use wire::method::FamilyName;
 
 use super::StudyFault;
 use super::read::{Builder, SampleLine};
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{ArmCourses, Sample};
-use crate::plan::line::Line;
-use crate::plan::{Target, Tls};
 use crate::run::Stop;
 use crate::target::client::Reply;
 use crate::target::{Client, family};

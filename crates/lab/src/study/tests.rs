@@ -7,13 +7,13 @@ use std::sync::LazyLock;
 
 use expect_test::expect;
 use jsonschema::Validator;
+use lab_model::results::Word;
+use lab_model::results::study::{Accesses, Align, Source, StudyResult};
 use serde_json::Value;
 
 use super::read::{Form, course};
 use super::{Options, analyse};
 use crate::analysis::sync::{Announced, ArmCourses, Course, Sample, Timeout};
-use crate::results::Word;
-use crate::results::study::{Accesses, Align, Source, StudyResult};
 
 const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
@@ -52,7 +52,7 @@ pub(crate) fn study(arms: &[ArmCourses], heights: &[u64]) -> StudyResult {
 /// In what it is not what the published schema says.
 pub(crate) fn faults_of(told: &Value) -> Vec<String> {
     static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
-        let schema = serde_json::from_str(&crate::results::schema::study()).unwrap();
+        let schema = serde_json::from_str(&lab_model::results::schema::study()).unwrap();
         jsonschema::validator_for(&schema).unwrap()
     });
     SCHEMA.iter_errors(told).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
@@ -78,20 +78,20 @@ fn rows_times_cache_and_totals() {
     assert_eq!((small.height, large.height), (1_349_351, 1_349_351));
     assert_eq!((small.period, large.period), (60.0, 60.0));
 
-    let times = |run: &crate::results::study::RunRow| -> Vec<String> {
+    let times = |run: &lab_model::results::study::RunRow| -> Vec<String> {
         run.times.iter().map(|time| clock(time.elapsed.unwrap())).collect()
     };
     assert_eq!(times(small), ["16:00", "3:09:02", "8:34:20", "16:34:37", "21:25:57"]);
     assert_eq!(times(large), ["33:00", "3:40:01", "8:29:09", "14:25:18", "17:59:28"]);
 
-    let full = |run: &crate::results::study::RunRow| {
+    let full = |run: &lab_model::results::study::RunRow| {
         let full = run.cache_full.unwrap();
         (clock(full.elapsed), full.height, full.ceiling)
     };
     assert_eq!(full(small), ("2:00".to_owned(), 3_837, 5_261_904));
     assert_eq!(full(large), ("34:00".to_owned(), 105_439, 525_555_816));
 
-    let total = |run: &crate::results::study::RunRow| {
+    let total = |run: &lab_model::results::study::RunRow| {
         let all = run.accesses.unwrap();
         (all.hit, all.miss, all.spill, format!("{:.4}", run.hit_ratio.unwrap()))
     };
@@ -178,8 +178,9 @@ fn rates_and_hit_ratios_by_height() {
 
 /// The sentences of a study.
 fn sentences(result: &StudyResult) -> Vec<String> {
-    let line =
-        |one: &crate::results::study::Conclusion| format!("{}: {}", one.about.as_str(), one.text);
+    let line = |one: &lab_model::results::study::Conclusion| {
+        format!("{}: {}", one.about.as_str(), one.text)
+    };
     result.conclusions.iter().map(line).collect()
 }
 

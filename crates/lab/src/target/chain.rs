@@ -1,13 +1,13 @@
 //! What parameters are drawn from: head, hashes of recent blocks, transactions and addresses in
 //! them. Only what the plan draws is fetched, and only so much that draws differ enough.
 
+use lab_engine::chain::ChainFacts;
+use lab_model::plan::{Draw, Piece, Plan, Step, Template};
 use serde_json::Value;
 use wire::method::FamilyName;
 
 use super::client::{Client, Reply};
 use super::{TargetFault, Why};
-use crate::chain::ChainFacts;
-use crate::plan::{Draw, Piece, Plan, Step, Template};
 
 /// Blocks of which hashes are fetched.
 const BLOCKS_MAX: u64 = 64;

@@ -6,13 +6,13 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab_model::plan::{Target, Tls};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use wire::answer::{self, Outcome};
 
 use super::{TargetFault, Why};
-use crate::plan::{Target, Tls};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,11 +1,11 @@
 //! What is found out about fake nodes of each family, and what of their chains is kept.
 
+use lab_model::plan::{Draw, Piece, Plan, Recorded, Step, Template, Tls, Weighted};
+use lab_model::samples;
 use serde_json::{Value, json};
 
 use super::client::tests::{Fake, http};
 use super::{Why, family, probe};
-use crate::analysis::samples;
-use crate::plan::{Draw, Piece, Plan, Recorded, Step, Template, Tls, Weighted};
 use wire::method::FamilyName;
 
 /// A node that answers by method, and with -32601 what it does not know.

@@ -1,7 +1,8 @@
 //! A difference between two arms in words.
 
+use lab_model::results::compare::{Difference, Metric};
+
 use super::number::short;
-use crate::results::compare::{Difference, Metric};
 
 /// As in a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
 pub(crate) fn sentence(one: &Difference) -> String {

@@ -3,7 +3,7 @@
 //!
 //! One place, so that terminal, page and Markdown say the same.
 
-use crate::metrics::Unit;
+use lab_model::metrics::Unit;
 
 /// Calls below which a 99th percentile rests on fewer than 100 of them.
 pub(crate) const WEAK_P99: u64 = 10_000;

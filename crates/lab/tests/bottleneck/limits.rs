@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::results::Finding;
+use lab_model::results::Finding;
 use tempfile::TempDir;
 
 use super::server::{FOLDER, MODE};

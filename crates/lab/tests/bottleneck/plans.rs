@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lab::metrics::{Metric, Selector};
-use lab::plan::threshold::{Aggregation, Operator, Threshold};
-use lab::plan::{
+use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::plan::{
     Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
     Target, Template, Tls, Validity, Watch, Weighted,
 };

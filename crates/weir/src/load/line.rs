@@ -1,13 +1,12 @@
 //! The options of `weir load URL`, and the plan that they mean. What they may be is checked by
-//! `lab::plan::line`, which knows all bounds and defaults.
+//! `lab_model::plan::line`, which knows all bounds and defaults.
 
 use anyhow::Result;
 use clap::Args;
-use lab::plan::Plan;
-use lab::plan::fault::Faults;
-use lab::plan::line::Line;
-use lab::target::Why;
-use lab::{plan, target};
+use lab::target::{self, Why};
+use lab_model::plan::fault::Faults;
+use lab_model::plan::line::Line;
+use lab_model::plan::{self, Plan};
 use wire::method::FamilyName;
 
 #[derive(Args, Clone, Debug, Default)]

@@ -13,12 +13,11 @@ use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Stat, Trends};
 use lab::live::plain::Plain;
 use lab::live::screen::Screen;
-use lab::plan::Plan;
-use lab::record::Totals;
-use lab::report;
-use lab::report::{Colour, Report};
-use lab::results::run::RunResult;
+use lab::report::{self, Colour, Report};
 use lab::run::{Progress, Stop};
+use lab_model::plan::Plan;
+use lab_model::record::Totals;
+use lab_model::results::run::RunResult;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::plan::*;
-use lab::record::{Class, Interval, Slot, Totals};
-use lab::results::TargetFacts;
-use lab::results::run::{HostSample, Second};
 use lab::run::Progress;
+use lab_model::plan::*;
+use lab_model::record::{Class, Interval, Slot, Totals};
+use lab_model::results::TargetFacts;
+use lab_model::results::run::{HostSample, Second};
 
 /// What a [`Progress`] borrows from.
 pub(crate) struct Run {

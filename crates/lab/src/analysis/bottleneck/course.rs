@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use lab_model::metrics::host::{HostMetric, HostName};
+use lab_model::plan::level_at;
+use lab_model::results::run::{HostSample, StageRow};
+
 use crate::analysis::statistics::ranks::correlation;
 use crate::analysis::statistics::{mean, median};
-use crate::metrics::host::{HostMetric, HostName};
-use crate::plan::level_at;
-use crate::results::run::{HostSample, StageRow};
 
 /// Samples without load that make a baseline: what is watched before a run is short.
 const BASELINE_MIN: usize = 2;

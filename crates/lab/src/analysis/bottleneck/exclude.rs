@@ -1,9 +1,9 @@
 //! The causes that make what a host shows beside the point, in the order in which they are asked.
 
-use crate::metrics::host::host;
-use crate::record::Class;
-use crate::results::run::Second;
-use crate::results::{Cause, Finding};
+use lab_model::metrics::host::host;
+use lab_model::record::Class;
+use lab_model::results::run::Second;
+use lab_model::results::{Cause, Finding};
 
 use super::resource::{Saturated, waits_for_cores};
 use super::{Sight, finding, percent};
@@ -119,7 +119,7 @@ pub(super) fn connection(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<F
 /// Connects and handshakes take most of the time of all calls.
 fn connecting(sight: &Sight<'_>) -> Option<Finding> {
     let wire = sight.input.wire;
-    let total = |times: &crate::results::Quantiles| times.mean_ms * times.count as f64;
+    let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
     let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
     let all = total(&sight.input.overall.latency);
     let share = (total(&wire.connect) + handshakes) / all.max(f64::MIN_POSITIVE);
@@ -193,7 +193,7 @@ fn refused(sight: &Sight<'_>) -> Option<Finding> {
     if all <= 0.0 || refused / all < NOTABLE || refused < DOMINATES * failed {
         return None;
     }
-    let ended = |process: &&crate::results::run::ProcessFacts| {
+    let ended = |process: &&lab_model::results::run::ProcessFacts| {
         process.restarted && sight.targets.contains(&process.name.as_str())
     };
     if sight.input.watched.processes.iter().any(|process| ended(&process)) {

@@ -4,9 +4,9 @@
 //! a second of each other the one nearer to the target goes first (its quota before the host's CPU),
 //! since it explains the other.
 
-use crate::metrics::host::{HostMetric, host};
-use crate::record::Class;
-use crate::results::{Cause, Finding};
+use lab_model::metrics::host::{HostMetric, host};
+use lab_model::record::Class;
+use lab_model::results::{Cause, Finding};
 
 use super::course::{Course, Rise, association, rise};
 use super::{AFTER, Sight, finding, percent};

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use lab_model::record::{Class, Iterations};
+use lab_model::results::Quantiles;
+use lab_model::results::run::{MethodSecond, ProcessFacts, UpstreamFacts};
+
 use super::*;
-use crate::record::{Class, Iterations};
-use crate::results::Quantiles;
-use crate::results::run::{MethodSecond, ProcessFacts, UpstreamFacts};
 
 pub(super) fn empty_row() -> Row {
     Row {

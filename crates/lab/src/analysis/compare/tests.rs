@@ -3,12 +3,12 @@
 
 mod coverage;
 
+use lab_model::results::compare::Metric;
+use lab_model::results::{Basis, Word};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Design, Found, Values, compare, spread, words};
-use crate::results::compare::Metric;
-use crate::results::{Basis, Word};
 
 const METRICS: [Metric; 5] = [
     Metric::LatencyP50,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use lab_engine::aggregate;
+use lab_model::plan::Plan;
+use lab_model::record::{Class, Iterations, Totals};
+use lab_model::results::run::Second;
+use lab_model::samples;
+
 use super::{Seen, find, stalls};
-use crate::analysis::{rows, samples};
-use crate::plan::Plan;
-use crate::record::{Class, Iterations, Totals};
-use crate::results::run::Second;
 
 /// A second with so many calls, a median and a longest call in ms.
 fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
@@ -18,8 +20,8 @@ fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
 
 fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let seconds: Vec<&Second> = seconds.iter().collect();
-    let (_, methods) = rows::methods(plan, totals, 10.0);
-    let stages = rows::stages(plan, totals, Duration::from_secs(10));
+    let (_, methods) = aggregate::methods(plan, totals, 10.0);
+    let stages = aggregate::stages(plan, totals, Duration::from_secs(10));
     let seen = Seen { plan, judged: totals, methods: &methods, stages: &stages, seconds: &seconds };
     find(seen, stalls(plan, &seconds).as_ref())
 }

@@ -1,9 +1,10 @@
 //! The knee of a planted failure is found where it was planted, and none is found where none is.
 
+use lab_model::record::Class;
+use lab_model::results::run::Second;
+use lab_model::samples;
+
 use super::find;
-use crate::analysis::samples;
-use crate::record::Class;
-use crate::results::run::Second;
 
 const METHOD: &str = "eth_getLogs";
 

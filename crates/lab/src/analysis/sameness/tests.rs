@@ -1,8 +1,9 @@
 //! Pairs of facts that differ in one thing, and the weight that this one thing must have.
 
+use lab_model::results::Fingerprint;
+use lab_model::results::compare::Weight;
+
 use super::{Facts, Tool, mismatches};
-use crate::results::Fingerprint;
-use crate::results::compare::Weight;
 
 fn facts() -> Facts {
     Facts {

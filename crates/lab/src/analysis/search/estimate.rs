@@ -1,6 +1,6 @@
 //! What a search will cost, before it is begun: the search itself, run against ideal targets.
 
-use crate::results::capacity::{Judged, Kind};
+use lab_model::results::capacity::{Judged, Kind};
 
 use super::{Health, Probe, Settings, Step, next};
 

@@ -5,13 +5,14 @@
 //! keep every objective for the time of a probe, while what is under way grows without end. So a
 //! probe passes only if what was asked for was also delivered and the backlog does not grow.
 
-use crate::analysis::rows;
+use lab_engine::aggregate;
+use lab_model::metrics::Samples;
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::results::capacity::{Binding, Judged};
+use lab_model::results::run::{Row, Second};
+use lab_model::results::{Outcome, ThresholdOutcome, Verdict};
+
 use crate::analysis::statistics::{mean, median, ranks};
-use crate::metrics::Samples;
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::results::capacity::{Binding, Judged};
-use crate::results::run::{Row, Second};
-use crate::results::{Outcome, ThresholdOutcome, Verdict};
 
 /// A run as far as it is looked at here.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +87,7 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
         part.iter().map(|second| of(second) as f64).collect()
     };
     let backlog = each(|second| second.workers_busy + second.waiting);
-    let each_seconds = rows::point_seconds(seen.seconds);
+    let each_seconds = aggregate::point_seconds(seen.seconds);
     let growth = growth(&backlog, each_seconds);
     let allowed = 1.0 - seen.delivered_min;
 
@@ -297,7 +298,7 @@ fn worst(seen: Seen<'_>, threshold: &Threshold) -> Option<String> {
     }
 }
 
-fn quantile(of: &crate::results::Quantiles, aggregation: Aggregation) -> f64 {
+fn quantile(of: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => of.mean_ms,
         Aggregation::Min => of.min_ms,

@@ -1,6 +1,6 @@
 //! The probes of a search, gathered by rate, and how each rate stands by majority.
 
-use crate::results::capacity::{Judged, Kind};
+use lab_model::results::capacity::{Judged, Kind};
 
 use super::Probe;
 

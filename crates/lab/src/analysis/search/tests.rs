@@ -1,13 +1,13 @@
 //! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
 //! capacity, and something that makes it hard to find.
 
+use lab_model::results::capacity::{Boundary, End, Judged, Kind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{
     Change, Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded,
 };
-use crate::results::capacity::{Boundary, End, Judged, Kind};
 
 const SETTINGS: Settings = Settings {
     rate_start: 100.0,

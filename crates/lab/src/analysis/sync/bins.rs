@@ -2,10 +2,9 @@
 //!
 //! Rates by time would compare different blocks with each other as soon as one arm leads.
 
-use crate::results::study::{Bin, RateCross};
+use lab_model::results::study::{Accesses, Bin, RateCross};
 
 use super::{Course, Sample};
-use crate::results::study::Accesses;
 
 /// Bins that a height is cut into at most by itself.
 const BINS_WANTED: u64 = 20;

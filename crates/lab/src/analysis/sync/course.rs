@@ -1,10 +1,9 @@
 //! One course alone: its period, what stood when, what was reached when, and when its cache was full.
 
-use crate::results::study::CacheFull;
+use lab_model::results::study::{Accesses, CacheFull, Tip};
 
 use super::{Course, Sample};
 use crate::analysis::statistics::median;
-use crate::results::study::{Accesses, Tip};
 
 /// A cache is full from the first sample on that shows this share of the most it ever uses.
 const FULL_SHARE: f64 = 0.995;

@@ -3,12 +3,12 @@
 //!
 //! A time to a height is compared by ratio, less is better, with the rules of `analysis/compare.rs`.
 
-use crate::results::study::Judged;
+use lab_model::results::Word;
+use lab_model::results::compare::Metric;
+use lab_model::results::study::{Against, Judged, StudyResult, TimeRow};
 
 use crate::analysis::compare::{Design, Found, Values, compare, words};
 use crate::analysis::statistics::{median, sorted};
-use crate::results::Word;
-use crate::results::compare::Metric;
 
 /// What a time is to the rules of comparison: a ratio of which less is better.
 const TIME: Metric = Metric::ServiceMean;
@@ -92,6 +92,13 @@ fn row(times: &Times, found: &Found, (verdict, p): (Word, Option<f64>)) -> Judge
         basis: found.basis,
         verdict,
     }
+}
+
+/// The time that is judged: to the highest height that every run reached.
+pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a TimeRow> {
+    let runs = result.arms.iter().flat_map(|arm| &arm.runs);
+    let common = runs.map(|run| run.height).min()?;
+    against.times.iter().rev().find(|row| row.height <= common)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! One course against another: who is ahead when, by how many blocks and by how many seconds.
 
-use crate::results::study::{BlockLead, Cross, TimeLead, TipLead};
+use lab_model::results::study::{Align, BlockLead, Cross, TimeLead, TipLead};
 
 use super::Course;
 use crate::analysis::statistics::median;
-use crate::results::study::Align;
 
 /// Samples for which a new leader must stay ahead until it counts as one. Curves that lie on each
 /// other touch at every sample; so the first leader is found after the start, too.
@@ -12,14 +11,12 @@ pub const HOLD: usize = 3;
 /// Changes of the leader that are kept.
 pub const CROSSES_MAX: usize = 50;
 
-impl TipLead {
-    /// Of the times of all runs of both arms; none if a run did not come to the tip.
-    pub fn of(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
-        let middle =
-            |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
-        let (first, other) = (middle(first)?, middle(other)?);
-        Some(TipLead { first, other, seconds: other - first })
-    }
+/// The lead at the tip, of the times of all runs of both arms; none if a run did not come to the tip.
+pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
+    let middle =
+        |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
+    let (first, other) = (middle(first)?, middle(other)?);
+    Some(TipLead { first, other, seconds: other - first })
 }
 
 /// Seconds to add to the first course's clock to get the second's.

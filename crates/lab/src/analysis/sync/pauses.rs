@@ -1,6 +1,6 @@
 //! Where a course does not move: stalls, and the tip, where there is nothing left to sync.
 
-use crate::results::study::{Stall, Tip};
+use lab_model::results::study::{Stall, Tip};
 
 use super::Course;
 

@@ -1,6 +1,6 @@
 //! What a course is made of.
 
-use crate::results::study::Accesses;
+use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
 /// One look at an arm.

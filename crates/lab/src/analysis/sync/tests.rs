@@ -1,11 +1,12 @@
 //! Goal: each rule says what its text says, on courses small enough to check by eye; the numbers of a
 //! real run are in `study/tests.rs`. Method: courses of one sample a minute.
 
+use lab_model::results::study::{Accesses, Align};
+
 use super::bins::{bins, faster, rate_crosses, round_step, usual_width};
 use super::lead::{crosses, largest, over_height, over_time};
 use super::pauses::{stalled_until, stalls, tip};
 use super::*;
-use crate::results::study::{Accesses, Align};
 
 fn course_of(heights: &[u64]) -> Course {
     let sample = |(place, height): (usize, &u64)| Sample {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::Plan;
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::record::{Class, Iterations};
+use lab_model::results::ThresholdOutcome;
+use lab_model::samples;
+
 use super::Judge;
-use crate::analysis::samples;
-use crate::metrics::{Metric, Selector};
-use crate::plan::Plan;
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::record::{Class, Iterations};
-use crate::results::ThresholdOutcome;
 
 fn threshold(
     metric: Metric,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use lab_engine::aggregate;
+use lab_model::plan::Plan;
+use lab_model::record::{Class, Iterations, Totals};
+use lab_model::results::run::{Row, Second};
+use lab_model::samples;
+
 use super::{Doubts, Seen, doubts, few};
-use crate::analysis::{rows, samples};
-use crate::plan::Plan;
-use crate::record::{Class, Iterations, Totals};
-use crate::results::run::{Row, Second};
 
 fn iterations(due: u64, begun: u64) -> Iterations {
     Iterations { due, begun, ended: begun, dropped: due - begun, ..Iterations::default() }
@@ -179,7 +181,7 @@ fn weak_percentiles_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
     let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
-    let (_, rows): (Row, Vec<Row>) = rows::methods(&plan, &totals, 10.0);
+    let (_, rows): (Row, Vec<Row>) = aggregate::methods(&plan, &totals, 10.0);
     let told = few(&rows).unwrap();
     assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
     assert_eq!(few(&rows[..1]), None);

@@ -1,17 +1,19 @@
 //! The order in which verdicts are decided, case by case.
 
+use lab_engine::aggregate;
+use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::Plan;
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::record::{Class, Iterations};
+use lab_model::results::run::{Compared, Difference, Row};
+use lab_model::results::{Outcome, ThresholdOutcome};
+use lab_model::samples;
+
 use super::{Early, Evidence, Judged, verdict};
 use crate::analysis::findings::Stalls;
 use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::validity::{Delay, Doubts};
-use crate::analysis::{rows, samples};
-use crate::metrics::{Metric, Selector};
-use crate::plan::Plan;
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::record::{Class, Iterations};
-use crate::results::run::{Compared, Difference, Row};
-use crate::results::{Outcome, ThresholdOutcome};
 
 /// A run of which everything can be planted.
 struct Case {
@@ -32,7 +34,7 @@ impl Case {
         let mut calls = vec![(0, 0, Class::Ok, 10_000, 5)];
         calls.extend(logs.iter().map(|&(class, count)| (0, 1, class, count, 50)));
         let totals = samples::counted(&plan, &calls, Iterations::default());
-        let (overall, methods) = rows::methods(&plan, &totals, 10.0);
+        let (overall, methods) = aggregate::methods(&plan, &totals, 10.0);
         Case {
             plan,
             rulings: Vec::new(),
@@ -232,7 +234,7 @@ fn a_run_in_which_everything_failed_fails() {
     let mut case = Case::open();
     let totals =
         samples::counted(&case.plan, &[(0, 0, Class::RpcError, 5, 1)], Iterations::default());
-    (case.overall, case.methods) = rows::methods(&case.plan, &totals, 1.0);
+    (case.overall, case.methods) = aggregate::methods(&case.plan, &totals, 1.0);
     let (outcome, reasons, _) = case.judged();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons, ["all 5 calls of eth_call failed (rpc_error)"]);
@@ -256,7 +258,7 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
         let mut case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]).doubt(busy);
         let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
         let totals = samples::counted(&case.plan, &calls, Iterations::default());
-        (case.overall, _) = rows::methods(&case.plan, &totals, 10.0);
+        (case.overall, _) = aggregate::methods(&case.plan, &totals, 10.0);
         case.knee(hang()).judged().0
     };
     assert_eq!(hanging(1_000), Outcome::Fail);

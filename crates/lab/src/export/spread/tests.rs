@@ -1,8 +1,9 @@
 //! Goal: a distribution is the same in every form. Method: known values, and the quantiles that a
 //! reader of the form would compute.
 
+use lab_model::record::times;
+
 use super::*;
-use crate::record::times;
 
 fn seen(values_ms: impl IntoIterator<Item = f64>) -> Times {
     let mut all = times();

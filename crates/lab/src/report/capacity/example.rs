@@ -1,8 +1,9 @@
 //! A capacity search to draw in tests: it climbs, meets a cliff, bisects, repeats and soaks.
 
+use lab_model::results::capacity::*;
+use lab_model::results::{Outcome, Quantiles};
+
 use crate::report::example;
-use crate::results::capacity::*;
-use crate::results::{Outcome, Quantiles};
 
 /// The rate at which the imagined target breaks.
 const LIMIT: f64 = 1220.0;

@@ -1,11 +1,12 @@
 //! Goal: every difference stands on the page with its verdict, and bars point the right way.
 //! Method: a made-up comparison, read by the reader of the other pages.
 
+use lab_model::results::Basis;
+use lab_model::results::compare::{ArmRow, Metric, Mismatch, NormalRow, SCHEMA};
+
 use super::*;
 use crate::report::Report;
 use crate::report::page::tests::read;
-use crate::results::Basis;
-use crate::results::compare::{ArmRow, Metric, Mismatch, NormalRow, SCHEMA};
 
 fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Difference {
     Difference {

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use lab_model::record::Totals;
+use lab_model::results::Outcome;
 use quick_xml::events::Event;
 
 use super::*;
-use crate::record::Totals;
 use crate::report::Report;
 use crate::report::example::{Example, failing, hostile, long, passing};
-use crate::results::Outcome;
 use crate::wording::number::count;
 
 fn page_of(example: &Example) -> String {

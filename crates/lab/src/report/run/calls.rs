@@ -1,5 +1,9 @@
 //! Calls by method, outcome and stage, and how their latencies are spread.
 
+use lab_model::record::{Class, Times, Totals};
+use lab_model::results::Quantiles;
+use lab_model::results::run::{self, ClassRow, RunResult};
+
 use super::super::chart::axis::{Axis, log, rarity};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{
@@ -7,9 +11,6 @@ use super::super::document::{
     table, text, tone,
 };
 use super::over_time::WIDE;
-use crate::record::{Class, Times, Totals};
-use crate::results::Quantiles;
-use crate::results::run::{self, ClassRow, RunResult};
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
 /// Calls below which a 99.9th percentile rests on fewer than 100 of them.

@@ -1,5 +1,7 @@
 //! Whether the generator kept up, what went over connections, and whether responses were right.
 
+use lab_model::results::run::RunResult;
+
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{
@@ -8,7 +10,6 @@ use super::super::document::{
 use super::super::parts::line;
 use super::super::timeline::{Point, Timeline};
 use super::over_time::{WIDE, marks, time};
-use crate::results::run::RunResult;
 use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
 
 /// Figures and charts of the generator's own health.

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use lab_model::metrics::Unit;
+use lab_model::metrics::host::{HostMetric, host};
+use lab_model::results::run::{HostFacts, HostSample, RunResult};
+
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, HUES, Ink, curve};
 use super::super::document::{Block, List, PAGE, Section, Text, table, tone};
 use super::over_time::{WIDE, marks, marks_note, time};
-use crate::metrics::Unit;
-use crate::metrics::host::{HostMetric, host};
-use crate::results::run::{HostFacts, HostSample, RunResult};
 use crate::wording::number::{bytes, short, with_unit};
 
 /// Points of a curve; several samples become the largest of them.

@@ -3,11 +3,12 @@
 //! All charts of this kind share one axis and one set of marks, so that what happened at one time
 //! stands at one place.
 
+use lab_model::results::run::RunResult;
+
 use super::super::chart::axis::{Axis, Scale, log};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{Block, PAGE, Section, Text};
 use super::super::timeline::{Course, MethodPoint, Point, Timeline};
-use crate::results::run::RunResult;
 use crate::wording::number::clock;
 
 /// Width of a chart over time in pixels, and of one of two side by side.

@@ -1,10 +1,11 @@
 //! The curves of a study: heights, leads, rates and hit ratios.
 
+use lab_model::results::study::{Against, ArmRow, Bin, RunRow, StudyResult};
+
 use super::super::chart::axis::{Axis, Scale, Tick};
 use super::super::chart::{Chart, Ink, Points, Shape, curve};
 use super::super::document::{Block, PAGE, Section};
 use super::signed;
-use crate::results::study::{Against, ArmRow, Bin, RunRow, StudyResult};
 use crate::wording::number::{count, short};
 
 /// Size of a chart in pixels.

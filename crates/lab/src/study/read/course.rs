@@ -1,8 +1,9 @@
 //! A course as it grows: what order its samples must have, and how much is kept.
 
+use lab_model::results::study::Accesses;
+
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{Announced, Course, Sample, Timeout};
-use crate::results::study::Accesses;
 use crate::wording::number::count;
 
 /// How much is kept of a course.

@@ -6,8 +6,9 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use lab_model::results::study::Accesses;
+
 use crate::analysis::sync::{Course, Sample};
-use crate::results::study::Accesses;
 use crate::study::StudyFault;
 use crate::study::read::{Form, Kept, Limits, read};
 

@@ -4,11 +4,11 @@
 //! Form: `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Lines of other kinds are
 //! passed over, but for those about peers' heights and about blocks that peers did not deliver.
 
+use lab_model::results::study::Accesses;
 use serde::Deserialize;
 
 use super::{Builder, Lines, StudyFault, instant};
 use crate::analysis::sync::{Sample, Timeout};
-use crate::results::study::Accesses;
 use crate::wording::number::count;
 
 #[derive(Deserialize)]

@@ -1,10 +1,10 @@
 //! JSON lines of our own: one object a second and one at the end, with counters that only grow.
 
+use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, Lines, StudyFault, begin, instant, shown};
 use crate::analysis::sync::Sample;
-use crate::results::study::Accesses;
 
 /// A line of a file of samples. What is not known is left out; further keys are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,9 +10,10 @@
 //! | `page_cache_hit`, `page_cache_miss`, `page_cache_spill` | the same, counted since the start |
 //! | `memory`, `MemoryUsed`; `disk`; `peers`, `PeersALL`; `cpu` | bytes; bytes; nodes; seconds |
 
+use lab_model::results::study::Accesses;
+
 use super::{Builder, Lines, StudyFault, instant, shown};
 use crate::analysis::sync::Sample;
-use crate::results::study::Accesses;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
+use lab_model::results::study::Accesses;
+
 use super::*;
-use crate::results::study::Accesses;
 
 fn read_text(text: &str, form: Form) -> Result<Course, String> {
     let folder = tempfile::tempdir().unwrap();

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use lab_model::plan::{Target, Tls};
+use lab_model::samples;
+
 use super::{Client, Reply};
-use crate::analysis::samples;
-use crate::plan::{Target, Tls};
 use crate::target::Why;
 
 /// A server that reads a request's head and body and says the same to each.

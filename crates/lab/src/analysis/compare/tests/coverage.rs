@@ -5,14 +5,14 @@
 //!
 //! `COVERAGE_PAIRS=1000 cargo test -p lab --lib coverage -- --nocapture` prints the whole table.
 
+use lab_model::results::Word;
+use lab_model::results::compare::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Design, Values, compare, normal, words};
 use crate::analysis::statistics::mean;
 use crate::analysis::sync::judge::{Times, judge};
-use crate::results::Word;
-use crate::results::compare::Metric;
 
 /// Pairs of each cell unless `COVERAGE_PAIRS` says otherwise: an interval that covers 85 % fails
 /// the check with near certainty.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::results::capacity::Judged;
+use lab_model::results::run::{Row, Second};
+use lab_model::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
+
 use super::{Seen, judge};
-use crate::metrics::{Metric, Selector};
-use crate::plan::threshold::{Aggregation, Operator, Threshold};
-use crate::results::capacity::Judged;
-use crate::results::run::{Row, Second};
-use crate::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
 
 static PASS: Verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };
 

@@ -1,0 +1,283 @@
+//! Counts and histograms as the rows of a result: quantiles with their error, methods, stages.
+//!
+//! What is counted is `record`'s, what a row holds is `result`'s; nothing is judged here.
+
+use std::time::Duration;
+
+use lab_model::plan::{Model, Plan};
+use lab_model::record::{Cell, Class, Iterations, Slot, Times, Totals, add, times};
+use lab_model::results::Quantiles;
+use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFacts};
+
+#[cfg(test)]
+mod tests;
+
+const NANOS_PER_MS: f64 = 1e6;
+/// Share of a second from which it counts as a whole one: threads end theirs some milliseconds apart.
+const WHOLE: f64 = 0.95;
+/// Standard deviations of a normal distribution that hold 95 % of it.
+const Z_95: f64 = 1.96;
+
+/// The value in milliseconds below which `percentile` per cent of the times lie, none for no times:
+/// between the two nearest ranks of `p (n - 1)` linearly, as k6 does, and within a histogram's
+/// bucket linearly too.
+pub fn percentile_ms(of: &Times, percentile: f64) -> Option<f64> {
+    let last = of.len().checked_sub(1)?;
+    let [value] = at_ranks(of, [percentile / 100.0 * last as f64]);
+    Some(value / NANOS_PER_MS)
+}
+
+/// Times as milliseconds; all zero for no times.
+///
+/// The interval of the p99 is that of order statistics, ranks `np ± 1.96 sqrt(np(1 - p))`; see
+/// Conover, Practical Nonparametric Statistics, chapter 3.2.
+pub fn quantiles(of: &Times) -> Quantiles {
+    let count = of.len();
+    let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
+    let (n, last) = (count as f64, last as f64);
+    let spread = Z_95 * (n * 0.99 * 0.01).sqrt();
+    // Ranks are counted from 0 here and from 1 in the formula.
+    let low = (n * 0.99 - spread - 1.0).floor().clamp(0.0, last);
+    let high = (n * 0.99 + spread - 1.0).ceil().clamp(0.0, last);
+    let ranks = [0.5 * last, 0.9 * last, 0.95 * last, 0.99 * last, 0.999 * last, low, high];
+    let [p50, p90, p95, p99, p999, low, high] = at_ranks(of, ranks).map(|v| v / NANOS_PER_MS);
+    Quantiles {
+        count,
+        mean_ms: of.mean() / NANOS_PER_MS,
+        min_ms: of.min() as f64 / NANOS_PER_MS,
+        p50_ms: p50,
+        p90_ms: p90,
+        p95_ms: p95,
+        p99_ms: p99,
+        p999_ms: p999,
+        max_ms: of.max() as f64 / NANOS_PER_MS,
+        p99_interval_ms: (low, high),
+    }
+}
+
+/// Values in nanoseconds at ranks counted from 0, which may lie between two. The histogram is not
+/// empty and the ranks are within it.
+fn at_ranks<const N: usize>(of: &Times, ranks: [f64; N]) -> [f64; N] {
+    let (mut floors, mut ceilings) = ([0.0; N], [0.0; N]);
+    let mut below = 0_u64;
+    for bucket in of.iter_recorded() {
+        let count = bucket.count_at_value();
+        let value = bucket.value_iterated_to();
+        let (from, width) = (of.lowest_equivalent(value), of.equivalent_range(value));
+        let within = |rank: f64| {
+            let place = rank - below as f64;
+            let inside = (0.0..count as f64).contains(&place);
+            inside.then(|| from as f64 + (place + 0.5) / count as f64 * width as f64)
+        };
+        for (index, rank) in ranks.iter().enumerate() {
+            if let Some(value) = within(rank.floor()) {
+                floors[index] = value;
+            }
+            if let Some(value) = within(rank.ceil()) {
+                ceilings[index] = value;
+            }
+        }
+        below += count;
+    }
+    let between = |index: usize| {
+        let part = ranks[index].fract();
+        floors[index] + (ceilings[index] - floors[index]) * part
+    };
+    std::array::from_fn(between)
+}
+
+/// One row of calls that `wanted` picks. `seconds` is the time over which they came, `calls_all` what
+/// its share is of.
+pub fn row(
+    method: &str,
+    totals: &Totals,
+    wanted: impl Fn(Slot) -> bool,
+    seconds: f64,
+    calls_all: u64,
+) -> Row {
+    let picked: Vec<(Slot, &Cell)> =
+        totals.cells.iter().map(|(slot, cell)| (*slot, cell)).filter(|(s, _)| wanted(*s)).collect();
+    let mut by_class = Vec::new();
+    let (mut latency, mut service) = (times(), times());
+    for class in Class::ALL {
+        let of_class = picked.iter().filter(|(slot, _)| slot.class == class);
+        let mut merged = times();
+        for (_, cell) in of_class {
+            add(&mut merged, &cell.latency);
+            add(&mut service, &cell.service);
+        }
+        if !merged.is_empty() {
+            add(&mut latency, &merged);
+            by_class.push(ClassRow { class, calls: merged.len(), latency: quantiles(&merged) });
+        }
+    }
+    let calls = latency.len();
+    let late = totals.count_late(&wanted);
+    let results = totals.count(|slot| slot.class == Class::Ok && wanted(slot));
+    let results_late = totals.count_late(|slot| slot.class == Class::Ok && wanted(slot));
+    let count = |wanted: &dyn Fn(Class) -> bool| {
+        let rows = by_class.iter().filter(|row| wanted(row.class));
+        rows.map(|row| row.calls).sum::<u64>()
+    };
+    Row {
+        method: method.to_owned(),
+        calls,
+        share: share(calls, calls_all),
+        rate: per_second(calls.saturating_sub(late), seconds),
+        goodput: per_second(results.saturating_sub(results_late), seconds),
+        failed_share: share(count(&Class::failed), calls),
+        limited_share: share(count(&|class| class == Class::Limited), calls),
+        latency: quantiles(&latency),
+        service: quantiles(&service),
+        classes: by_class,
+        codes: Vec::new(),
+    }
+}
+
+/// A part of a whole; 0 of nothing.
+pub fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A count by time; 0 for no time.
+pub fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds <= 0.0 { 0.0 } else { count as f64 / seconds }
+}
+
+/// All calls together, and each method that was called. `seconds` is the judged time of load.
+pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
+    let calls_all = totals.count(|_| true);
+    let mut overall = row("all", totals, |_| true, seconds, calls_all);
+    let mut rows = Vec::new();
+    for (index, name) in plan.methods.iter().enumerate() {
+        let mut row =
+            row(name, totals, |slot| usize::from(slot.method) == index, seconds, calls_all);
+        let of_method = totals.codes.iter().filter(|((method, _), _)| *method as usize == index);
+        row.codes = of_method.map(|(&(_, code), &count)| (code, count)).collect();
+        if row.calls > 0 {
+            rows.push(row);
+        }
+    }
+    let mut codes = std::collections::BTreeMap::new();
+    for (&(_, code), count) in &totals.codes {
+        *codes.entry(code).or_insert(0) += count;
+    }
+    overall.codes = codes.into_iter().collect();
+    (overall, rows)
+}
+
+/// All stages, warm-up included. `end` is when load ended: a stage that was not reached or not ended
+/// is as long as it was.
+pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
+    let calls_all = totals.count(|_| true);
+    let rows = plan.spans().map(|(scenario, stage, span)| {
+        let to = span.to.min(end).max(span.from);
+        let seconds = (to - span.from).as_secs_f64();
+        let here = |slot: Slot| usize::from(slot.stage) == stage.index;
+        // Of a stage's own calls those count that ended in it.
+        let of = |name: &str, wanted: &dyn Fn(Slot) -> bool, all: u64| {
+            let carried = totals.count_carried(wanted);
+            let ok = |slot: Slot| slot.class == Class::Ok && wanted(slot);
+            let results = totals.count(ok).saturating_sub(totals.count_carried(ok));
+            let mut row = row(name, totals, wanted, seconds, all);
+            row.rate = per_second(row.calls.saturating_sub(carried), seconds);
+            row.goodput = per_second(results, seconds);
+            row
+        };
+        let overall = of("all", &here, calls_all);
+        let of_method = |index: usize| {
+            let wanted = |slot: Slot| here(slot) && usize::from(slot.method) == index;
+            of(&plan.methods[index], &wanted, overall.calls)
+        };
+        let methods = (0..plan.methods.len()).map(of_method).filter(|row| row.calls > 0);
+        let methods = methods.collect();
+        let iterations = totals.iterations.get(stage.index).copied().unwrap_or_default();
+        StageRow {
+            scenario: scenario.name.clone(),
+            stage: stage.name.clone(),
+            model: match scenario.model {
+                Model::Open { .. } => "open",
+                Model::Closed => "closed",
+            }
+            .to_owned(),
+            from: span.from.as_secs_f64(),
+            to: to.as_secs_f64(),
+            level_from: stage.from,
+            level_to: stage.to,
+            iterations,
+            rate_begun: per_second(iterations.in_time(), seconds),
+            overall,
+            methods,
+        }
+    });
+    rows.collect()
+}
+
+/// Seconds that a point of a series stands for: more than one in long runs.
+pub fn point_seconds(series: &[Second]) -> f64 {
+    match series {
+        [first, second, ..] => (second.at - first.at).round().max(1.0),
+        _ => 1.0,
+    }
+}
+
+/// Points of a run's series that are as long as they stand for, after the warm-up and before the load
+/// ended. A part of a second holds fewer results than a second.
+pub fn whole_seconds<'a>(
+    series: &'a [Second],
+    stages: &[StageRow],
+    warmup: f64,
+) -> Vec<&'a Second> {
+    let each = point_seconds(series);
+    let end = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
+    let begins = std::iter::once(0.0).chain(series.iter().map(|second| second.at));
+    let judged = begins.zip(series).filter(|(begin, second)| {
+        let whole = second.at - begin >= WHOLE * each;
+        let after = second.at >= warmup + WHOLE * each;
+        whole && after && (end <= 0.0 || second.at <= end + (1.0 - WHOLE))
+    });
+    judged.map(|(_, second)| second).collect()
+}
+
+/// How the generator did. `seconds` are those that are judged.
+pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
+    let iterations = iterations(totals);
+    let cpu = totals.cpu.as_secs_f64();
+    Generator {
+        iterations,
+        delivered_share: delivered(iterations),
+        lateness: quantiles(&totals.lateness),
+        busy_max: seconds.iter().map(|second| second.generator_busy).fold(0.0, f64::max),
+        cpu,
+        cpu_us_per_request: per_second(1, totals.traffic.requests as f64) * cpu * 1e6,
+        run_delay: totals.run_delay.as_secs_f64(),
+        iteration_time: quantiles(&totals.iteration_time),
+    }
+}
+
+/// Iterations of all stages.
+pub fn iterations(totals: &Totals) -> Iterations {
+    let mut all = Iterations::default();
+    totals.iterations.iter().for_each(|stage| all.add(*stage));
+    all
+}
+
+/// Begun in time / due; 1 if nothing was due.
+pub fn delivered(iterations: Iterations) -> f64 {
+    if iterations.due == 0 { 1.0 } else { share(iterations.in_time(), iterations.due) }
+}
+
+/// Connections, handshakes, bytes, statuses.
+pub fn wire(totals: &Totals) -> WireFacts {
+    let traffic = totals.traffic;
+    let handshakes = traffic.handshakes_full + traffic.handshakes_resumed;
+    WireFacts {
+        traffic,
+        connect: quantiles(&totals.connect_time),
+        handshake_full: quantiles(&totals.handshake_full_time),
+        handshake_resumed: quantiles(&totals.handshake_resumed_time),
+        resumption: (handshakes > 0).then(|| share(traffic.handshakes_resumed, handshakes)),
+        statuses: totals.statuses.iter().map(|(&status, &count)| (status, count)).collect(),
+        retry_after: quantiles(&totals.retry_after),
+    }
+}

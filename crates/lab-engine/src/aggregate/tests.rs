@@ -1,0 +1,157 @@
+//! Quantiles and rows against values worked out by hand and against sorted samples.
+
+use std::time::Duration;
+
+use lab_model::plan::Model;
+use lab_model::record::{Class, Interval, Iterations, Slot, Totals, times};
+use lab_model::samples;
+use proptest::prelude::*;
+
+use super::{delivered, methods, percentile_ms, quantiles, stages};
+
+const MS: u64 = 1_000_000;
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= b.abs() * 0.002 + 0.001
+}
+
+#[test]
+fn of_nothing_all_is_zero() {
+    assert_eq!(quantiles(&times()).count, 0);
+    assert_eq!(percentile_ms(&times(), 99.0), None);
+}
+
+#[test]
+fn of_one_value_all_is_that_value() {
+    let mut one = times();
+    one.saturating_record(5 * MS);
+    let told = quantiles(&one);
+    for value in [told.min_ms, told.p50_ms, told.p99_ms, told.max_ms, told.p99_interval_ms.0] {
+        assert!(close(value, 5.0), "{told:?}");
+    }
+}
+
+#[test]
+fn ranks_and_interval_of_a_p99_are_those_of_the_formula() {
+    let mut ten_thousand = times();
+    (1..=10_000).for_each(|n| ten_thousand.saturating_record(n * MS / 10));
+    let told = quantiles(&ten_thousand);
+    assert!(close(told.p50_ms, 500.05), "{told:?}");
+    assert!(close(told.p99_ms, 990.001), "{told:?}");
+    // Ranks 9,900 ± 19.5.
+    assert!(close(told.p99_interval_ms.0, 988.0), "{told:?}");
+    assert!(close(told.p99_interval_ms.1, 992.0), "{told:?}");
+    assert!(told.p99_interval_ms.1 - told.p99_interval_ms.0 > 3.0, "{told:?}");
+}
+
+proptest! {
+    /// k6's definition: linear between the sorted values at `p (n - 1)`.
+    #[test]
+    fn percentiles_agree_with_sorted_samples(
+        values in prop::collection::vec(1_000_u64..100_000_000_000, 1..60),
+        percentile in 0.0_f64..=100.0,
+    ) {
+        let mut recorded = times();
+        values.iter().for_each(|value| recorded.saturating_record(*value));
+        let mut sorted = values;
+        sorted.sort_unstable();
+        let rank = percentile / 100.0 * (sorted.len() - 1) as f64;
+        let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
+        let exact = low as f64 + (high as f64 - low as f64) * rank.fract();
+        let told = percentile_ms(&recorded, percentile).unwrap() * 1e6;
+        prop_assert!((told - exact).abs() <= exact * 0.001 + 100.0, "{told} {exact}");
+    }
+}
+
+/// Two methods and one stage of 10 s.
+fn counted() -> Totals {
+    let mut interval = Interval::new(0, 1, 2);
+    let mut record = |method, class, count, ms: u64| {
+        let slot = Slot { stage: 0, method, class };
+        (0..count).for_each(|_| interval.record(slot, ms * MS, ms * MS / 2));
+    };
+    record(0, Class::Ok, 80, 10);
+    record(0, Class::Limited, 20, 1);
+    record(1, Class::Ok, 5, 100);
+    record(1, Class::Timeout, 15, 5_000);
+    (0..3).for_each(|_| interval.record_code(1, -32_000));
+    interval.iterations[0] = Iterations {
+        due: 130,
+        begun: 120,
+        ended: 118,
+        dropped: 10,
+        cut: 2,
+        ..Iterations::default()
+    };
+    let mut totals = Totals::new(1);
+    totals.merge(&interval);
+    totals
+}
+
+#[test]
+fn rows_keep_classes_apart_and_leave_the_429_out_of_failures() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs", "never_called"]);
+    let (all, rows) = methods(&plan, &counted(), 10.0);
+    assert_eq!((all.calls, all.method.as_str()), (120, "all"));
+    assert_eq!(all.goodput, 8.5);
+    assert_eq!(all.codes, [(-32_000, 3)]);
+    let names: Vec<_> = rows.iter().map(|row| row.method.as_str()).collect();
+    assert_eq!(names, ["eth_call", "eth_getLogs"], "a method without calls has no row");
+    let [call, logs] = rows.as_slice() else { panic!("two rows") };
+    assert_eq!((call.failed_share, call.limited_share, call.goodput), (0.0, 0.2, 8.0));
+    assert_eq!((logs.failed_share, logs.share), (0.75, 20.0 / 120.0));
+    assert_eq!(logs.codes, [(-32_000, 3)]);
+    assert!(call.codes.is_empty());
+    let timeouts = logs.classes.iter().find(|row| row.class == Class::Timeout).unwrap();
+    assert!(close(timeouts.latency.p50_ms, 5_000.0), "a timeout is in the percentiles");
+    assert!(close(logs.latency.p50_ms, 5_000.0));
+    assert!(close(logs.service.p50_ms, 2_500.0));
+}
+
+#[test]
+fn what_began_too_late_counts_in_times_and_in_no_rate() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let mut totals = counted();
+    totals.iterations[0].late = 20;
+    totals.late.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
+    totals.late.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
+    let (all, rows) = methods(&plan, &totals, 10.0);
+    assert_eq!((all.calls, all.latency.count, all.goodput, all.rate), (120, 120, 7.0, 10.0));
+    assert_eq!((rows[0].goodput, rows[1].goodput), (6.5, 0.5));
+    assert_eq!(delivered(super::iterations(&totals)), 100.0 / 130.0);
+    let stage = |totals: &Totals| stages(&plan, totals, Duration::from_secs(10)).remove(0);
+    assert_eq!((stage(&totals).rate_begun, stage(&totals).overall.goodput), (10.0, 7.0));
+    // What ended in the next stage is none of this one's rate, and still one of the run's.
+    totals.carried.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 10);
+    assert_eq!((stage(&totals).overall.goodput, stage(&totals).overall.rate), (6.0, 9.0));
+    assert_eq!(methods(&plan, &totals, 10.0).0.goodput, 7.0);
+}
+
+#[test]
+fn a_stage_that_was_cut_short_is_as_long_as_it_was() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let rows = stages(&plan, &counted(), Duration::from_secs(6));
+    let [row] = rows.as_slice() else { panic!("one stage") };
+    assert_eq!((row.from, row.to, row.rate_begun), (0.0, 6.0, 20.0));
+    assert_eq!((row.model.as_str(), row.level_from, row.level_to), ("open", 100.0, 100.0));
+    assert_eq!(row.iterations.dropped, 10);
+    assert_eq!(row.methods.len(), 2);
+}
+
+#[test]
+fn stages_follow_each_other_from_the_start_of_their_scenario() {
+    let mut plan = samples::open(100.0, 10, &["eth_call"]);
+    samples::stage(&mut plan, 0, 20, 100.0, 200.0);
+    plan.scenarios[0].start = Duration::from_secs(5);
+    plan.scenarios[0].model = Model::Closed;
+    let rows = stages(&plan, &Totals::new(2), Duration::from_secs(100));
+    let spans: Vec<_> = rows.iter().map(|row| (row.from, row.to)).collect();
+    assert_eq!(spans, [(5.0, 15.0), (15.0, 35.0)]);
+    assert_eq!(rows[1].model, "closed");
+}
+
+#[test]
+fn nothing_due_counts_as_delivered() {
+    assert_eq!(delivered(Iterations::default()), 1.0);
+    assert_eq!(delivered(Iterations { due: 4, begun: 3, ..Iterations::default() }), 0.75);
+}

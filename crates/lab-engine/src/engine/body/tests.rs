@@ -1,0 +1,109 @@
+//! Goal: a body in any pieces ends as the whole body would, and nothing long is kept that is not
+//! asked for. Method: bodies on both sides of what is kept whole, cut at random, through the judge.
+
+use lab_model::record::Class;
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::judge::{self, Ending};
+
+const MAX: usize = 64 << 20;
+
+fn cut(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
+    let (mut at, mut sizes) = (0, sizes.iter().cycle());
+    while at < text.len() {
+        let end = (at + sizes.next().unwrap()).min(text.len());
+        body.take(&text[at..end], MAX).unwrap();
+        at = end;
+    }
+    body
+}
+
+fn judged(text: &[u8]) -> (Ending, Vec<Ending>) {
+    let mut endings = vec![Ending::of(Class::Reset); 3];
+    judge::batch(200, text, 7, 1, &mut endings);
+    (judge::single(200, text, 7), endings)
+}
+
+/// An answer of about so many bytes, or a batch of two.
+fn text(length: usize, batch: bool, error: bool, end: &str) -> String {
+    let log = r#"{"address":"0x00é","topics":["0x01","\u00e9"],"data":null,"n":-1.5e3},"#;
+    let logs = log.repeat(length / log.len());
+    let last = if error {
+        format!(r#"{{"id":8,"error":{{"code":-32005,"message":"x","data":[{logs}1]}}}}"#)
+    } else {
+        format!(r#"{{"result":[{logs}1],"id":8}}"#)
+    };
+    match batch {
+        true => format!(r#"[{{"id":7,"result":[{logs}1]}},{last}]{end}"#),
+        false => format!("{}{end}", last.replace("\"id\":8", "\"id\":7")),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn any_split_is_judged_as_the_whole(
+        length in 0usize..200_000,
+        sizes in prop::collection::vec(1usize..70_000, 1..6),
+        batch: bool,
+        error: bool,
+        sampled: bool,
+        end in prop::sample::select(vec!["", " \n", "x", "]"]),
+        edit in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        keep in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut text = text(length, batch, error, end).into_bytes();
+        if let Some((at, byte)) = edit {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        if let Some(keep) = keep {
+            text.truncate(keep.index(text.len()));
+        }
+        let mut body = Body::default();
+        if sampled {
+            body.keep();
+        }
+        let body = cut(&text, &sizes, body);
+        let came = body.came();
+        prop_assert_eq!(judged(came.judged), judged(&text));
+        prop_assert_eq!(came.length, text.len());
+        let kept = sampled || text.len() <= WHOLE_BYTES_MAX;
+        prop_assert_eq!(came.whole, kept.then_some(text.as_slice()));
+    }
+}
+
+/// What is planted at the end of 20 MB is found, and what is kept of them is small.
+#[test]
+fn faults_at_the_end_of_a_long_answer_are_found() {
+    let good = text(20 << 20, false, false, "");
+    let cases = [
+        (good.clone(), Class::Ok),
+        (good.replace("],\"id\":7", "},\"id\":7"), Class::Malformed),
+        (good[..good.len() - 1].to_owned(), Class::Malformed),
+        (good.replace(",1],", ",01],"), Class::Malformed),
+        (good.replace("\"id\":7", "\"id\":8"), Class::WrongId),
+        (good.replace("\"id\":7", "\"id\":7,\"error\":{\"code\":1}"), Class::Malformed),
+        (format!("{good}x"), Class::Malformed),
+    ];
+    for (text, class) in cases {
+        let mut body = Body::default();
+        body.keep();
+        let body = cut(text.as_bytes(), &[65_536, 10_001], body);
+        assert_eq!(judge::single(200, body.came().judged, 7).class, class);
+        assert_eq!(body.came().whole, None, "too long to be compared");
+        assert!(body.came().judged.len() < 100 && body.bytes.capacity() == 0);
+    }
+}
+
+#[test]
+fn more_than_is_allowed_is_refused() {
+    let mut body = Body::default();
+    assert_eq!(body.take(&[b' '; 60_000], 100_000), Ok(()));
+    assert_eq!(body.take(&[b' '; 40_001], 100_000), Err(TooLong));
+    assert_eq!(body.take(&[b' '; 40_000], 100_000), Ok(()));
+    body.reset();
+    assert_eq!((body.length(), body.is_long()), (0, false));
+    assert_eq!(body.take(b"{", 1), Ok(()));
+}

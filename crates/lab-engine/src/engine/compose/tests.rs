@@ -1,0 +1,101 @@
+//! Goal: requests are the bytes that the plan describes. Method: each draw's text from known facts,
+//! and the frame around it read back.
+
+use std::sync::Arc;
+
+use lab_model::plan::Draw;
+
+use super::{Asked, Composer, Facts, Which};
+use crate::chain::ChainFacts;
+use crate::engine::dice::Dice;
+
+fn facts(decimal: bool) -> Facts {
+    Facts {
+        chain: Arc::new(ChainFacts {
+            head: 1000,
+            decimal,
+            block_hashes: vec!["0xb1".into()],
+            transaction_hashes: vec!["0xt1".into()],
+            addresses: vec!["0xa1".into()],
+        }),
+    }
+}
+
+fn drawn(draw: &Draw, decimal: bool, nth: u64) -> String {
+    let mut out = Vec::new();
+    facts(decimal).write_draw(&mut out, draw, &mut Dice::new(1, 0, nth, 0));
+    String::from_utf8(out).unwrap()
+}
+
+fn check(draw: &Draw, expected: &str) {
+    assert_eq!(drawn(draw, false, 1), expected);
+}
+
+#[test]
+fn draws() {
+    check(&Draw::BlockBehind { behind: (0, 0) }, r#""0x3e8""#);
+    check(&Draw::BlockBehind { behind: (5000, 5000) }, r#""0x0""#);
+    let range = Draw::LogRange { blocks: 10, behind: (1, 1) };
+    check(&range, r#""fromBlock":"0x3de","toBlock":"0x3e7""#);
+    assert_eq!(drawn(&range, true, 1), r#""fromBlock":990,"toBlock":999"#);
+    check(
+        &Draw::LogRange { blocks: 1, behind: (0, 0) },
+        r#""fromBlock":"0x3e8","toBlock":"0x3e8""#,
+    );
+    check(&Draw::BlockHash, r#""0xb1""#);
+    check(&Draw::TransactionHash, r#""0xt1""#);
+    check(&Draw::Address(Vec::new()), r#""0xa1""#);
+    check(&Draw::Address(vec!["0xff".into()]), r#""0xff""#);
+    check(&Draw::OneOf(vec![(*b"{}").into()]), "{}");
+    assert_eq!(drawn(&Draw::BlockBehind { behind: (1, 1) }, true, 1), "999");
+}
+
+#[test]
+fn random_bytes_are_as_many_and_differ() {
+    let text = drawn(&Draw::RandomBytes(20), false, 1);
+    assert_eq!(text.len(), 44);
+    assert!(text[3..43].bytes().all(|digit| digit.is_ascii_hexdigit()), "{text}");
+    assert_ne!(text, drawn(&Draw::RandomBytes(20), false, 2));
+}
+
+#[test]
+fn draws_cover_their_range() {
+    let all: std::collections::BTreeSet<String> =
+        (0..200).map(|nth| drawn(&Draw::BlockBehind { behind: (0, 3) }, true, nth)).collect();
+    assert_eq!(all.into_iter().collect::<Vec<_>>(), ["1000", "997", "998", "999"]);
+}
+
+#[test]
+fn the_length_is_right_for_any_number_of_digits() {
+    for size in [0, 3, 60, 940, 9_940, 99_960] {
+        let mut composer = Composer {
+            seed: 0,
+            sample_share: 0.0,
+            head: b"POST / HTTP/1.1\r\nContent-Length: ".to_vec(),
+            scenarios: vec![super::Course {
+                steps: vec![super::Making::Choose {
+                    until: vec![1.0],
+                    calls: vec![super::Call {
+                        method: 3,
+                        pieces: vec![lab_model::plan::Piece::Text(
+                            "x".repeat(size).into_bytes().into(),
+                        )],
+                    }],
+                }],
+                batch: None,
+                ids: 1,
+            }],
+            facts: facts(false),
+            bytes: Vec::new(),
+            begin: 0,
+            body: 0,
+        };
+        let which = Which { scenario: 0, iteration: 42, step: 0 };
+        let composed = composer.compose(which, &mut Vec::new());
+        assert_eq!(composed.asked, Asked::Single { method: 3, id: 42 });
+        let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":42{}", "x".repeat(size));
+        let expected = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        assert_eq!(String::from_utf8_lossy(composer.request()), expected);
+        assert_eq!(String::from_utf8_lossy(composer.request_body()), body);
+    }
+}

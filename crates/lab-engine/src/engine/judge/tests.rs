@@ -1,0 +1,90 @@
+//! Goal: every class is found from what a server may answer, and no other. Method: a table.
+
+use lab_model::plan::Recorded;
+use lab_model::record::Class;
+
+use super::{Ending, batch, recorded, recorded_batch, single};
+
+fn check(status: u16, body: &str, expected: Class) -> Option<i64> {
+    let ending = single(status, body.as_bytes(), 7);
+    assert_eq!(ending.class, expected, "{status} {body}");
+    ending.code
+}
+
+#[test]
+fn single_calls() {
+    check(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Ok);
+    check(200, r#" { "result" : null, "id" : 7 } "#, Class::Ok);
+    check(500, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Http5xx);
+    check(404, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, Class::Http4xx);
+    let error = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"x"}}"#;
+    assert_eq!(check(200, error, Class::RpcError), Some(-32000));
+    assert_eq!(check(503, error, Class::RpcError), Some(-32000));
+    assert_eq!(check(429, error, Class::Limited), None);
+    let blind = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#;
+    assert_eq!(check(400, blind, Class::RpcError), Some(-32700));
+    check(200, r#"{"jsonrpc":"2.0","id":null,"result":1}"#, Class::WrongId);
+    check(200, r#"{"jsonrpc":"2.0","id":8,"result":1}"#, Class::WrongId);
+    check(200, r#"{"jsonrpc":"2.0","id":"7","result":1}"#, Class::WrongId);
+    check(200, "<html>", Class::Malformed);
+    check(200, "", Class::Malformed);
+    check(302, "", Class::Malformed);
+    check(200, r#"{"jsonrpc":"2.0","id":7,"result":1}x"#, Class::Malformed);
+    check(200, r#"{"jsonrpc":"2.0","id":7}"#, Class::Malformed);
+    check(200, r#"[{"jsonrpc":"2.0","id":7,"result":1}]"#, Class::Malformed);
+    check(404, "not found", Class::Http4xx);
+    check(500, "<html>", Class::Http5xx);
+    check(999, "", Class::Http5xx);
+}
+
+#[test]
+fn recorded_calls() {
+    let mut asked = Recorded { method: 0, calls: 1, body: Box::default(), id: (*b"\"a\"").into() };
+    let answer = br#"{"id":"a","result":1}"#;
+    assert_eq!(recorded(200, answer, &asked).class, Class::Ok);
+    asked.id = (*b"1").into();
+    assert_eq!(recorded(200, answer, &asked).class, Class::WrongId);
+    asked.id = Box::default();
+    assert_eq!(recorded(200, answer, &asked).class, Class::Ok);
+}
+
+fn classes(status: u16, body: &str) -> Vec<Class> {
+    // Ids 10, 12, 14.
+    let mut endings = [Ending::of(Class::Reset); 3];
+    batch(status, body.as_bytes(), 10, 2, &mut endings);
+    endings.map(|ending| ending.class).into()
+}
+
+#[test]
+fn batches() {
+    use Class::{Http5xx, Limited, Malformed, Ok, RpcError, WrongId};
+    let (a, b, c) =
+        (r#"{"id":10,"result":1}"#, r#"{"id":12,"result":1}"#, r#"{"id":14,"result":1}"#);
+    let error = r#"{"id":12,"error":{"code":1,"message":""}}"#;
+    assert_eq!(classes(200, &format!("[{c},{a},{b}]")), [Ok, Ok, Ok]);
+    assert_eq!(classes(200, &format!("[{c},{a},{error}]")), [Ok, RpcError, Ok]);
+    assert_eq!(classes(200, &format!("[{c},{a}]")), [Ok, Malformed, Ok]);
+    assert_eq!(classes(200, &format!("[{c},{a},{a}]")), [Ok, WrongId, Ok]);
+    assert_eq!(classes(200, &format!("[{c},{a},{{\"id\":11,\"result\":1}}]")), [Ok, WrongId, Ok]);
+    assert_eq!(classes(200, &format!("[{c},{a},5]")), [Ok, Malformed, Ok]);
+    assert_eq!(classes(200, &format!("[{a},{b},{c},{c}]")), [WrongId; 3]);
+    assert_eq!(classes(200, a), [Malformed; 3]);
+    assert_eq!(classes(200, r#"{"id":null,"error":{"code":1,"message":""}}"#), [RpcError; 3]);
+    // One whose id could not be read, or is nobody's, is told without (JSON-RPC 2.0, section 6).
+    let blind = r#"{"id":null,"error":{"code":-32600,"message":""}}"#;
+    assert_eq!(classes(200, &format!("[{a},{blind},{c}]")), [Ok, RpcError, Ok]);
+    assert_eq!(classes(200, &format!("[{blind},{a},{blind}]")), [Ok, RpcError, RpcError]);
+    assert_eq!(classes(200, &format!("[{blind},{a}]")), [Ok, RpcError, Malformed]);
+    let other = r#"{"id":11,"result":1}"#;
+    assert_eq!(classes(200, &format!("[{blind},{a},{other}]")), [Ok, RpcError, WrongId]);
+    assert_eq!(classes(200, "[]"), [Malformed; 3]);
+    assert_eq!(classes(502, "<html>"), [Http5xx; 3]);
+    assert_eq!(classes(429, &format!("[{a},{b},{c}]")), [Limited; 3]);
+}
+
+#[test]
+fn recorded_batches() {
+    let mut endings = [Ending::of(Class::Reset); 2];
+    recorded_batch(200, br#"[{"id":"x","result":1}]"#, &mut endings);
+    assert_eq!(endings.map(|ending| ending.class), [Class::Ok, Class::Malformed]);
+}

@@ -1,0 +1,171 @@
+//! Goal: what the engine counts is what happened. Method: small servers in this process with planted
+//! faults, and the sums that must come out.
+
+mod classes;
+mod connections;
+mod http2;
+mod load;
+mod long;
+mod server;
+mod tls;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lab_model::plan::{
+    Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
+    Target, Template, Tls, Validity, Watch, Weighted,
+};
+use lab_model::record::{Class, Totals};
+
+use super::{Engine, EngineFault, Next, Sample};
+use crate::chain::ChainFacts;
+use server::Server;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A closed plan of one worker that makes `iterations` calls of one method without parameters.
+fn plan(server: &Server, iterations: u64) -> Plan {
+    let stage = Stage {
+        index: 0,
+        name: "all".to_owned(),
+        duration: Duration::from_secs(20),
+        from: 1.0,
+        to: 1.0,
+    };
+    let template = Template { method: 0, params: Vec::new() };
+    Plan {
+        name: "test".to_owned(),
+        text: String::new(),
+        target: Target {
+            url: String::new(),
+            shown: String::new(),
+            tls: false,
+            host: "localhost".to_owned(),
+            port: server.address.port(),
+            path: "/rpc".to_owned(),
+            family: None,
+            headers: Vec::new(),
+            timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            answer_bytes_max: 1 << 20,
+        },
+        connections: Connections {
+            http: HttpVersion::Http1,
+            reuse: Reuse::Always,
+            tls: Tls::default(),
+        },
+        seed: 7,
+        threads: 1,
+        methods: vec!["eth_blockNumber".into()],
+        mixes: vec![Mix {
+            name: "one".to_owned(),
+            steps: vec![Step::Choose(vec![Weighted { weight: 1.0, template }])],
+        }],
+        scenarios: vec![Scenario {
+            name: "one".to_owned(),
+            start: Duration::ZERO,
+            model: Model::Closed,
+            stages: vec![stage],
+            mix: 0,
+            workers_max: 1,
+            pause: Duration::ZERO,
+            batch: None,
+            iterations_max: Some(iterations),
+            grace: SECOND,
+        }],
+        thresholds: Vec::new(),
+        warmup: Duration::ZERO,
+        validity: Validity {
+            delivered_share_min: 0.99,
+            lateness_p99_max: Duration::from_millis(1),
+            lateness_share_max: 0.05,
+            waited_share_max: 0.1,
+        },
+        reference: None,
+        watch: Watch { interval: SECOND, pids: Vec::new(), node_exporter: None },
+        capacity: Capacity {
+            rate_start: 1.0,
+            rate_max: 1.0,
+            precision: 0.1,
+            probe: SECOND,
+            probe_warmup: Duration::ZERO,
+            repeats: 1,
+            drain: Duration::ZERO,
+            soak: Duration::ZERO,
+        },
+        warnings: Vec::new(),
+    }
+}
+
+/// The same plan by arrival rate.
+fn open(mut plan: Plan, rate: f64, duration: Duration, workers_max: usize, late: Late) -> Plan {
+    let scenario = &mut plan.scenarios[0];
+    scenario.model = Model::Open { late };
+    scenario.workers_max = workers_max;
+    scenario.iterations_max = None;
+    scenario.stages[0].duration = duration;
+    (scenario.stages[0].from, scenario.stages[0].to) = (rate, rate);
+    plan
+}
+
+fn facts() -> ChainFacts {
+    ChainFacts {
+        head: 1000,
+        decimal: false,
+        block_hashes: vec!["0xb1".into(), "0xb2".into()],
+        transaction_hashes: vec!["0xt1".into()],
+        addresses: vec!["0xa1".into(), "0xa2".into(), "0xa3".into()],
+    }
+}
+
+/// What a run ended with.
+struct Ran {
+    totals: Totals,
+    samples: Vec<Sample>,
+    intervals: usize,
+    took: Duration,
+}
+
+impl Ran {
+    fn count(&self, class: Class) -> u64 {
+        self.totals.count(|slot| slot.class == class)
+    }
+
+    /// All calls are of this class.
+    fn check_all(&self, class: Class, count: u64) {
+        let counts: Vec<(Class, u64)> =
+            self.totals.cells.iter().map(|(slot, cell)| (slot.class, cell.service.len())).collect();
+        assert_eq!(counts, [(class, count)]);
+    }
+}
+
+fn start(plan: Plan, server: &Server) -> Result<Engine, EngineFault> {
+    Engine::start(Arc::new(plan), Arc::new(facts()), vec![server.address], Instant::now())
+}
+
+fn run(plan: Plan, server: &Server) -> Ran {
+    let engine = start(plan, server).unwrap();
+    collect(engine)
+}
+
+fn collect(engine: Engine) -> Ran {
+    let began = Instant::now();
+    let mut ran =
+        Ran { totals: Totals::new(8), samples: Vec::new(), intervals: 0, took: Duration::ZERO };
+    loop {
+        match engine.next(Duration::from_secs(30)) {
+            Next::Interval(interval) => {
+                ran.totals.merge(&interval);
+                ran.intervals += 1;
+                engine.give_back(interval);
+            }
+            Next::Nothing => panic!("no interval in 30 s"),
+            Next::Ended => break,
+        }
+        ran.samples.extend(engine.samples().try_iter());
+    }
+    engine.finish().unwrap();
+    ran.took = began.elapsed();
+    ran
+}

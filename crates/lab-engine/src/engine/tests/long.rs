@@ -1,0 +1,85 @@
+//! Goal: a long answer is judged like a short one, and nobody else's call is late because it is read.
+//! Method: one worker that asks for nothing but megabytes, beside a schedule of small calls.
+
+use std::sync::Arc;
+
+use lab_model::plan::{Mix, Model, Step, Template, Weighted};
+
+use super::server::{Reply, Request, Server, http};
+use super::{Class, Late, Plan, SECOND, open, plan, run};
+
+/// A result of so many bytes, with this at its end.
+fn logs(bytes: usize, end: &str) -> String {
+    let log = r#"{"address":"0x00","topics":["0x01","0x02"],"data":"0x","removed":false},"#;
+    format!("\"result\":[{}{end}", log.repeat(bytes / log.len()))
+}
+
+/// Answers `logs` with this member, and everything else as usual.
+fn server(member: String) -> Server {
+    let member = Arc::new(member);
+    Server::new(move |asked: &Request| match asked.body.contains("\"logs\"") {
+        true => Reply::body(200, "", &asked.answer(&member)),
+        false => asked.ok(),
+    })
+}
+
+/// Asks for `logs`, one after the other.
+fn greedy(server: &Server, iterations: u64) -> Plan {
+    let mut plan = plan(server, iterations);
+    plan.target.answer_bytes_max = 64 << 20;
+    plan.methods.push("logs".into());
+    let template = Template { method: 1, params: Vec::new() };
+    let steps = vec![Step::Choose(vec![Weighted { weight: 1.0, template }])];
+    plan.mixes.push(Mix { name: "greedy".to_owned(), steps });
+    plan.scenarios[0].mix = 1;
+    plan
+}
+
+#[test]
+fn long_answers_are_judged_and_their_bytes_counted() {
+    let cases = [
+        ("1]", Class::Ok),
+        ("1},\"x\":1", Class::Malformed),
+        ("01]", Class::Malformed),
+        ("\"\\q\"]", Class::Malformed),
+        ("1],\"error\":{\"code\":5}", Class::Malformed),
+        ("1],\"id\":1", Class::Malformed),
+    ];
+    for (end, class) in cases {
+        let server = server(logs(3 << 20, end));
+        let ran = run(greedy(&server, 2), &server);
+        ran.check_all(class, 2);
+        assert!(ran.totals.answer_bytes[1] > 6_000_000, "{:?}", ran.totals.answer_bytes);
+    }
+}
+
+#[test]
+fn a_long_answer_that_is_cut_off_is_no_answer() {
+    let server = Server::new(|asked: &Request| {
+        let mut answer = http(200, "", &asked.answer(&logs(3 << 20, "1]")));
+        answer.truncate(2 << 20);
+        Reply::Last(answer)
+    });
+    let ran = run(greedy(&server, 2), &server);
+    ran.check_all(Class::Reset, 2);
+}
+
+#[test]
+fn nobody_is_late_because_a_long_answer_is_read() {
+    let server = server(logs(20 << 20, "1]"));
+    let small = open(plan(&server, 0), 500.0, SECOND * 2, 50, Late::Queue { max: 1000 });
+    let mut both = greedy(&server, 1_000_000);
+    both.scenarios[0].name = "greedy".to_owned();
+    both.scenarios[0].model = Model::Closed;
+    both.scenarios[0].stages[0].duration = SECOND * 2;
+    both.scenarios[0].stages[0].index = 1;
+    both.scenarios.insert(0, small.scenarios[0].clone());
+    let ran = run(both, &server);
+    assert_eq!(ran.count(Class::Ok), ran.totals.count(|_| true));
+    let long = ran.totals.count(|slot| slot.method == 1);
+    assert!(long >= 5, "only {long} long answers");
+    // The median, for a test machine has other work. Read and judged at once, a long answer takes
+    // tens of milliseconds, in which most calls would be due.
+    let median = ran.totals.lateness.value_at_quantile(0.5) as f64 / 1e6;
+    assert!(median < 1.0, "half of the calls were {median} ms late and more");
+}

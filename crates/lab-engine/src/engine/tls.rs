@@ -1,0 +1,171 @@
+//! TLS settings of a plan as rustls has them. The handshakes are driven by
+//! `crates/lab-engine/src/engine/connection.rs`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lab_model::plan::{HttpVersion, Plan, Tls, TlsVersion};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    SupportedCipherSuite, version,
+};
+
+use super::EngineFault;
+use super::connection::Peer;
+
+/// Sessions kept for resumption: one server is spoken to, by one name.
+const SESSIONS_MAX: usize = 256;
+
+/// How the plan's target is reached.
+///
+/// # Errors
+/// If a name, file or cipher of the plan cannot be used.
+pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
+    if !plan.target.tls {
+        return Ok(Peer { tls: None });
+    }
+    let host = plan.target.host.trim_matches(['[', ']']);
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
+    Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls, plan.connections.http)?))) })
+}
+
+fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault> {
+    let provider = Arc::new(provider(settings)?);
+    let versions = match settings.version {
+        None => vec![&version::TLS13, &version::TLS12],
+        Some(TlsVersion::Tls12) => vec![&version::TLS12],
+        Some(TlsVersion::Tls13) => vec![&version::TLS13],
+    };
+    let unverified = Arc::new(Unverified { provider: Arc::clone(&provider) });
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions)?;
+    let mut config = if settings.insecure {
+        builder.dangerous().with_custom_certificate_verifier(unverified).with_no_client_auth()
+    } else {
+        let anchors = anchors(settings.ca.as_deref())?;
+        builder.with_root_certificates(anchors).with_no_client_auth()
+    };
+    config.alpn_protocols = match http {
+        HttpVersion::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersion::Http2 => vec![b"h2".to_vec()],
+    };
+    config.resumption = if settings.resume {
+        Resumption::in_memory_sessions(SESSIONS_MAX)
+    } else {
+        Resumption::disabled()
+    };
+    Ok(config)
+}
+
+fn anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
+    let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let Some(path) = file else { return Ok(anchors) };
+    let fault = |why: String| EngineFault::Anchors { path: path.to_owned(), why };
+    let certificates =
+        CertificateDer::pem_file_iter(path).map_err(|error| fault(error.to_string()))?;
+    let mut count = 0;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| fault(error.to_string()))?;
+        anchors.add(certificate).map_err(|error| fault(error.to_string()))?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err(fault("there is no certificate in it".to_owned()));
+    }
+    Ok(anchors)
+}
+
+fn provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
+    let mut provider = aws_lc_rs::default_provider();
+    if settings.ciphers.is_empty() {
+        return Ok(provider);
+    }
+    let fits = |suite: &&SupportedCipherSuite| match settings.version {
+        None => true,
+        Some(TlsVersion::Tls12) => suite.tls13().is_none(),
+        Some(TlsVersion::Tls13) => suite.tls13().is_some(),
+    };
+    let known: Vec<SupportedCipherSuite> =
+        aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(fits).copied().collect();
+    let mut chosen = Vec::new();
+    for name in &settings.ciphers {
+        let found = known.iter().find(|suite| {
+            let iana = iana(suite.suite());
+            name.eq_ignore_ascii_case(&iana) || name.eq_ignore_ascii_case(&openssl(&iana))
+        });
+        chosen.push(*found.ok_or_else(|| EngineFault::Cipher {
+            name: name.clone(),
+            allowed: known.iter().map(|suite| iana(suite.suite())).collect::<Vec<_>>().join(", "),
+        })?);
+    }
+    provider.cipher_suites = chosen;
+    Ok(provider)
+}
+
+/// The name in IANA's registry; rustls names the suites of TLS 1.3 by version.
+fn iana(suite: CipherSuite) -> String {
+    format!("{suite:?}").replace("TLS13_", "TLS_")
+}
+
+/// OpenSSL's name of a suite, which for TLS 1.3 is IANA's
+/// (<https://docs.openssl.org/master/man1/openssl-ciphers/>).
+fn openssl(iana: &str) -> String {
+    let Some((exchange, cipher)) = iana.trim_start_matches("TLS_").split_once("_WITH_") else {
+        return iana.to_owned();
+    };
+    let cipher =
+        cipher.replace("AES_", "AES").replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305");
+    format!("{exchange}-{cipher}").replace('_', "-")
+}
+
+/// Takes any certificate: the plan says so.
+#[derive(Debug)]
+struct Unverified {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! Limits and pressure of the cgroup that a process is in: version 2, and of version 1 (still on
+//! many hosts) CPU quota, memory and disk limits.
+//!
+//! A limit may stand at any level above the process: all levels up to the root are read, and the
+//! tightest one counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lab_model::metrics::host::host;
+
+use super::machine::{Stalls, put_stalls};
+use super::text;
+use super::values::{Values, larger, rate, share};
+
+/// Levels of one hierarchy; deeper ones are not real.
+const LEVELS_MAX: usize = 16;
+
+/// Where the hierarchies are mounted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mounts {
+    unified: Option<PathBuf>,
+    /// By controller: `cpu`, `memory`, `blkio`.
+    first: BTreeMap<String, PathBuf>,
+}
+
+impl Mounts {
+    /// As this process sees them.
+    pub(super) fn read() -> Mounts {
+        Mounts::parse(&text::read("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    fn parse(mountinfo: &str) -> Mounts {
+        let mut mounts = Mounts::default();
+        for line in mountinfo.lines() {
+            let Some((before, after)) = line.split_once(" - ") else { continue };
+            let Some(at) = before.split(' ').nth(4) else { continue };
+            let mut after = after.split(' ');
+            match after.next() {
+                Some("cgroup2") => {
+                    mounts.unified.get_or_insert_with(|| at.into());
+                }
+                Some("cgroup") => {
+                    for controller in after.nth(1).unwrap_or_default().split(',') {
+                        mounts.first.entry(controller.to_owned()).or_insert_with(|| at.into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        mounts
+    }
+}
+
+/// The cgroup of a process, with its counters of the last call.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    /// From the process's own to the one below the root, by version.
+    unified: Vec<PathBuf>,
+    cpu: Vec<PathBuf>,
+    memory: Vec<PathBuf>,
+    disk: Vec<PathBuf>,
+    before: Option<(Instant, Counters)>,
+    /// The tightest CPU quota, in cores.
+    pub(super) cpu_limit: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    /// By level that has a quota: periods, throttled periods, throttled seconds.
+    quotas: BTreeMap<PathBuf, [f64; 3]>,
+    /// CPU seconds used (version 2).
+    used: Option<f64>,
+    stalls: [Option<(f64, f64)>; 3],
+    memory_hits: Option<f64>,
+    /// Bytes and operations by level, device and direction.
+    disk: BTreeMap<Flow, f64>,
+}
+
+/// What a disk limit may be set for: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
+type Flow = (PathBuf, String, &'static str);
+
+const STALLS: [(&str, Stalls); 3] = [
+    ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
+    ("memory.pressure", [host!("cgroup.*.psi_memory_some"), host!("cgroup.*.psi_memory_full")]),
+    ("io.pressure", [host!("cgroup.*.psi_io_some"), host!("cgroup.*.psi_io_full")]),
+];
+
+impl Cgroup {
+    /// Of a process.
+    pub(super) fn of(pid: u32, mounts: &Mounts) -> Cgroup {
+        let text = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let first = |controller: &str| {
+            let path = membership(&text, controller);
+            let levels = mounts.first.get(controller).zip(path);
+            levels.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default()
+        };
+        let unified = mounts.unified.as_ref().zip(membership(&text, ""));
+        Cgroup {
+            unified: unified.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default(),
+            cpu: first("cpu"),
+            memory: first("memory"),
+            disk: first("blkio"),
+            before: None,
+            cpu_limit: None,
+        }
+    }
+
+    /// Adds what changed since the last call, as `cgroup.NAME.…`.
+    pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
+        let counters = self.counters();
+        let limits = self.disk_limits();
+        values.put_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
+        self.memory(name, values);
+        if let Some((then, before)) = &self.before {
+            let time = now.saturating_duration_since(*then);
+            counters.put(before, &limits, time, name, values);
+        }
+        self.before = Some((now, counters));
+    }
+
+    fn counters(&mut self) -> Counters {
+        let mut counters = Counters::default();
+        self.cpu_limit = None;
+        for level in self.unified.iter().chain(&self.cpu) {
+            let Some(limit) = quota(level) else { continue };
+            self.cpu_limit = Some(self.cpu_limit.map_or(limit, |known: f64| known.min(limit)));
+            let text = text::read(level.join("cpu.stat")).unwrap_or_default();
+            let read = |name: &str| text::value(&text, name);
+            let micros = read("throttled_usec").map(|time| time / 1e6);
+            let throttled = micros.or(read("throttled_time").map(|nanos| nanos / 1e9));
+            let periods = [read("nr_periods"), read("nr_throttled"), throttled];
+            counters.quotas.insert(level.clone(), periods.map(|count| count.unwrap_or(0.0)));
+        }
+        if let Some(level) = self.unified.first() {
+            let usage = text::read(level.join("cpu.stat"));
+            counters.used =
+                usage.and_then(|text| text::value(&text, "usage_usec")).map(|us| us / 1e6);
+            counters.stalls = STALLS.map(|(file, _)| text::stalls(&text::read(level.join(file))?));
+        }
+        let events = self
+            .unified
+            .iter()
+            .filter_map(|level| text::value(&text::read(level.join("memory.events"))?, "max"));
+        let failures = self
+            .memory
+            .iter()
+            .filter_map(|level| number(&text::read(level.join("memory.failcnt"))?));
+        counters.memory_hits = events.chain(failures).reduce(|one, other| one + other);
+        self.flows(&mut counters.disk);
+        counters
+    }
+
+    fn flows(&self, flows: &mut BTreeMap<Flow, f64>) {
+        for level in &self.unified {
+            for line in text::read(level.join("io.stat")).unwrap_or_default().lines() {
+                let Some((device, rest)) = line.split_once(' ') else { continue };
+                for (key, flow) in
+                    [("rbytes", "rbps"), ("wbytes", "wbps"), ("rios", "riops"), ("wios", "wiops")]
+                {
+                    if let Some(count) = setting(rest, key) {
+                        flows.insert((level.clone(), device.to_owned(), flow), count);
+                    }
+                }
+            }
+        }
+        for level in &self.disk {
+            for (file, read, written) in [
+                ("blkio.throttle.io_service_bytes_recursive", "rbps", "wbps"),
+                ("blkio.throttle.io_serviced_recursive", "riops", "wiops"),
+            ] {
+                for line in text::read(level.join(file)).unwrap_or_default().lines() {
+                    let mut words = line.split(' ');
+                    let (Some(device), Some(kind), Some(count)) =
+                        (words.next(), words.next(), words.next().and_then(number))
+                    else {
+                        continue;
+                    };
+                    let flow = match kind {
+                        "Read" => read,
+                        "Write" => written,
+                        _ => continue,
+                    };
+                    flows.insert((level.clone(), device.to_owned(), flow), count);
+                }
+            }
+        }
+    }
+
+    fn disk_limits(&self) -> BTreeMap<Flow, f64> {
+        let mut limits = BTreeMap::new();
+        for level in &self.unified {
+            for line in text::read(level.join("io.max")).unwrap_or_default().lines() {
+                let Some((device, rest)) = line.split_once(' ') else { continue };
+                for flow in ["rbps", "wbps", "riops", "wiops"] {
+                    if let Some(limit) = setting(rest, flow) {
+                        limits.insert((level.clone(), device.to_owned(), flow), limit);
+                    }
+                }
+            }
+        }
+        for level in &self.disk {
+            for (file, flow) in [
+                ("blkio.throttle.read_bps_device", "rbps"),
+                ("blkio.throttle.write_bps_device", "wbps"),
+                ("blkio.throttle.read_iops_device", "riops"),
+                ("blkio.throttle.write_iops_device", "wiops"),
+            ] {
+                for line in text::read(level.join(file)).unwrap_or_default().lines() {
+                    if let Some((device, limit)) = line.split_once(' ')
+                        && let Some(limit) = number(limit)
+                    {
+                        limits.insert((level.clone(), device.to_owned(), flow), limit);
+                    }
+                }
+            }
+        }
+        limits
+    }
+
+    fn memory(&self, name: &str, values: &mut Values) {
+        let two = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
+        let one = |level| (level, "memory.usage_in_bytes", "memory.limit_in_bytes");
+        let mut fullest: Option<(f64, f64)> = None;
+        for (level, used, limit) in two.chain(self.memory.iter().map(one)) {
+            let read = |file: &str| number(&text::read(level.join(file))?);
+            let Some((used, limit)) = read(used).zip(read(limit)) else { continue };
+            // Version 1 writes "no limit" as the largest number of pages.
+            let tighter = fullest.is_none_or(|(known, of)| used / limit > known / of);
+            if limit > 0.0 && limit < 9e18 && tighter {
+                fullest = Some((used, limit));
+            }
+        }
+        if let Some((used, limit)) = fullest {
+            values.put_of(host!("cgroup.*.memory_bytes"), name, used);
+            values.put_of(host!("cgroup.*.memory_limit_bytes"), name, limit);
+        }
+    }
+}
+
+impl Counters {
+    fn put(
+        &self,
+        before: &Counters,
+        limits: &BTreeMap<Flow, f64>,
+        time: Duration,
+        name: &str,
+        values: &mut Values,
+    ) {
+        let (mut periods, mut throttled) = (None::<f64>, None::<f64>);
+        for (level, now) in &self.quotas {
+            let Some(then) = before.quotas.get(level) else { continue };
+            let grown = |index: usize| (now[index] - then[index]).max(0.0);
+            // In a short sample no period may have ended: then nothing is known, not zero.
+            let hit = share(grown(1), grown(0));
+            periods = larger(periods, hit);
+            throttled = larger(throttled, Some(rate(now[2], then[2], time)));
+        }
+        values.put_of(host!("cgroup.*.throttled_periods"), name, periods);
+        values.put_of(host!("cgroup.*.throttled"), name, throttled);
+        let used = self.used.zip(before.used).map(|(now, before)| rate(now, before, time));
+        values.put_of(host!("cgroup.*.cpu"), name, used);
+        for (index, (_, metrics)) in STALLS.iter().enumerate() {
+            if let Some(pair) = self.stalls[index].zip(before.stalls[index]) {
+                put_stalls(values, *metrics, name, pair, time);
+            }
+        }
+        let hits = self.memory_hits.zip(before.memory_hits);
+        let hits = hits.map(|(now, before)| rate(now, before, time));
+        values.put_of(host!("cgroup.*.memory_limit_hits"), name, hits);
+        let utils = limits.iter().filter_map(|(flow, limit)| {
+            share(rate(*self.disk.get(flow)?, *before.disk.get(flow)?, time), *limit)
+        });
+        values.put_of(host!("cgroup.*.io_util"), name, utils.reduce(f64::max));
+    }
+}
+
+/// The path of a process in the hierarchy of a controller; the empty name is that of version 2.
+fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let found = if controller.is_empty() {
+            id == "0" && controllers.is_empty()
+        } else {
+            controllers.split(',').any(|name| name == controller)
+        };
+        found.then_some(path)
+    })
+}
+
+/// Directories from a cgroup up to, but without, the root of its hierarchy, which has no limits.
+fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
+    let path = path.trim_matches('/');
+    // In a container the path may lead outside of what is mounted.
+    if path.is_empty() || path.split('/').any(|part| part == "..") {
+        return Vec::new();
+    }
+    let leaf = mount.join(path);
+    let below = |level: &&Path| *level != mount;
+    leaf.ancestors().take_while(below).take(LEVELS_MAX).map(Path::to_owned).collect()
+}
+
+/// The CPU quota of a level in cores, if it has one.
+fn quota(level: &Path) -> Option<f64> {
+    let (quota, period) = if let Some(text) = text::read(level.join("cpu.max")) {
+        let (quota, period) = text.trim().split_once(' ')?;
+        (number(quota)?, number(period)?)
+    } else {
+        let read = |file: &str| number(&text::read(level.join(file))?);
+        (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
+    };
+    // Version 1 writes no quota as -1, version 2 as "max".
+    (quota > 0.0).then(|| share(quota, period)).flatten()
+}
+
+/// The number after `key=` in a line of settings; none for `max`.
+fn setting(line: &str, key: &str) -> Option<f64> {
+    let mut words = line.split_whitespace();
+    words.find_map(|word| number(word.strip_prefix(key)?.strip_prefix('=')?))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+/// The CPU quota that this process runs under, in cores.
+pub fn own_cpu_limit() -> Option<f64> {
+    let mut cgroup = Cgroup::of(std::process::id(), &Mounts::read());
+    cgroup.counters();
+    cgroup.cpu_limit
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Goal: the real exporter is understood, and what is no exporter is said. Method: Debian's
+//! prometheus-node-exporter on a free port, and small false servers.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use lab_model::metrics::host::HostMetric;
+
+use super::*;
+
+#[test]
+fn urls() {
+    let parts = |url: &str| Exporter::at(url).map(|at| (at.host, at.port, at.path)).ok();
+    let expected = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
+    assert_eq!(parts("http://db1:9200/m"), expected("db1", 9_200, "/m"));
+    assert_eq!(parts("http://db1"), expected("db1", 9_100, "/metrics"));
+    assert_eq!(parts("http://[::1]:9100/metrics"), expected("[::1]", 9_100, "/metrics"));
+    assert_eq!(parts("http://[::1]"), expected("[::1]", 9_100, "/metrics"));
+    for wrong in
+        ["https://db1:9100", "db1:9100", "http://", "http://db1:x", "http://a b/", "http://u:p@h/"]
+    {
+        assert!(Exporter::at(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// Answers once with this and tells what asking came to.
+fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let _ = stream.read(&mut [0; 1_024]);
+        stream.write_all(answer).unwrap();
+    });
+    let result = Exporter::at(&format!("http://127.0.0.1:{port}")).unwrap().ask();
+    server.join().unwrap();
+    result
+}
+
+#[test]
+fn what_is_no_exporter_is_said() {
+    let fault = |answer| answered(answer).unwrap_err().to_string();
+    assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "it answered with HTTP status 404");
+    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "it did not answer in HTTP");
+    assert_eq!(fault(b""), "it did not answer in HTTP");
+    let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
+    assert_eq!(other, "the page has no metric node_cpu_seconds_total");
+    let page = b"HTTP/1.0 200 OK\r\n\r\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 9\n";
+    assert_eq!(answered(page).unwrap().cores, 1.0);
+}
+
+/// The real one on a free port, ended with the test.
+struct Real(std::process::Child, u16);
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn real() -> Option<Real> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = Command::new("prometheus-node-exporter");
+    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut real = Real(command.spawn().ok()?, port);
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(real.0.try_wait().unwrap().is_none(), "the exporter ended");
+        assert!(start.elapsed() < Duration::from_secs(10), "the exporter did not listen");
+        thread::park_timeout(Duration::from_millis(20));
+    }
+    Some(real)
+}
+
+#[test]
+fn the_real_exporter_is_understood() {
+    let Some(real) = real() else {
+        eprintln!("SKIPPED: prometheus-node-exporter is not installed");
+        return;
+    };
+    let exporter = Exporter::at(&format!("http://127.0.0.1:{}/metrics", real.1)).unwrap();
+    let first = exporter.ask().unwrap();
+    assert_eq!(first.cores, crate::host::machine::cores());
+    let waiting = Arc::new(Waiting::default());
+    let (stop, stopped) = sync_channel(1);
+    let polls = Arc::new(Mutex::new(Polls::default()));
+    let origin = Instant::now();
+    let (sink, counts) = (Arc::clone(&waiting), Arc::clone(&polls));
+    let thread =
+        thread::spawn(move || exporter.run(origin, (origin, first), &sink, &stopped, &counts));
+    while waiting.lock().is_empty() {
+        assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", polls.lock());
+        thread::park_timeout(Duration::from_millis(20));
+    }
+    drop(stop);
+    thread.join().unwrap();
+    let sample = waiting.lock().pop_front().unwrap();
+    assert_eq!(sample.host, "target");
+    assert!(sample.at > 0.5, "{}", sample.at);
+    for name in ["cpu_busy", "cpu_user", "load1", "memory_available_share", "tcp_retransmits"] {
+        assert!(sample.values.iter().any(|(known, _)| known == name), "{name}: {sample:?}");
+    }
+    let unknown = sample.values.iter().filter(|(name, _)| HostMetric::of_sample(name).is_none());
+    assert_eq!(unknown.count(), 0, "{sample:?}");
+    let states = ["cpu_user", "cpu_nice", "cpu_system", "cpu_idle", "cpu_iowait"];
+    let more = ["cpu_irq", "cpu_softirq", "cpu_steal"];
+    let shares = sample
+        .values
+        .iter()
+        .filter(|(name, _)| states.iter().chain(&more).any(|state| state == name));
+    let sum: f64 = shares.map(|(_, share)| share).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+}

@@ -1,0 +1,226 @@
+//! The machine as a whole: CPU by state, load, pressure, memory. Devices are in `disk.rs` and
+//! `network.rs`, processes in `process.rs`.
+
+use std::time::{Duration, Instant};
+
+use lab_model::metrics::host::{HostMetric, host};
+use procfs::{CpuTime, CurrentSI, KernelStats};
+
+use super::text;
+use super::values::{Values, float, rate, share};
+
+/// Counters of the machine, as they were at one time.
+#[derive(Debug)]
+pub(super) struct Machine {
+    before: Option<(Instant, Counters)>,
+    /// Whether `/proc/pressure` can be read.
+    pub(super) pressure: bool,
+}
+
+#[derive(Debug)]
+struct Counters {
+    total: States,
+    cores: Vec<States>,
+    switches: f64,
+    /// Microseconds of stall: CPU, memory, IO, interrupts; some and full.
+    stalls: [Option<(f64, f64)>; 4],
+    /// Bytes swapped in and out, major faults.
+    swapped_in: f64,
+    swapped_out: f64,
+    major_faults: f64,
+}
+
+/// CPU time by state, in ticks of USER_HZ; only its shares are used, so the unit falls out. Guest
+/// time is inside user and is not added again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct States {
+    pub(super) user: f64,
+    pub(super) nice: f64,
+    pub(super) system: f64,
+    pub(super) idle: f64,
+    pub(super) iowait: f64,
+    pub(super) irq: f64,
+    pub(super) softirq: f64,
+    pub(super) steal: f64,
+}
+
+impl States {
+    fn of(time: &CpuTime) -> States {
+        let or_none = |ticks: Option<u64>| float(ticks.unwrap_or(0));
+        States {
+            user: float(time.user),
+            nice: float(time.nice),
+            system: float(time.system),
+            idle: float(time.idle),
+            iowait: or_none(time.iowait),
+            irq: or_none(time.irq),
+            softirq: or_none(time.softirq),
+            steal: or_none(time.steal),
+        }
+    }
+
+    /// Growth by state; a state that fell (iowait may) did not grow.
+    pub(super) fn since(&self, before: &States) -> States {
+        let grown = |now: f64, before: f64| (now - before).max(0.0);
+        States {
+            user: grown(self.user, before.user),
+            nice: grown(self.nice, before.nice),
+            system: grown(self.system, before.system),
+            idle: grown(self.idle, before.idle),
+            iowait: grown(self.iowait, before.iowait),
+            irq: grown(self.irq, before.irq),
+            softirq: grown(self.softirq, before.softirq),
+            steal: grown(self.steal, before.steal),
+        }
+    }
+
+    /// Adds those of another core.
+    pub(super) fn add(&mut self, other: &States) {
+        self.user += other.user;
+        self.nice += other.nice;
+        self.system += other.system;
+        self.idle += other.idle;
+        self.iowait += other.iowait;
+        self.irq += other.irq;
+        self.softirq += other.softirq;
+        self.steal += other.steal;
+    }
+
+    fn whole(&self) -> f64 {
+        let kernel = self.system + self.irq + self.softirq + self.steal;
+        self.user + self.nice + kernel + self.idle + self.iowait
+    }
+
+    /// Share of the time in which something ran here. Stolen time is in it: the core was not to be
+    /// had. Waiting for IO is idle time.
+    pub(super) fn busy(&self) -> Option<f64> {
+        Some(1.0 - share(self.idle + self.iowait, self.whole())?)
+    }
+
+    /// The shares of all states.
+    pub(super) fn put(&self, values: &mut Values) {
+        let whole = self.whole();
+        for (metric, ticks) in [
+            (host!("cpu_user"), self.user),
+            (host!("cpu_nice"), self.nice),
+            (host!("cpu_system"), self.system),
+            (host!("cpu_idle"), self.idle),
+            (host!("cpu_iowait"), self.iowait),
+            (host!("cpu_irq"), self.irq),
+            (host!("cpu_softirq"), self.softirq),
+            (host!("cpu_steal"), self.steal),
+        ] {
+            values.put(metric, share(ticks, whole));
+        }
+        values.put(host!("cpu_busy"), self.busy());
+    }
+}
+
+/// Metrics of a PSI file: some tasks waited, all tasks waited.
+pub(super) type Stalls = [&'static HostMetric; 2];
+
+const STALLS: [(&str, Stalls); 4] = [
+    ("cpu", [host!("psi_cpu_some"), host!("psi_cpu_full")]),
+    ("memory", [host!("psi_memory_some"), host!("psi_memory_full")]),
+    ("io", [host!("psi_io_some"), host!("psi_io_full")]),
+    ("irq", [host!("psi_irq_some"), host!("psi_irq_full")]),
+];
+
+impl Machine {
+    pub(super) fn new() -> Machine {
+        let pressure = text::read("/proc/pressure/cpu").is_some();
+        Machine { before: None, pressure }
+    }
+
+    /// Adds what changed since the last call; the first adds only what is no rate.
+    pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
+        let Ok(kernel) = KernelStats::current() else { return };
+        values.put(host!("runnable"), kernel.procs_running.map(f64::from));
+        values.put(host!("blocked"), kernel.procs_blocked.map(f64::from));
+        values.put(host!("load1"), load1());
+        memory(values);
+        let counters = self.counters(&kernel);
+        if let Some((then, before)) = &self.before {
+            counters.put(before, now.saturating_duration_since(*then), values);
+        }
+        self.before = Some((now, counters));
+    }
+
+    fn counters(&self, kernel: &KernelStats) -> Counters {
+        let vmstat = text::read("/proc/vmstat").unwrap_or_default();
+        let read = |name: &str| text::value(&vmstat, name).unwrap_or(0.0);
+        let page = float(procfs::page_size());
+        let stalls = STALLS.map(|(file, _)| {
+            let text = self.pressure.then(|| text::read(format!("/proc/pressure/{file}")));
+            text::stalls(&text.flatten()?)
+        });
+        Counters {
+            total: States::of(&kernel.total),
+            cores: kernel.cpu_time.iter().map(States::of).collect(),
+            switches: float(kernel.ctxt),
+            stalls,
+            swapped_in: read("pswpin") * page,
+            swapped_out: read("pswpout") * page,
+            major_faults: read("pgmajfault"),
+        }
+    }
+}
+
+impl Counters {
+    fn put(&self, before: &Counters, time: Duration, values: &mut Values) {
+        self.total.since(&before.total).put(values);
+        let pairs = self.cores.iter().zip(&before.cores);
+        let busiest = pairs.filter_map(|(now, before)| now.since(before).busy());
+        values.put(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
+        values.put(host!("switches"), rate(self.switches, before.switches, time));
+        for (index, (_, metrics)) in STALLS.iter().enumerate() {
+            let (Some(now), Some(then)) = (self.stalls[index], before.stalls[index]) else {
+                continue;
+            };
+            put_stalls(values, *metrics, "", (now, then), time);
+        }
+        values.put(host!("swap_in_bytes"), rate(self.swapped_in, before.swapped_in, time));
+        values.put(host!("swap_out_bytes"), rate(self.swapped_out, before.swapped_out, time));
+        values.put(host!("major_faults"), rate(self.major_faults, before.major_faults, time));
+    }
+}
+
+/// Adds the shares of stalled time from two readings of a PSI file, in microseconds.
+pub(super) fn put_stalls(
+    values: &mut Values,
+    [some, full]: Stalls,
+    owner: &str,
+    (now, before): ((f64, f64), (f64, f64)),
+    time: Duration,
+) {
+    // The total lags or leads by a little, so that a share of a short time may come out above 1.
+    let share = |now, before| (rate(now, before, time) / 1e6).min(1.0);
+    values.put_of(some, owner, share(now.0, before.0));
+    values.put_of(full, owner, share(now.1, before.1));
+}
+
+fn load1() -> Option<f64> {
+    text::read("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
+}
+
+fn memory(values: &mut Values) {
+    let Some(text) = text::read("/proc/meminfo") else { return };
+    let bytes = |name: &str| text::value(&text, name).map(|kilobytes| kilobytes * 1_024.0);
+    let (total, available) = (bytes("MemTotal"), bytes("MemAvailable"));
+    values.put(host!("memory_bytes"), total);
+    values.put(host!("memory_available_bytes"), available);
+    if let (Some(total), Some(available)) = (total, available) {
+        values.put(host!("memory_available_share"), share(available, total));
+    }
+    let swap = bytes("SwapTotal").zip(bytes("SwapFree"));
+    values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
+}
+
+/// Logical cores of this host.
+pub(super) fn cores() -> f64 {
+    let kernel = KernelStats::current();
+    kernel.map_or(1.0, |kernel| float(kernel.cpu_time.len().max(1) as u64))
+}
+
+#[cfg(test)]
+mod tests;

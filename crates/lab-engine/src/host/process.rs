@@ -1,0 +1,337 @@
+//! Watched processes: CPU, memory, files, disk traffic, and what they come to over the run.
+//!
+//! Processes of one name and role are one group (nginx and its workers), under the name by which
+//! their metrics go. Their threads are in `threads.rs`, their limits in `cgroup.rs`.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lab_model::metrics::host::host;
+use lab_model::results::run::{ProcessFacts, ProcessRole};
+use procfs::process::{Process, Stat};
+
+use super::cgroup::{Cgroup, Mounts};
+use super::pace::Pace;
+use super::threads::{Threads, plain};
+use super::values::{Values, float, rate};
+
+/// Processes that are watched at most: a server with more workers is told by these.
+const PROCESSES_MAX: usize = 256;
+/// Least time between two readings of all threads of a group.
+const THREADS_LEAST: Duration = Duration::from_millis(100);
+/// One part in this many of a core may go into reading threads, for each group.
+const THREADS_PART: u32 = 250;
+/// Least time between two readings of open files, which may be many thousands.
+const FILES_LEAST: Duration = Duration::from_secs(1);
+
+/// All watched processes.
+#[derive(Debug)]
+pub(super) struct Processes {
+    groups: Vec<Group>,
+    mounts: Mounts,
+    ticks: f64,
+    page: f64,
+}
+
+#[derive(Debug)]
+struct Group {
+    name: String,
+    role: ProcessRole,
+    members: Vec<Member>,
+    threads: Threads,
+    pace: Pace,
+    files_pace: Pace,
+    cgroup: Cgroup,
+    before: Option<(Instant, Counters)>,
+    memory_max: f64,
+    restarted: bool,
+}
+
+#[derive(Debug)]
+struct Member {
+    pid: u32,
+    /// In ticks since the start of the host: tells a process from a later one of the same id.
+    started: u64,
+    /// CPU seconds at the first reading of the run, and at the last one.
+    cpu_first: f64,
+    cpu: f64,
+    user: f64,
+    major_faults: f64,
+    io: Option<(f64, f64)>,
+    ended: bool,
+}
+
+/// Sums over the members of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    cpu: f64,
+    user: f64,
+    major_faults: f64,
+    io: Option<(f64, f64)>,
+}
+
+impl Processes {
+    pub(super) fn new() -> Processes {
+        let ticks = float(procfs::ticks_per_second());
+        let page = float(procfs::page_size());
+        Processes { groups: Vec::new(), mounts: Mounts::read(), ticks, page }
+    }
+
+    /// Watches a process from now on; whether it was there to be watched and was not yet.
+    pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
+        let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        let known =
+            |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
+        // The generator's process may be the target too, as in tests; else the first role stays.
+        let taken = |group: &&Group| {
+            let twice = group.role == ProcessRole::Generator && role == ProcessRole::Target;
+            known(group) && !twice
+        };
+        if members >= PROCESSES_MAX || self.groups.iter().find(taken).is_some() {
+            return false;
+        }
+        let Some(stat) = stat(pid) else { return false };
+        let member = Member {
+            pid,
+            started: stat.starttime,
+            cpu_first: self.cpu(&stat),
+            cpu: self.cpu(&stat),
+            user: float(stat.utime) / self.ticks,
+            major_faults: float(stat.majflt),
+            io: io(pid),
+            ended: false,
+        };
+        let group = self.group(&stat, role, pid);
+        group.members.push(member);
+        // Sums of other members cannot be compared with those from before, nor are its threads new.
+        group.before = None;
+        group.threads.begin_anew();
+        true
+    }
+
+    fn cpu(&self, stat: &Stat) -> f64 {
+        float(stat.utime + stat.stime) / self.ticks
+    }
+
+    fn group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
+        let name = match role {
+            ProcessRole::Generator => "generator".to_owned(),
+            _ => plain(&stat.comm),
+        };
+        let same = |group: &Group| {
+            group.role == role
+                && (group.name == name || group.name.starts_with(&format!("{name}-")))
+        };
+        let place = self.groups.iter().position(same).unwrap_or_else(|| {
+            let name = free_name(&self.groups, name);
+            self.groups.push(Group {
+                name,
+                role,
+                members: Vec::new(),
+                threads: Threads::default(),
+                pace: Pace::new(THREADS_LEAST, THREADS_PART),
+                files_pace: Pace::new(FILES_LEAST, THREADS_PART),
+                cgroup: Cgroup::of(pid, &self.mounts),
+                before: None,
+                memory_max: 0.0,
+                restarted: false,
+            });
+            self.groups.len() - 1
+        });
+        &mut self.groups[place]
+    }
+
+    /// Ids of the processes with a role that have not ended.
+    pub(super) fn pids(&self, role: ProcessRole) -> impl Iterator<Item = u32> {
+        let groups = self.groups.iter().filter(move |group| group.role == role);
+        groups.flat_map(Group::alive)
+    }
+
+    /// The name under which a process is watched.
+    pub(super) fn name(&self, pid: u32) -> Option<&str> {
+        let group = self.groups.iter().find(|group| group.alive().any(|known| known == pid))?;
+        Some(&group.name)
+    }
+
+    /// Adds what changed since the last call, of all groups.
+    pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
+        for group in &mut self.groups {
+            group.sample(now, self.ticks, self.page, values);
+        }
+    }
+
+    /// The start of the run: what was used before does not count.
+    pub(super) fn begin(&mut self) {
+        for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
+            member.cpu_first = member.cpu;
+        }
+    }
+
+    /// Cores that the target may use, by affinity and quota.
+    pub(super) fn target_cores(&self) -> Option<f64> {
+        let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
+        let allowed = groups.filter_map(|group| {
+            let affinity = affinity(group.alive().next()?)?;
+            Some(group.cgroup.cpu_limit.map_or(affinity, |limit| limit.min(affinity)))
+        });
+        allowed.reduce(f64::max)
+    }
+
+    /// What they came to.
+    pub(super) fn facts(&self) -> Vec<ProcessFacts> {
+        let mut facts: Vec<ProcessFacts> = self.groups.iter().map(Group::facts).collect();
+        facts.sort_by_key(|process| process.role);
+        facts
+    }
+}
+
+/// `name`, or `name-2` and so on: the target and what is behind it may be the same program.
+fn free_name(groups: &[Group], name: String) -> String {
+    let taken = |name: &str| groups.iter().any(|group| group.name == name);
+    let mut free = name.clone();
+    let mut number = 2;
+    while taken(&free) {
+        free = format!("{name}-{number}");
+        number += 1;
+    }
+    free
+}
+
+impl Group {
+    fn alive(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().filter(|member| !member.ended).map(|member| member.pid)
+    }
+
+    fn sample(&mut self, now: Instant, ticks: f64, page: f64, values: &mut Values) {
+        let name = &self.name;
+        let (mut threads, mut memory) = (0.0, 0.0);
+        for member in self.members.iter_mut().filter(|member| !member.ended) {
+            let Some(stat) = stat(member.pid).filter(|stat| stat.starttime == member.started)
+            else {
+                member.ended = true;
+                self.restarted = true;
+                continue;
+            };
+            member.cpu = float(stat.utime + stat.stime) / ticks;
+            member.user = float(stat.utime) / ticks;
+            member.major_faults = float(stat.majflt);
+            member.io = io(member.pid);
+            threads += float(u64::try_from(stat.num_threads).unwrap_or(0));
+            memory += float(stat.rss) * page;
+        }
+        self.memory_max = self.memory_max.max(memory);
+        values.put_of(host!("process.*.threads"), name, threads);
+        values.put_of(host!("process.*.memory_bytes"), name, memory);
+        let counters = self.members.iter().fold(Counters::default(), Counters::plus);
+        if let Some((then, before)) = self.before {
+            counters.put(before, now.saturating_duration_since(then), name, values);
+        }
+        self.before = Some((now, counters));
+        self.cgroup.sample(now, name, values);
+        self.sample_dear(now, values);
+    }
+
+    /// What is read less often if it takes long.
+    fn sample_dear(&mut self, now: Instant, values: &mut Values) {
+        let members = self.members.iter().filter(|member| !member.ended);
+        let pids: Vec<u32> = members.map(|member| member.pid).collect();
+        if self.pace.due(now) {
+            let begun = Instant::now();
+            self.threads.sample(now, &self.name, pids.iter().copied(), values);
+            self.pace.took(begun, Instant::now());
+        }
+        if self.files_pace.due(now) {
+            let begun = Instant::now();
+            let open: f64 = pids.iter().filter_map(|pid| files(*pid)).sum();
+            values.put_of(host!("process.*.files"), &self.name, open);
+            let limit = pids.first().and_then(|pid| files_limit(*pid));
+            values.put_of(host!("process.*.files_limit"), &self.name, limit);
+            self.files_pace.took(begun, Instant::now());
+        }
+    }
+
+    fn facts(&self) -> ProcessFacts {
+        let alive: Vec<u32> = self.alive().collect();
+        let all = || self.members.iter().map(|member| member.pid).collect();
+        let used = self.members.iter().map(|member| member.cpu - member.cpu_first);
+        ProcessFacts {
+            name: self.name.clone(),
+            role: self.role,
+            pids: if alive.is_empty() { all() } else { alive },
+            cpu: used.sum(),
+            cpu_ms_per_request: None,
+            memory_bytes_max: self.memory_max,
+            restarted: self.restarted,
+        }
+    }
+}
+
+impl Counters {
+    /// Those that have ended stay in the sums, so that these never fall.
+    fn plus(self, member: &Member) -> Counters {
+        let io = match (self.io, member.io) {
+            (Some(sum), Some(io)) => Some((sum.0 + io.0, sum.1 + io.1)),
+            (sum, io) => sum.or(io),
+        };
+        Counters {
+            cpu: self.cpu + member.cpu,
+            user: self.user + member.user,
+            major_faults: self.major_faults + member.major_faults,
+            io,
+        }
+    }
+
+    fn put(&self, before: Counters, time: Duration, name: &str, values: &mut Values) {
+        let cpu = rate(self.cpu, before.cpu, time);
+        let user = rate(self.user, before.user, time);
+        values.put_of(host!("process.*.cpu"), name, cpu);
+        values.put_of(host!("process.*.cpu_user"), name, user);
+        values.put_of(host!("process.*.cpu_system"), name, (cpu - user).max(0.0));
+        let faults = rate(self.major_faults, before.major_faults, time);
+        values.put_of(host!("process.*.major_faults"), name, faults);
+        if let Some((now, before)) = self.io.zip(before.io) {
+            values.put_of(host!("process.*.read_bytes"), name, rate(now.0, before.0, time));
+            values.put_of(host!("process.*.write_bytes"), name, rate(now.1, before.1, time));
+        }
+    }
+}
+
+fn process(pid: u32) -> Option<Process> {
+    Process::new(i32::try_from(pid).ok()?).ok()
+}
+
+/// A zombie is as good as ended.
+fn stat(pid: u32) -> Option<Stat> {
+    process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// Bytes that it had read from and written to disks; only for one's own processes, or root.
+fn io(pid: u32) -> Option<(f64, f64)> {
+    let io = process(pid)?.io().ok()?;
+    Some((float(io.read_bytes), float(io.write_bytes)))
+}
+
+/// Open files: since Linux 6.2 the size of the folder, which costs nothing; else they are counted.
+fn files(pid: u32) -> Option<f64> {
+    let folder = format!("/proc/{pid}/fd");
+    let size = fs::metadata(&folder).ok()?.len();
+    let counted = || fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64);
+    Some(float(if size > 0 { size } else { counted() }))
+}
+
+fn files_limit(pid: u32) -> Option<f64> {
+    match process(pid)?.limits().ok()?.max_open_files.soft_limit {
+        procfs::process::LimitValue::Value(limit) => Some(float(limit)),
+        procfs::process::LimitValue::Unlimited => None,
+    }
+}
+
+/// Cores that a process may run on.
+fn affinity(pid: u32) -> Option<f64> {
+    let list = process(pid)?.status().ok()?.cpus_allowed_list?;
+    let cores: u32 = list.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();
+    Some(f64::from(cores).min(super::machine::cores()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! The values of one sample while it is made, and how counters become rates.
+
+use std::time::Duration;
+
+use lab_model::metrics::host::HostMetric;
+use lab_model::results::run::HostSample;
+
+/// Metric names with their values, of one host at one time.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    list: Vec<(String, f64)>,
+}
+
+impl Values {
+    /// Adds a value if there is one; what is no number is left out, so that a report never shows one.
+    pub(super) fn put(&mut self, metric: &HostMetric, value: impl Into<Option<f64>>) {
+        self.put_of(metric, "", value);
+    }
+
+    /// Adds the value of one device, process or thread.
+    pub(super) fn put_of(
+        &mut self,
+        metric: &HostMetric,
+        owner: &str,
+        value: impl Into<Option<f64>>,
+    ) {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
+            self.list.push((metric.of(owner).into_string(), value));
+        }
+    }
+
+    /// The sample, sorted by name; the first value wins if a name came twice.
+    pub(super) fn sample(mut self, at: f64, host: &str) -> HostSample {
+        self.list.sort_by(|one, other| one.0.cmp(&other.0));
+        self.list.dedup_by(|later, first| later.0 == first.0);
+        HostSample { at, host: host.to_owned(), values: self.list }
+    }
+}
+
+/// How much a counter grew per second. A counter that fell has begun anew (or is iowait, which the
+/// kernel lets fall): it tells nothing and counts as no growth.
+pub(super) fn rate(now: f64, before: f64, time: Duration) -> f64 {
+    (now - before).max(0.0) / time.as_secs_f64().max(1e-9)
+}
+
+/// `part / whole`, or none for an empty whole.
+pub(super) fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// The larger of the two that are there.
+pub(super) fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
+}
+
+/// A counter as a float: exact up to 2^53, which bytes reach after 9 petabytes.
+#[expect(clippy::cast_precision_loss)]
+pub(super) fn float(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,152 @@
+//! Planted intervals of several threads come out as the seconds they are, and nothing is lost.
+
+use std::time::Duration;
+
+use lab_model::plan::Plan;
+use lab_model::record::{Class, Interval, Iterations, Slot};
+use lab_model::results::run::Second;
+use lab_model::samples;
+
+use super::{Closed, OPEN_MAX, Recorder, SERIES_MAX, Series};
+
+fn plan(threads: usize, warmup: u64) -> Plan {
+    let mut plan = samples::open(100.0, 60, &["eth_call", "eth_getLogs"]);
+    (plan.threads, plan.warmup) = (threads, Duration::from_secs(warmup));
+    plan
+}
+
+/// What a thread saw: `calls` of method 0 at `ms`.
+fn interval(thread: usize, from_ms: u64, to_ms: u64, calls: u64, ms: u64) -> Interval {
+    let mut interval = Interval::new(thread, 1, 2);
+    interval.from = Duration::from_millis(from_ms);
+    interval.to = Duration::from_millis(to_ms);
+    let slot = Slot { stage: 0, method: 0, class: Class::Ok };
+    (0..calls).for_each(|_| interval.record(slot, ms * 1_000_000, ms * 1_000_000));
+    interval.iterations[0] = Iterations { due: calls, begun: calls, ..Iterations::default() };
+    interval.traffic.requests = calls;
+    interval.idle = Duration::from_millis((to_ms - from_ms) / 4);
+    interval.in_flight = 2;
+    interval
+}
+
+fn close_all(recorder: &mut Recorder) -> Vec<Closed> {
+    std::iter::from_fn(|| recorder.close()).collect()
+}
+
+#[test]
+fn a_second_is_whole_when_all_threads_are_past_it() {
+    let mut recorder = Recorder::new(&plan(2, 0));
+    recorder.take(&interval(0, 0, 1_002, 10, 5));
+    assert!(recorder.close().is_none(), "the other thread may still have something");
+    recorder.take(&interval(1, 0, 1_001, 30, 50));
+    let closed = recorder.close().unwrap();
+    let second = &closed.second;
+    assert_eq!((second.at, second.begun, second.requests, second.in_flight), (1.0, 40, 40, 4));
+    assert!((second.generator_busy - 0.75).abs() < 0.01, "{second:?}");
+    let row = &second.methods[0];
+    assert_eq!((row.method.as_str(), row.classes.as_slice()), ("eth_call", &[(Class::Ok, 40)][..]));
+    assert!((row.p50_ms - 50.0).abs() < 0.1 && (row.max_ms - 50.0).abs() < 0.1, "{row:?}");
+    assert_eq!(second.methods.len(), 1, "a method that was not called has no row");
+    assert!(recorder.close().is_none());
+}
+
+#[test]
+fn a_thread_that_lags_or_ends_does_not_hold_up_the_others() {
+    let mut recorder = Recorder::new(&plan(2, 0));
+    recorder.take(&interval(1, 0, 1_000, 1, 5));
+    let mut closed = Vec::new();
+    for at in 0..10 {
+        recorder.take(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
+        closed.extend(close_all(&mut recorder));
+    }
+    assert!(closed.len() >= 5, "{}", closed.len());
+    // What comes too late is counted where it arrives.
+    recorder.take(&interval(1, 1_000, 9_000, 100, 5));
+    closed.extend(std::iter::from_fn(|| recorder.close_last()));
+    let requests: u64 = closed.iter().map(|closed| closed.second.requests).sum();
+    assert_eq!(requests, 201);
+    assert_eq!(recorder.finish().all.traffic.requests, 201);
+}
+
+#[test]
+fn the_last_second_is_as_long_as_it_was() {
+    let mut recorder = Recorder::new(&plan(1, 0));
+    recorder.take(&interval(0, 0, 1_000, 10, 5));
+    recorder.take(&interval(0, 1_000, 1_370, 4, 5));
+    assert_eq!(recorder.close().unwrap().to, Duration::from_secs(1));
+    assert!(recorder.close().is_none());
+    let last = recorder.close_last().unwrap();
+    assert_eq!((last.from, last.to), (Duration::from_secs(1), Duration::from_millis(1_370)));
+    assert!(recorder.close_last().is_none());
+}
+
+#[test]
+fn the_warm_up_is_measured_but_not_judged() {
+    let mut recorder = Recorder::new(&plan(1, 2));
+    for at in 0..5 {
+        recorder.take(&interval(
+            0,
+            at * 1_000,
+            at * 1_000 + 1_000,
+            10,
+            if at < 2 { 900 } else { 5 },
+        ));
+    }
+    let judged: Vec<_> = close_all(&mut recorder).iter().map(|closed| closed.judged).collect();
+    assert_eq!(judged, [false, false, true, true, true]);
+    let recorded = recorder.finish();
+    assert_eq!((recorded.all.count(|_| true), recorded.judged.count(|_| true)), (50, 30));
+    assert_eq!(recorded.judged.iterations[0].begun, 30);
+    assert!(recorded.judged.latency(|_| true).max() < 6_000_000, "the slow start is left out");
+    assert_eq!(recorded.series.len(), 5, "but it is shown");
+}
+
+#[test]
+fn a_run_that_ends_within_the_warm_up_has_nothing_to_judge() {
+    let mut recorder = Recorder::new(&plan(1, 20));
+    recorder.take(&interval(0, 0, 1_000, 10, 5));
+    assert_eq!(close_all(&mut recorder).len(), 1);
+    assert_eq!(recorder.finish().judged.count(|_| true), 0);
+}
+
+#[test]
+fn a_stalled_clock_or_a_wild_interval_cannot_fill_memory() {
+    let mut recorder = Recorder::new(&plan(1, 0));
+    recorder.take(&interval(0, 900_000_000, 900_001_000, 1, 5));
+    assert!(recorder.open.len() < 20);
+}
+
+#[test]
+fn parts_are_used_again_and_come_back_empty() {
+    let mut recorder = Recorder::new(&plan(1, 0));
+    for at in 0..50 {
+        recorder.take(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
+        let closed = recorder.close().unwrap();
+        assert_eq!(closed.part.count(|_| true), 10);
+        recorder.give_back(closed.part);
+        assert_eq!(recorder.spare.len(), OPEN_MAX, "as many as at the start");
+    }
+    assert_eq!(recorder.finish().all.count(|_| true), 500);
+}
+
+#[test]
+fn a_long_series_is_thinned_and_loses_no_count_and_no_peak() {
+    let mut series = Series::default();
+    let seconds = SERIES_MAX as u64 * 5 + 3;
+    for at in 1..=seconds {
+        let mut second = samples::second(at, 10, "eth_call", &[(Class::Ok, 9), (Class::Reset, 1)]);
+        second.methods[0].p99_ms = if at == 5_001 { 700.0 } else { 3.0 };
+        second.methods[0].p50_ms = 2.0;
+        series.push(second);
+    }
+    let points = series.points();
+    assert!(points.len() <= SERIES_MAX && points.len() > SERIES_MAX / 2, "{}", points.len());
+    assert_eq!(points.iter().map(|point| point.begun).sum::<u64>(), seconds * 10);
+    let peak = points.iter().map(|point| point.methods[0].p99_ms).fold(0.0, f64::max);
+    assert_eq!(peak, 700.0);
+    assert!(points.iter().all(|point: &Second| (point.methods[0].p50_ms - 2.0).abs() < 1e-9));
+    assert_eq!(points.last().unwrap().at, seconds as f64);
+    assert!(points.windows(2).all(|pair| pair[0].at < pair[1].at));
+    let classes: u64 = points.iter().flat_map(|p| &p.methods[0].classes).map(|(_, n)| n).sum();
+    assert_eq!(classes, seconds * 10);
+}

@@ -1,0 +1,240 @@
+//! The one registry of metrics: those of a run, which thresholds judge and exports show, and those
+//! sampled on hosts (`metrics/host.rs`).
+//!
+//! To add a metric of a run, add an entry to [`Metric`]: its name, k6's name, what its samples are and
+//! how they are taken from what was counted. Parser, judge, verdict, reports, exports and `docs/plan.md`
+//! follow from the entry.
+
+pub mod host;
+
+use crate::named::named;
+use crate::record::{self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, times};
+
+named! {
+    /// What a number is counted in.
+    pub enum Unit {
+        /// A share, 0 to 1.
+        Share = "share" | "share, 0 to 1",
+        /// Events per second.
+        PerSecond = "1/s",
+        /// Bytes.
+        Bytes = "bytes",
+        /// Bytes per second.
+        BytesPerSecond = "bytes/s",
+        /// Cores: seconds of CPU per second.
+        Cores = "cores",
+        /// A number of things.
+        Count = "count",
+        /// Milliseconds.
+        Milliseconds = "ms",
+        /// Seconds per second, summed over threads: may be above 1.
+        SecondsPerSecond = "s/s",
+    }
+}
+
+/// What the samples of a metric are, with the function that takes them from what was counted.
+#[derive(Clone, Copy)]
+pub enum Samples {
+    /// Times of calls: in a cell, and as the row of a result has them.
+    CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
+    /// The share of calls of some classes.
+    CallShare(fn(Class) -> bool),
+    /// The number of calls of some classes that ended while load lasted.
+    CallCount(fn(Class) -> bool),
+    /// Times of iterations.
+    IterationTimes(fn(&Totals) -> &Times),
+    /// A share of the iterations that were due.
+    IterationShare(fn(Iterations) -> u64),
+    /// A number of iterations.
+    IterationCount(fn(Iterations) -> u64),
+}
+
+/// Declares the metrics, each by one entry.
+macro_rules! metrics {
+    ($($name:literal $(($k6:literal))? $variant:ident: $samples:expr, $meaning:literal;)+) => {
+        named! {
+            /// A metric of a run.
+            pub enum Metric { $(#[doc = $meaning] $variant = $name,)+ }
+        }
+
+        impl Metric {
+            /// The name that k6 has for it.
+            pub const fn k6(self) -> Option<&'static str> {
+                match self { $(Metric::$variant => metrics!(@k6 $($k6)?),)+ }
+            }
+
+            /// What its samples are.
+            pub const fn samples(self) -> Samples {
+                use Samples::*;
+                match self { $(Metric::$variant => $samples,)+ }
+            }
+
+            /// What it is, for the documentation.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Metric::$variant => $meaning,)+ }
+            }
+        }
+    };
+    (@k6) => { None };
+    (@k6 $k6:literal) => { Some($k6) };
+}
+
+metrics! {
+    "latency" ("http_req_duration") Latency: CallTimes(|cell| &cell.latency, |row| &row.latency),
+        "from when a call was due, all classes, timeouts at their deadline";
+    "service" Service: CallTimes(|cell| &cell.service, |row| &row.service),
+        "from when it was really sent";
+    "failed" ("http_req_failed") Failed: CallShare(Class::failed),
+        "failed calls / calls; a 429 is no failure";
+    "limited" Limited: CallShare(|class| matches!(class, Class::Limited)),
+        "calls answered 429 / calls";
+    "calls" ("http_reqs") Calls: CallCount(|_| true),
+        "calls";
+    "goodput" Goodput: CallCount(|class| matches!(class, Class::Ok)),
+        "results";
+    "dropped" ("dropped_iterations") Dropped: IterationCount(|all| all.dropped),
+        "iterations given up";
+    "iterations" ("iterations") Iterations:
+        IterationCount(|all| all.ended.saturating_sub(all.ended_late)),
+        "iterations ended";
+    "iteration_time" ("iteration_duration") IterationTime: IterationTimes(|all| &all.iteration_time),
+        "from when an iteration was due to its end";
+    "delivered" Delivered: IterationShare(|all| all.in_time()),
+        "begun / due iterations";
+}
+
+/// The kinds of samples, which decide what aggregations there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Times, in milliseconds.
+    Times,
+    /// A part of a whole.
+    Share,
+    /// A count.
+    Counter,
+}
+
+impl Kind {
+    /// The aggregations of its samples, in words.
+    pub const fn aggregations(self) -> &'static str {
+        match self {
+            Kind::Times => "avg, min, max, med, p(x)",
+            Kind::Share => "rate",
+            Kind::Counter => "count, rate",
+        }
+    }
+}
+
+impl Metric {
+    /// The metric of a name, ours or k6's.
+    pub fn of_name(name: &str) -> Option<Metric> {
+        Metric::ALL.into_iter().find(|one| one.as_str() == name || one.k6() == Some(name))
+    }
+
+    /// What kind its samples are of.
+    pub const fn kind(self) -> Kind {
+        match self.samples() {
+            Samples::CallTimes(..) | Samples::IterationTimes(_) => Kind::Times,
+            Samples::CallShare(_) | Samples::IterationShare(_) => Kind::Share,
+            Samples::CallCount(_) | Samples::IterationCount(_) => Kind::Counter,
+        }
+    }
+
+    /// True if it is about calls, which have a method; iterations have none.
+    pub const fn per_method(self) -> bool {
+        use Samples::{CallCount, CallShare, CallTimes};
+        matches!(self.samples(), CallTimes(..) | CallShare(_) | CallCount(_))
+    }
+}
+
+/// What a threshold is said of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selector {
+    /// The metric.
+    pub metric: Metric,
+    /// Only calls of this method, as an index into the plan's methods.
+    pub method: Option<usize>,
+    /// Only calls due in these stages, as indexes over all stages.
+    pub stages: Option<Vec<usize>>,
+}
+
+/// Samples of one metric.
+#[derive(Debug)]
+pub struct Collected {
+    /// Of times: all of them.
+    pub times: Times,
+    /// Of shares and counters: the numbers.
+    pub counts: Counts,
+}
+
+/// Samples of a share or a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Of shares: the part. Of counters: the count.
+    pub part: u64,
+    /// Of shares: the whole.
+    pub whole: u64,
+    /// Of failures: those that the server itself reported.
+    pub by_server: u64,
+}
+
+impl Counts {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: Counts) {
+        self.part += other.part;
+        self.whole += other.whole;
+        self.by_server += other.by_server;
+    }
+}
+
+impl Default for Collected {
+    fn default() -> Collected {
+        Collected { times: times(), counts: Counts::default() }
+    }
+}
+
+impl Selector {
+    /// True if it selects calls due in this stage.
+    pub fn selects_stage(&self, stage: usize) -> bool {
+        self.stages.as_ref().is_none_or(|stages| stages.contains(&stage))
+    }
+
+    fn selects(&self, slot: Slot) -> bool {
+        self.method.is_none_or(|method| method == usize::from(slot.method))
+            && self.selects_stage(usize::from(slot.stage))
+    }
+
+    /// Adds the selected samples of `totals` to `sum`.
+    pub fn collect(&self, totals: &Totals, sum: &mut Collected) {
+        let samples = self.metric.samples();
+        if let Samples::IterationTimes(of) = samples {
+            record::add(&mut sum.times, of(totals));
+        }
+        if let Samples::IterationShare(of) | Samples::IterationCount(of) = samples {
+            let stages = totals.iterations.iter().enumerate();
+            for (_, iterations) in stages.filter(|(stage, _)| self.selects_stage(*stage)) {
+                sum.counts.part += of(*iterations);
+                sum.counts.whole += iterations.due;
+            }
+        }
+        if !self.metric.per_method() {
+            return;
+        }
+        for (slot, cell) in totals.cells.iter().filter(|(slot, _)| self.selects(**slot)) {
+            let calls = cell.latency.len();
+            sum.counts.whole += calls;
+            match samples {
+                Samples::CallTimes(of, _) => record::add(&mut sum.times, of(cell)),
+                Samples::CallShare(is) if is(slot.class) => {
+                    sum.counts.part += calls;
+                    sum.counts.by_server += if slot.class.failed_by_server() { calls } else { 0 };
+                }
+                Samples::CallCount(is) if is(slot.class) => {
+                    let late = totals.late.get(slot).copied().unwrap_or(0);
+                    sum.counts.part += calls.saturating_sub(late);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! What is counted of a run: outcome classes, and histograms of fixed size by stage, method and
+//! class.
+//!
+//! An engine thread fills one [`Interval`] per second and hands it over; the recorder merges
+//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports.
+//! All times are nanoseconds.
+
+mod row;
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::named::named;
+
+pub use row::{ClassRow, Quantiles, Row};
+
+named! {
+    /// How a call ended.
+    pub enum Class {
+        /// A JSON-RPC result with the right id.
+        Ok = "ok",
+        /// A JSON-RPC error, whatever the HTTP status was unless that is 429.
+        RpcError = "rpc_error",
+        /// HTTP 429: the server's limit, not its failure.
+        Limited = "limited",
+        /// Another HTTP status from 400 to 499 without a JSON-RPC error.
+        Http4xx = "http4xx" | "http_4xx",
+        /// HTTP status from 500 without a JSON-RPC error.
+        Http5xx = "http5xx" | "http_5xx",
+        /// No whole answer within the timeout; its latency is recorded as the deadline.
+        Timeout = "timeout",
+        /// The connection could not be made.
+        Connect = "connect",
+        /// The TLS handshake failed.
+        Tls = "tls",
+        /// The connection ended before a whole answer.
+        Reset = "reset",
+        /// Not HTTP, or not a JSON-RPC answer.
+        Malformed = "malformed",
+        /// An answer to another call.
+        WrongId = "wrong_id",
+        /// An answer that differs from the reference's.
+        WrongAnswer = "wrong_answer",
+    }
+}
+
+impl Class {
+    /// Whether the call counts as failed. A 429 does not: it is counted on its own.
+    pub const fn failed(self) -> bool {
+        !matches!(self, Class::Ok | Class::Limited)
+    }
+
+    /// Whether the server itself told the failure. Silence and broken connections could be ours.
+    pub const fn failed_by_server(self) -> bool {
+        use Class::{Http4xx, Http5xx, Malformed, RpcError, WrongAnswer, WrongId};
+        matches!(self, RpcError | Http4xx | Http5xx | Malformed | WrongId | WrongAnswer)
+    }
+}
+
+/// Where a call is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// Index over all stages of the plan: the stage in which its iteration was due.
+    pub stage: u16,
+    /// Index into the plan's methods.
+    pub method: u16,
+    /// How it ended.
+    pub class: Class,
+}
+
+/// Shortest time that is told apart, in nanoseconds; HdrHistogram rounds it to a power of two.
+const TIME_MIN: u64 = 100;
+/// Longest time that is told apart, in nanoseconds. Longer ones are counted as this.
+pub const TIME_MAX: u64 = 600_000_000_000;
+/// Decimal digits kept, which makes a histogram about 200 kB.
+const DIGITS: u8 = 3;
+
+/// Times in nanoseconds.
+pub type Times = Histogram<u64>;
+
+/// An empty histogram of the one form that all of them share.
+pub fn times() -> Times {
+    Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
+        .expect("the bounds are constants that fit")
+}
+
+/// A duration as histograms count it.
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX)
+}
+
+/// Times of the calls in one slot.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// From when the call was due.
+    pub latency: Times,
+    /// From when it was really sent.
+    pub service: Times,
+}
+
+impl Cell {
+    fn new() -> Cell {
+        Cell { latency: times(), service: times() }
+    }
+
+    fn add(&mut self, other: &Cell) {
+        add(&mut self.latency, &other.latency);
+        add(&mut self.service, &other.service);
+    }
+
+    fn reset(&mut self) {
+        self.latency.reset();
+        self.service.reset();
+    }
+}
+
+/// Distinct (method, code) pairs that are counted; further codes are counted as 0.
+pub const CODES_MAX: usize = 256;
+
+/// Declares numbers that add up, with `add` and `since`.
+macro_rules! counters {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: u64,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        pub struct $name { $($(#[$doc])* pub $field: u64,)+ }
+
+        impl $name {
+            /// Adds another's counts.
+            pub fn add(&mut self, other: $name) {
+                $(self.$field += other.$field;)+
+            }
+
+            /// What was added since it was at `earlier`.
+            pub fn since(self, earlier: $name) -> $name {
+                $name { $($field: self.$field.saturating_sub(earlier.$field),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Iterations of one stage.
+    pub struct Iterations {
+        /// Due by the plan; in the closed model the same as begun.
+        pub due: u64,
+        /// Begun.
+        pub begun: u64,
+        /// Of them those that had waited past their scenario's end.
+        #[serde(default)]
+        pub late: u64,
+        /// Ended.
+        pub ended: u64,
+        /// Of them those that ended after their scenario's end.
+        #[serde(default)]
+        pub ended_late: u64,
+        /// Given up, because no worker was free.
+        pub dropped: u64,
+        /// Not ended when the run was over.
+        pub cut: u64,
+    }
+}
+
+impl Iterations {
+    /// Begun while the scenario lasted.
+    pub fn in_time(&self) -> u64 {
+        self.begun.saturating_sub(self.late)
+    }
+}
+
+counters! {
+    /// Connections and bytes.
+    pub struct Traffic {
+        /// HTTP requests whose end was seen, however they ended.
+        pub requests: u64,
+        /// Connections made.
+        pub connections: u64,
+        /// Connections that could not be made, TLS included.
+        pub connections_failed: u64,
+        /// Connections that the server closed.
+        pub closed_by_server: u64,
+        /// Full TLS handshakes.
+        pub handshakes_full: u64,
+        /// TLS handshakes that resumed a session.
+        pub handshakes_resumed: u64,
+        /// Connections refused for want of a local port: the generator's limit.
+        pub ports_exhausted: u64,
+        /// Bytes written to sockets.
+        pub bytes_sent: u64,
+        /// Bytes read from sockets.
+        pub bytes_received: u64,
+    }
+}
+
+/// Declares what is counted beside the times of calls.
+macro_rules! tally {
+    (
+        times { $($(#[$time_doc:meta])* $time:ident,)+ }
+        counts { $($(#[$count_doc:meta])* $count:ident: $key:ty,)+ }
+        methods { $($(#[$method_doc:meta])* $method:ident,)+ }
+        durations { $($(#[$duration_doc:meta])* $duration:ident,)+ }
+    ) => {
+        /// What is counted beside the times of calls, of an interval or of many.
+        #[derive(Clone, Debug)]
+        pub struct Tally {
+            /// By stage: iterations.
+            pub iterations: Vec<Iterations>,
+            /// Connections and what went through them.
+            pub traffic: Traffic,
+            /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
+            pub codes: BTreeMap<(u16, i64), u64>,
+            $($(#[$time_doc])* pub $time: Times,)+
+            $($(#[$count_doc])* pub $count: BTreeMap<$key, u64>,)+
+            $($(#[$method_doc])* pub $method: Vec<u64>,)+
+            $($(#[$duration_doc])* pub $duration: Duration,)+
+        }
+
+        impl Tally {
+            fn new(stages: usize, methods: usize) -> Tally {
+                Tally {
+                    iterations: vec![Iterations::default(); stages],
+                    traffic: Traffic::default(),
+                    codes: BTreeMap::new(),
+                    $($time: times(),)+
+                    $($count: BTreeMap::new(),)+
+                    $($method: vec![0; methods],)+
+                    $($duration: Duration::ZERO,)+
+                }
+            }
+
+            /// Empties it and keeps its memory.
+            fn reset(&mut self) {
+                self.iterations.fill(Iterations::default());
+                self.traffic = Traffic::default();
+                self.codes.clear();
+                $(if !self.$time.is_empty() { self.$time.reset(); })+
+                $(self.$count.clear();)+
+                $(self.$method.fill(0);)+
+                $(self.$duration = Duration::ZERO;)+
+            }
+
+            fn add(&mut self, other: &Tally) {
+                let iterations = self.iterations.iter_mut().zip(&other.iterations);
+                iterations.for_each(|(total, part)| total.add(*part));
+                self.traffic.add(other.traffic);
+                for (&(method, code), &count) in &other.codes {
+                    add_code(&mut self.codes, method, code, count);
+                }
+                $(add(&mut self.$time, &other.$time);)+
+                $(for (&key, count) in &other.$count {
+                    *self.$count.entry(key).or_default() += count;
+                })+
+                $(
+                    self.$method.resize(self.$method.len().max(other.$method.len()), 0);
+                    self.$method.iter_mut().zip(&other.$method).for_each(|(all, part)| *all += part);
+                )+
+                $(self.$duration += other.$duration;)+
+            }
+
+            /// Takes off what was counted until it was at `earlier`.
+            fn subtract(&mut self, earlier: &Tally) {
+                let iterations = self.iterations.iter_mut().zip(&earlier.iterations);
+                iterations.for_each(|(total, before)| *total = total.since(*before));
+                self.traffic = self.traffic.since(earlier.traffic);
+                less_counts(&mut self.codes, &earlier.codes);
+                $(subtract(&mut self.$time, &earlier.$time);)+
+                $(less_counts(&mut self.$count, &earlier.$count);)+
+                $(self.$method.iter_mut().zip(&earlier.$method).for_each(|(all, part)| *all -= part);)+
+                $(self.$duration = self.$duration.saturating_sub(earlier.$duration);)+
+            }
+        }
+    };
+}
+
+tally! {
+    times {
+        /// How late sends were against the plan because of us: from when a call could be sent to when
+        /// it was sent. Waiting for a free worker is not in it.
+        lateness,
+        /// From an iteration's due time to the end of its last call.
+        iteration_time,
+        /// Time to connect, TCP only.
+        connect_time,
+        /// Time of full TLS handshakes.
+        handshake_full_time,
+        /// Time of resumed TLS handshakes.
+        handshake_resumed_time,
+        /// Values of Retry-After headers, as times.
+        retry_after,
+    }
+    counts {
+        /// How many of the calls ended after their scenario's end: their times count, and no rate.
+        late: Slot,
+        /// How many of the calls ended after their stage's end and before their scenario's: they count
+        /// in no rate of their stage.
+        carried: Slot,
+        /// HTTP requests by status; bounded by the 1000 possible ones.
+        statuses: u16,
+    }
+    methods {
+        /// Results that were null, by method.
+        nulls,
+        /// Bytes of answers' bodies by method.
+        answer_bytes,
+    }
+    durations {
+        /// CPU time of the engine's threads.
+        cpu,
+        /// Time that threads were ready to run but had to wait for a core.
+        run_delay,
+        /// Time that threads had nothing to do: they slept, or spun to be punctual.
+        idle,
+    }
+}
+
+/// What one engine thread counted between two hand-overs. Its size depends on the plan and on how many
+/// slots were used within the interval, not on the number of calls.
+#[derive(Debug)]
+pub struct Interval {
+    /// Which engine thread.
+    pub thread: usize,
+    /// Start of the interval since the start of the run.
+    pub from: Duration,
+    /// Its end.
+    pub to: Duration,
+    methods: usize,
+    /// Position in `cells` for each slot, or [`NOWHERE`].
+    places: Vec<u16>,
+    slots: Vec<Slot>,
+    cells: Vec<Cell>,
+    tally: Tally,
+    /// Calls under way at the end of the interval.
+    pub in_flight: u64,
+    /// Workers that were in an iteration at the end of the interval.
+    pub workers_busy: u64,
+    /// Iterations that waited for a worker at the end of the interval.
+    pub waiting: u64,
+}
+
+const NOWHERE: u16 = u16::MAX;
+
+impl Deref for Interval {
+    type Target = Tally;
+
+    fn deref(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+impl DerefMut for Interval {
+    fn deref_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+}
+
+impl Interval {
+    /// An empty interval for a plan with this many stages and methods.
+    pub fn new(thread: usize, stages: usize, methods: usize) -> Interval {
+        Interval {
+            thread,
+            from: Duration::ZERO,
+            to: Duration::ZERO,
+            methods,
+            places: vec![NOWHERE; stages * methods * Class::ALL.len()],
+            slots: Vec::new(),
+            cells: Vec::new(),
+            tally: Tally::new(stages, methods),
+            in_flight: 0,
+            workers_busy: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Counts one call; times in nanoseconds.
+    pub fn record(&mut self, slot: Slot, latency: u64, service: u64) {
+        let cell = self.cell(slot);
+        cell.latency.saturating_record(latency);
+        cell.service.saturating_record(service);
+    }
+
+    fn cell(&mut self, slot: Slot) -> &mut Cell {
+        let stage = usize::from(slot.stage) * self.methods + usize::from(slot.method);
+        let index = stage * Class::ALL.len() + slot.class as usize;
+        let mut place = usize::from(self.places[index]);
+        if place == usize::from(NOWHERE) {
+            place = self.slots.len();
+            self.places[index] =
+                u16::try_from(place).expect("the check of a plan bounds its slots");
+            self.slots.push(slot);
+            if self.cells.len() < self.slots.len() {
+                self.cells.push(Cell::new());
+            }
+        }
+        &mut self.cells[place]
+    }
+
+    /// Counts the code of a JSON-RPC error.
+    pub fn record_code(&mut self, method: u16, code: i64) {
+        add_code(&mut self.codes, method, code, 1);
+    }
+
+    /// Counts bytes of an answer's body.
+    pub fn record_bytes(&mut self, method: u16, count: u64) {
+        self.answer_bytes[usize::from(method)] += count;
+    }
+
+    /// The slots that were used, with their times.
+    pub fn cells(&self) -> impl Iterator<Item = (Slot, &Cell)> {
+        self.slots.iter().copied().zip(&self.cells)
+    }
+
+    /// Empties it for the next use and keeps its memory.
+    pub fn reset(&mut self) {
+        self.places.fill(NOWHERE);
+        self.cells.iter_mut().take(self.slots.len()).for_each(Cell::reset);
+        self.slots.clear();
+        self.tally.reset();
+        (self.in_flight, self.workers_busy, self.waiting) = (0, 0, 0);
+    }
+}
+
+/// Everything counted over a run, or over a part of it.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    /// Times by slot.
+    pub cells: BTreeMap<Slot, Cell>,
+    tally: Tally,
+}
+
+impl Deref for Totals {
+    type Target = Tally;
+
+    fn deref(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+impl DerefMut for Totals {
+    fn deref_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+}
+
+impl Totals {
+    /// Nothing yet, for a plan with this many stages.
+    pub fn new(stages: usize) -> Totals {
+        Totals { cells: BTreeMap::new(), tally: Tally::new(stages, 0) }
+    }
+
+    /// Adds what one thread counted in one interval.
+    pub fn merge(&mut self, interval: &Interval) {
+        for (slot, cell) in interval.cells() {
+            self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
+        }
+        self.tally.add(&interval.tally);
+    }
+
+    /// Empties it for the next use. Cells that were used keep their memory, others give it back.
+    pub fn reset(&mut self) {
+        self.cells.retain(|_, cell| !cell.latency.is_empty());
+        self.cells.values_mut().for_each(Cell::reset);
+        self.tally.reset();
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Totals) {
+        for (&slot, cell) in other.cells.iter().filter(|(_, cell)| !cell.latency.is_empty()) {
+            self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
+        }
+        self.tally.add(&other.tally);
+    }
+
+    /// What was added since it was at `earlier`, which must be a former state of it.
+    pub fn since(mut self, earlier: &Totals) -> Totals {
+        for (slot, cell) in &earlier.cells {
+            if let Some(total) = self.cells.get_mut(slot) {
+                subtract(&mut total.latency, &cell.latency);
+                subtract(&mut total.service, &cell.service);
+            }
+        }
+        self.cells.retain(|_, cell| !cell.latency.is_empty());
+        self.tally.subtract(&earlier.tally);
+        self
+    }
+
+    /// Times of all calls that `wanted` picks, merged.
+    pub fn times(&self, of: fn(&Cell) -> &Times, wanted: impl Fn(Slot) -> bool) -> Times {
+        let mut merged = times();
+        for (_, cell) in self.cells.iter().filter(|(slot, _)| wanted(**slot)) {
+            add(&mut merged, of(cell));
+        }
+        merged
+    }
+
+    /// Latency of all calls that `wanted` picks, merged.
+    pub fn latency(&self, wanted: impl Fn(Slot) -> bool) -> Times {
+        self.times(|cell| &cell.latency, wanted)
+    }
+
+    /// Number of calls that `wanted` picks and that ended after their scenario's end.
+    pub fn count_late(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        self.late.iter().filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
+    }
+
+    /// Number of calls that `wanted` picks and that ended after their stage's end.
+    pub fn count_carried(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        let both = self.late.iter().chain(&self.carried);
+        both.filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
+    }
+
+    /// Number of calls that `wanted` picks.
+    pub fn count(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        let picked = self.cells.iter().filter(|(slot, _)| wanted(**slot));
+        picked.map(|(_, cell)| cell.latency.len()).sum()
+    }
+}
+
+/// Adds a histogram to another.
+pub fn add(total: &mut Times, part: &Times) {
+    if !part.is_empty() {
+        total.add(part).expect("all histograms have one form");
+    }
+}
+
+fn subtract(total: &mut Times, before: &Times) {
+    if !before.is_empty() {
+        total.subtract(before).expect("it holds all that it held before");
+    }
+}
+
+fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
+    let known = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
+    *codes.entry((method, if known { code } else { 0 })).or_default() += count;
+}
+
+fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) {
+    for (key, count) in before {
+        if let Some(total) = total.get_mut(key) {
+            *total = total.saturating_sub(*count);
+        }
+    }
+    total.retain(|_, count| *count > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what a server says cannot make a record grow.
+
+    use super::*;
+
+    #[test]
+    fn codes_are_bounded_however_many_intervals_bring_others() {
+        let (mut totals, mut sum) = (Totals::new(1), Totals::new(1));
+        for second in 0..10 {
+            let mut interval = Interval::new(0, 1, 1);
+            (0..CODES_MAX as i64)
+                .for_each(|code| interval.record_code(0, second * 1000 + code + 1));
+            totals.merge(&interval);
+            sum.add(&totals);
+        }
+        assert_eq!(totals.codes.len(), CODES_MAX + 1, "and one for all others");
+        assert_eq!(sum.codes.len(), CODES_MAX + 1);
+        assert_eq!(totals.codes.values().sum::<u64>(), 10 * CODES_MAX as u64);
+    }
+}

@@ -1,0 +1,165 @@
+//! The result of a comparison, as `weir compare --json` prints it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Basis, Word};
+use crate::named::named;
+
+/// Version of the shape below.
+pub const SCHEMA: &str = "weir.compare/1";
+
+/// One comparison, told whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CompareResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the program.
+    pub weir: String,
+    /// The first is what the others are compared with.
+    pub arms: Vec<ArmRow>,
+    /// What the arms do not have in common.
+    pub mismatches: Vec<Mismatch>,
+    /// Differences of every further arm to the first, by method and metric.
+    pub differences: Vec<Difference>,
+    /// Every arm's figures per core and per request; for arms from different machines.
+    pub normalised: Vec<NormalRow>,
+    /// What the whole comparison comes to, in one sentence per further arm.
+    pub sentences: Vec<String>,
+    /// Doubts, each with advice.
+    pub warnings: Vec<String>,
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ArmRow {
+    /// Its name.
+    pub name: String,
+    /// `weir`, `k6`, `vegeta` or `erigon`.
+    pub tool: String,
+    /// Runs that were used; runs are the unit of replication.
+    pub runs: usize,
+    /// Runs that were left out, with why.
+    pub left_out: Vec<String>,
+    /// Which target, plan and machine, in one line, as far as is known.
+    pub described: String,
+}
+
+/// Something that the arms do not have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mismatch {
+    /// What: `plan`, `seed`, `chain`, `head`, `machine`, …
+    pub what: String,
+    /// The first arm's.
+    pub a: String,
+    /// The other arm's.
+    pub b: String,
+    /// The other arm's name.
+    pub arm: String,
+    /// How grave it is.
+    pub weight: Weight,
+    /// What follows from it.
+    pub why: String,
+}
+
+named! {
+    /// How grave a mismatch is.
+    pub enum Weight {
+        /// To know.
+        Note = "note",
+        /// A difference may come from it.
+        Warn = "warn",
+        /// The numbers do not mean the same.
+        Refuse = "refuse",
+    }
+}
+
+/// One metric of one method, of the first arm and another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// The other arm's name.
+    pub arm: String,
+    /// The method, `all`, or for other tools' results what they call it.
+    pub method: String,
+    /// The metric.
+    pub metric: Metric,
+    /// The first arm's value: the median over its runs, in the metric's unit.
+    pub a: f64,
+    /// The other arm's.
+    pub b: f64,
+    /// Runs, or blocks of time within the single run, of the first arm.
+    pub a_count: usize,
+    /// The same of the other arm.
+    pub b_count: usize,
+    /// Relative change from the first to the other, or the plain difference for shares.
+    pub change: f64,
+    /// 95 % interval of the change; none if there is too little to say.
+    pub interval: Option<(f64, f64)>,
+    /// Chance of such a difference between equal arms, corrected for the number of metrics (Holm).
+    pub p: Option<f64>,
+    /// A change smaller than this does not matter, in the unit of `change`.
+    pub floor: f64,
+    /// How it was judged.
+    pub basis: Basis,
+    /// In one word.
+    pub verdict: Word,
+}
+
+named! {
+    /// What is compared.
+    pub enum Metric {
+        /// Mean, from the planned send, in milliseconds.
+        LatencyMean = "latency_mean" | "latency mean, ms",
+        /// Median, from the planned send, in milliseconds.
+        LatencyP50 = "latency_p50" | "latency p50, ms",
+        /// 95th percentile, from the planned send, in milliseconds.
+        LatencyP95 = "latency_p95" | "latency p95, ms",
+        /// 99th percentile, from the planned send, in milliseconds.
+        LatencyP99 = "latency_p99" | "latency p99, ms",
+        /// Mean, from the real send, in milliseconds.
+        ServiceMean = "service_mean" | "service mean, ms",
+        /// Median, from the real send, in milliseconds.
+        ServiceP50 = "service_p50" | "service p50, ms",
+        /// 95th percentile, from the real send, in milliseconds.
+        ServiceP95 = "service_p95" | "service p95, ms",
+        /// 99th percentile, from the real send, in milliseconds.
+        ServiceP99 = "service_p99" | "service p99, ms",
+        /// Results per second.
+        Goodput = "goodput" | "results/s",
+        /// Failed calls / calls.
+        FailedShare = "failed_share" | "failed, %",
+    }
+}
+
+impl Metric {
+    /// Whether it is a share, compared by plain difference, and not by ratio.
+    pub fn is_share(self) -> bool {
+        self == Metric::FailedShare
+    }
+
+    /// Whether more of it is better.
+    pub fn more_is_better(self) -> bool {
+        self == Metric::Goodput
+    }
+}
+
+/// An arm's figures, brought to one core and one request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NormalRow {
+    /// The arm's name.
+    pub arm: String,
+    /// The generator's machine.
+    pub machine: String,
+    /// Cores that the target may use; none if that is not known, as of a target elsewhere.
+    pub cores: Option<f64>,
+    /// Results per second, all methods.
+    pub goodput: Option<f64>,
+    /// Results per second and core.
+    pub goodput_per_core: Option<f64>,
+    /// Median latency, all methods, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile, all methods, in milliseconds.
+    pub p99_ms: Option<f64>,
+    /// CPU milliseconds per request of the watched processes together.
+    pub cpu_ms_per_request: Option<f64>,
+}

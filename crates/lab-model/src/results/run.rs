@@ -1,0 +1,310 @@
+//! The result of a run: `result.json`. Its histograms are beside it, in `latency.hlog`.
+//!
+//! Reports, comparisons, exports and the capacity search read this and nothing else. Instants are
+//! seconds since the start of the run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Finding, Fingerprint, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome, Verdict};
+use crate::named::named;
+use crate::record::{Class, Iterations, Traffic};
+pub use crate::record::{ClassRow, Row};
+
+/// Version of the shape below.
+pub const SCHEMA: &str = "weir.run/1";
+
+/// One run, told whole.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the program.
+    pub weir: String,
+    /// Start, as RFC 3339 in UTC.
+    pub started: String,
+    /// Start, in seconds since 1970.
+    pub started_unix: f64,
+    /// Measured time.
+    pub duration: f64,
+    /// Whether the run was ended before its plan; everything in it is then of a part.
+    pub partial: bool,
+    /// What was asked.
+    pub plan: PlanFacts,
+    /// Who was asked.
+    pub target: TargetFacts,
+    /// The machine that asked.
+    pub fingerprint: Fingerprint,
+    /// What may be said.
+    pub verdict: Verdict,
+    /// Objectives and what came of them.
+    pub thresholds: Vec<ThresholdOutcome>,
+    /// What the run shows of the target beside the objectives.
+    #[serde(default)]
+    pub findings: Vec<String>,
+    /// Doubts about the run first, advice about the plan last.
+    pub warnings: Vec<String>,
+    /// All calls together, warm-up left out.
+    pub overall: Row,
+    /// By method, warm-up left out.
+    pub methods: Vec<Row>,
+    /// By stage.
+    pub stages: Vec<StageRow>,
+    /// By second.
+    pub series: Vec<Second>,
+    /// How the generator did.
+    pub generator: Generator,
+    /// Connections, handshakes, bytes, statuses.
+    pub wire: WireFacts,
+    /// What was watched on hosts, by sample.
+    pub host: Vec<HostSample>,
+    /// What could be watched on hosts, and what it comes to over the run.
+    #[serde(default)]
+    pub watched: HostFacts,
+    /// What saturated first, if a threshold failed or a search ended.
+    pub bottleneck: Option<Finding>,
+    /// Answers compared with a reference's, if the plan names one.
+    #[serde(default)]
+    pub compared: Option<Compared>,
+}
+
+/// Answers compared with a reference's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Compared {
+    /// The reference's URL with secrets masked.
+    pub reference: String,
+    /// Calls that were compared.
+    pub compared: u64,
+    /// Answers that differed, and still did when both were asked again, or cannot be excused by a chain
+    /// that moved.
+    pub wrong: u64,
+    /// Answers that differed at first, and no more when both were asked again, where the chain may have
+    /// moved in between.
+    pub moved: u64,
+    /// Calls that the reference did not answer.
+    pub unanswered: u64,
+    /// Sampled calls that were not compared because the reference was slower than the run.
+    pub skipped: u64,
+    /// By method: compared and wrong.
+    pub methods: Vec<(String, u64, u64)>,
+    /// The first few differences of each method.
+    pub examples: Vec<Difference>,
+}
+
+/// An answer that differs from the reference's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// Method.
+    pub method: String,
+    /// The request, cut if long.
+    pub request: String,
+    /// JSON pointer of the first value that differs.
+    pub pointer: String,
+    /// The target's value there, cut if long.
+    pub target: String,
+    /// The reference's value there, cut if long.
+    pub reference: String,
+}
+
+/// One stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageRow {
+    /// Its scenario.
+    pub scenario: String,
+    /// Its name.
+    pub stage: String,
+    /// `open` (level is iterations per second) or `closed` (level is workers).
+    pub model: String,
+    /// Start since the start of the run.
+    pub from: f64,
+    /// End since the start of the run.
+    pub to: f64,
+    /// Level at its start.
+    pub level_from: f64,
+    /// Level at its end.
+    pub level_to: f64,
+    /// Iterations due, begun, ended, dropped, cut.
+    pub iterations: Iterations,
+    /// Iterations begun per second.
+    pub rate_begun: f64,
+    /// All calls of the stage.
+    pub overall: Row,
+    /// By method.
+    pub methods: Vec<Row>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Second {
+    /// End of the second since the start of the run.
+    pub at: f64,
+    /// Iterations due.
+    pub due: u64,
+    /// Iterations begun.
+    pub begun: u64,
+    /// Iterations dropped.
+    pub dropped: u64,
+    /// HTTP requests ended.
+    pub requests: u64,
+    /// 99th percentile of lateness.
+    pub lateness_p99_ms: f64,
+    /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
+    pub generator_busy: f64,
+    /// Calls under way at its end.
+    pub in_flight: u64,
+    /// Busy workers at its end.
+    pub workers_busy: u64,
+    /// Iterations waiting for a worker at its end.
+    pub waiting: u64,
+    /// By method; methods without calls are left out.
+    pub methods: Vec<MethodSecond>,
+}
+
+/// One method in one second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MethodSecond {
+    /// The method.
+    pub method: String,
+    /// Stage that most of its calls belong to, as an index into [`RunResult::stages`].
+    pub stage: usize,
+    /// Calls by class; classes without calls are left out.
+    pub classes: Vec<(Class, u64)>,
+    /// Median latency.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Largest.
+    pub max_ms: f64,
+}
+
+/// How the generator did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Generator {
+    /// Iterations of the run.
+    pub iterations: Iterations,
+    /// Begun / due.
+    pub delivered_share: f64,
+    /// How late sends were because of the generator.
+    pub lateness: Quantiles,
+    /// Largest busy share of any second, 0 to 1.
+    pub busy_max: f64,
+    /// CPU seconds of the engine threads.
+    pub cpu: f64,
+    /// Their CPU microseconds per HTTP request.
+    pub cpu_us_per_request: f64,
+    /// Seconds that they were ready to run but had no core.
+    pub run_delay: f64,
+    /// Iterations from due time to end.
+    pub iteration_time: Quantiles,
+}
+
+/// Connections, handshakes, bytes, statuses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WireFacts {
+    /// Counts.
+    pub traffic: Traffic,
+    /// TCP connect times.
+    pub connect: Quantiles,
+    /// Times of full TLS handshakes.
+    pub handshake_full: Quantiles,
+    /// Times of resumed TLS handshakes.
+    pub handshake_resumed: Quantiles,
+    /// Resumed / all handshakes; none without TLS.
+    pub resumption: Option<f64>,
+    /// HTTP requests by status.
+    pub statuses: Vec<(u16, u64)>,
+    /// Retry-After of 429 and 503 answers.
+    pub retry_after: Quantiles,
+}
+
+/// One sample of what was watched on a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostSample {
+    /// Since the start of the run.
+    pub at: f64,
+    /// `generator` (this host) or `target` (by node-exporter).
+    pub host: String,
+    /// Metric names (`cpu_user`, `psi_io_some`, `process.geth.cpu`, …) with their values, sorted by
+    /// name; the names and units are listed in docs/measuring.md.
+    pub values: Vec<(String, f64)>,
+}
+
+/// What could be watched on hosts, and what it comes to over the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostFacts {
+    /// Whether the target's address is one of this host's.
+    pub target_local: bool,
+    /// Whether a node-exporter told of the target's host.
+    pub exporter: bool,
+    /// Logical cores of this host.
+    pub cores: f64,
+    /// Cores that the target's processes may use, by their affinity and their cgroup's quota; none if
+    /// no process of the target was found.
+    pub target_cores: Option<f64>,
+    /// Watched processes, this one first.
+    pub processes: Vec<ProcessFacts>,
+    /// Servers that the target is connected to, that on which it waited most first.
+    #[serde(default)]
+    pub upstreams: Vec<UpstreamFacts>,
+    /// What could not be read, one sentence each: a rule that needs it cannot decide.
+    pub missing: Vec<String>,
+    /// Share of one core that watching took.
+    pub cost: f64,
+}
+
+impl HostFacts {
+    /// Fills [`ProcessFacts::cpu_ms_per_request`] from the number of HTTP requests of the run.
+    pub fn per_request(&mut self, requests: u64) {
+        for process in &mut self.processes {
+            #[expect(clippy::cast_precision_loss)]
+            let each = process.cpu * 1_000.0 / requests as f64;
+            process.cpu_ms_per_request = (requests > 0).then_some(each);
+        }
+    }
+}
+
+/// One watched process, or several of one name and role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessFacts {
+    /// As in the metrics `process.NAME.…` and `cgroup.NAME.…`.
+    pub name: String,
+    /// Why it is watched.
+    pub role: ProcessRole,
+    /// Process ids, those that have ended left out unless all have.
+    pub pids: Vec<u32>,
+    /// CPU seconds, user and system, from the start of the run.
+    pub cpu: f64,
+    /// CPU milliseconds per HTTP request of the run.
+    pub cpu_ms_per_request: Option<f64>,
+    /// Largest resident memory.
+    pub memory_bytes_max: f64,
+    /// Whether one of them ended, or began, while it was watched.
+    pub restarted: bool,
+}
+
+/// A server that the target is connected to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpstreamFacts {
+    /// Address and port.
+    pub address: String,
+    /// The process that listens there, if it is on this host.
+    pub process: Option<String>,
+    /// Mean number of connections on which the target waited for its answer.
+    pub waiting: f64,
+}
+
+named! {
+    /// Why a process is watched.
+    pub enum ProcessRole {
+        /// This process, which makes the load.
+        Generator = "generator",
+        /// It listens at the target's address, or is a child of what does.
+        Target = "target",
+        /// The target is connected to it.
+        Upstream = "upstream" | "behind the target",
+        /// The plan names it.
+        Watched = "watched",
+    }
+}

@@ -1,0 +1,138 @@
+//! Plans and seconds for the tests of the rules, made by hand so that a test shows only what it is
+//! about. Not a sample of anything real.
+
+use std::time::Duration;
+
+use crate::plan::{
+    Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
+    Target, Template, Tls, Validity, Watch, Weighted,
+};
+use crate::record::{Class, Interval, Iterations, Slot, Totals};
+use crate::results::run::{MethodSecond, Second};
+
+/// One open scenario at a constant rate, with a call for each method.
+pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
+    let calls = (0..methods.len())
+        .map(|method| Weighted { weight: 1.0, template: Template { method, params: Vec::new() } });
+    let mix = Mix { name: "mix".to_owned(), steps: vec![Step::Choose(calls.collect())] };
+    let mut plan = Plan {
+        name: "sample".to_owned(),
+        text: String::new(),
+        target: target(),
+        connections: Connections {
+            http: HttpVersion::Http1,
+            reuse: Reuse::Always,
+            tls: Tls::default(),
+        },
+        seed: 1,
+        threads: 1,
+        methods: methods.iter().map(|method| (*method).into()).collect(),
+        mixes: vec![mix],
+        scenarios: vec![Scenario {
+            name: "load".to_owned(),
+            start: Duration::ZERO,
+            model: Model::Open { late: Late::Drop },
+            stages: Vec::new(),
+            mix: 0,
+            workers_max: 100,
+            pause: Duration::ZERO,
+            batch: None,
+            iterations_max: None,
+            grace: Duration::from_secs(30),
+        }],
+        thresholds: Vec::new(),
+        warmup: Duration::ZERO,
+        validity: Validity {
+            delivered_share_min: 0.99,
+            lateness_p99_max: Duration::from_millis(1),
+            lateness_share_max: 0.05,
+            waited_share_max: 0.1,
+        },
+        reference: None,
+        watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },
+        capacity: capacity(),
+        warnings: Vec::new(),
+    };
+    stage(&mut plan, 0, seconds, rate, rate);
+    plan
+}
+
+/// One closed scenario with a pause.
+pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> Plan {
+    let mut plan = open(workers as f64, seconds, methods);
+    let scenario = &mut plan.scenarios[0];
+    (scenario.model, scenario.workers_max) = (Model::Closed, workers);
+    scenario.pause = Duration::from_millis(pause_ms);
+    plan
+}
+
+/// Adds a stage.
+pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64) {
+    let index = plan.stages().count();
+    let duration = Duration::from_secs(seconds);
+    let stage = Stage { index, name: format!("stage {index}"), duration, from, to };
+    plan.scenarios[scenario].stages.push(stage);
+}
+
+fn target() -> Target {
+    Target {
+        url: "http://127.0.0.1:1/".to_owned(),
+        shown: "http://127.0.0.1:1/".to_owned(),
+        tls: false,
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+        path: "/".to_owned(),
+        family: None,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(15),
+        connect_timeout: Duration::from_secs(5),
+        answer_bytes_max: 1 << 20,
+    }
+}
+
+fn capacity() -> Capacity {
+    Capacity {
+        rate_start: 100.0,
+        rate_max: 1e6,
+        precision: 0.05,
+        probe: Duration::from_secs(10),
+        probe_warmup: Duration::from_secs(2),
+        repeats: 3,
+        drain: Duration::from_secs(1),
+        soak: Duration::ZERO,
+    }
+}
+
+/// What one thread counted in a second: calls of (stage, method, class, how many, milliseconds).
+pub fn counted(
+    plan: &Plan,
+    calls: &[(u16, u16, Class, u64, u64)],
+    iterations: Iterations,
+) -> Totals {
+    let stages = plan.stages().count();
+    let mut interval = Interval::new(0, stages, plan.methods.len());
+    for &(stage, method, class, count, ms) in calls {
+        let slot = Slot { stage, method, class };
+        (0..count).for_each(|_| interval.record(slot, ms * 1_000_000, ms * 1_000_000));
+        interval.traffic.requests += count;
+    }
+    interval.iterations[0] = iterations;
+    let mut totals = Totals::new(stages);
+    totals.merge(&interval);
+    totals
+}
+
+/// A second of the series that ends at `at`, with one method's classes.
+pub fn second(at: u64, begun: u64, method: &str, classes: &[(Class, u64)]) -> Second {
+    Second {
+        at: at as f64,
+        begun,
+        due: begun,
+        methods: vec![MethodSecond {
+            method: method.to_owned(),
+            classes: classes.to_vec(),
+            ..MethodSecond::default()
+        }],
+        ..Second::default()
+    }
+}

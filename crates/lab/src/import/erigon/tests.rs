@@ -1,0 +1,116 @@
+//! The published reports, and lines that must be refused.
+
+use std::path::{Path, PathBuf};
+
+use lab_model::results::compare::Metric;
+
+use super::{go_duration_ms, is, read};
+use crate::arm::Arm;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf")
+}
+
+fn report(part: &str) -> Vec<Arm> {
+    let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let path = entries.into_iter().find(|path| path.to_string_lossy().contains(part)).unwrap();
+    read(&std::fs::read(&path).unwrap(), &path).unwrap()
+}
+
+fn values(arm: &Arm, key: &str, metric: Metric) -> Vec<f64> {
+    let of = |run: &crate::arm::Run| run.values.get(&(key.to_owned(), metric)).copied();
+    arm.runs.iter().filter_map(of).collect()
+}
+
+#[test]
+fn every_report_is_read_whole() {
+    let mut rows = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "csv") {
+            continue;
+        }
+        let content = std::fs::read(&path).unwrap();
+        assert!(is(&content));
+        let arms = read(&content, &path).unwrap();
+        rows += arms.iter().map(|arm| arm.runs.len() + arm.left_out.len()).sum::<usize>();
+    }
+    // Counted with grep: lines that begin with a server's name and a bracket.
+    assert_eq!(rows, 160);
+}
+
+#[test]
+fn two_servers_in_one_report_are_two_arms() {
+    let arms = report("eth_getBalance");
+    let names: Vec<&str> = arms.iter().map(|arm| arm.name.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["rpcdaemon", "silk"]);
+    let p50 = values(&arms[1], "eth_getBalance at 50/s", Metric::ServiceP50);
+    assert_eq!(p50.len(), 4, "five repetitions, the first of them cold");
+    assert!(p50.iter().all(|value| *value < 1.0), "{p50:?}");
+    let machine = arms[0].runs[0].facts.machine.clone().unwrap();
+    assert!(machine.cpu.contains("i7-8750H"), "{machine:?}");
+    assert_eq!(arms[0].runs[0].facts.load, arms[1].runs[0].facts.load);
+}
+
+/// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first repetition
+/// that is the fastest must stay.
+#[test]
+fn cold_first_repetitions_are_told_apart() {
+    let arms = report("eth_getBalance");
+    let cold = |arm: &Arm| arm.left_out.iter().filter(|one| one.contains(": cold:")).count();
+    assert_eq!((cold(&arms[0]), cold(&arms[1])), (1, 5), "{:?}", arms[1].left_out);
+    assert_eq!(cold(&report("eth_call_2023-10-31-13-14-11_silk")[0]), 0);
+}
+
+#[test]
+fn the_clients_faults_are_not_the_servers() {
+    let ports = &report("eth_getBlockByNumber")[0];
+    let left_out = ports.left_out.iter().filter(|one| one.contains("local ports")).count();
+    assert!(left_out > 0, "{:?}", ports.left_out);
+    let failed = values(ports, "eth_getBlockByNumber at 9000/s", Metric::FailedShare);
+    assert!(failed.iter().all(|share| *share == 0.0), "{failed:?}");
+
+    let arms = report("eth_getTransactionReceipt");
+    let gave_up = arms.iter().find(|arm| arm.notes.iter().any(|note| note.contains("gave up")));
+    let gave_up = gave_up.unwrap();
+    let times: usize = gave_up.runs.iter().filter(|run| run.values.len() == 1).count();
+    assert!(times > 0, "their failed share is kept, their times are not");
+}
+
+#[test]
+fn go_durations() {
+    let near = |text: &str, expected: f64| {
+        let found = go_duration_ms(text).unwrap();
+        assert!((found - expected).abs() < 1e-9 * expected.max(1.0), "{text}: {found}");
+    };
+    near("104.244µs", 0.104_244);
+    near("1.053ms", 1.053);
+    near("1.334s", 1334.0);
+    near("1m24s", 84_000.0);
+    near("5m0.5s", 300_500.0);
+    near("1h2m3s", 3_723_000.0);
+    near("0s", 0.0);
+    for bad in ["", "5", "ms", "1.5.5ms", "3 ms", "-1s", "1d"] {
+        assert_eq!(go_duration_ms(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn wrong_lines_are_named() {
+    let of = |line: &str| {
+        let content = format!("{}\n{line}\n", super::HEADER);
+        read(content.as_bytes(), Path::new("x.csv")).unwrap_err().to_string()
+    };
+    assert_eq!(of("silk,[1. 1]"), "x.csv, line 2: 2 columns, not 14 as in the header");
+    let row = |test: &str, rate: &str, mean: &str, ratio: &str| {
+        of(&format!("silk,{test},29,{rate},1,1ms,{mean},1ms,1ms,1ms,1ms,1ms,{ratio},"))
+    };
+    assert!(row("[x]", "1", "1ms", "100%").ends_with("TestNo is \"[x]\", not [level. repetition]"));
+    assert!(row("[1. 1]", "0", "1ms", "100%").ends_with("Qps is \"0\", not a number above 0"));
+    assert!(
+        row("[1. 1]", "1", "fast", "100%").ends_with("column 7 is \"fast\", not a time as 1.5ms")
+    );
+    assert!(row("[1. 1]", "1", "1ms", "101%").ends_with("Ratio is \"101%\", not a percentage"));
+    let empty = read(format!("{}\n", super::HEADER).as_bytes(), Path::new("x.csv"));
+    assert!(empty.unwrap_err().to_string().contains("no line follows"));
+}

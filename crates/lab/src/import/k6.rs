@@ -1,0 +1,120 @@
+//! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
+//! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
+//!
+//! k6's `http_req_duration` counts from when the request is sent and leaves out connecting, so it is
+//! compared with times from the real send, never with latency from the plan.
+
+use std::path::Path;
+
+use lab_model::results::compare::Metric;
+use serde_json::Value;
+
+use super::{ForeignFault, label};
+use crate::analysis::sameness::Tool;
+use crate::arm::{ALL, Run};
+
+/// Whether it looks like a summary of k6.
+pub(super) fn is(value: &Value) -> bool {
+    value.get("metrics").is_some_and(Value::is_object)
+        || value.pointer("/results/metrics").is_some_and(Value::is_array)
+}
+
+/// One run, and what to know of it.
+pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+    let mut run = Run::new(&label(path), Tool::K6);
+    let seconds = value.pointer("/config/duration").and_then(Value::as_f64);
+    let mut requests = None;
+    let mut failed = None;
+    for (name, values) in metrics(value) {
+        let (metric, tags) = name.split_once('{').unwrap_or((name, ""));
+        let tags = tags.trim_end_matches('}');
+        match metric {
+            "http_req_duration" => put_times(&mut run, tags, values),
+            "http_req_failed" => {
+                let share = number(values, &["rate", "value"]);
+                if let Some((method, share)) = method_of(tags).zip(share) {
+                    run.put(method, Metric::FailedShare, share);
+                    failed = if tags.is_empty() { Some(share) } else { failed };
+                }
+            }
+            "http_reqs" if tags.is_empty() => {
+                let count = number(values, &["count"]);
+                let by_time = count.zip(seconds).map(|(count, seconds)| count / seconds);
+                requests = number(values, &["rate"]).or(by_time);
+            }
+            _ => {}
+        }
+    }
+    if run.values.is_empty() {
+        let why = "the summary has no http_req_duration".to_owned();
+        return Err(ForeignFault::Empty { path: path.to_owned(), why });
+    }
+    if let Some(requests) = requests {
+        run.put(ALL, Metric::Goodput, requests * (1.0 - failed.unwrap_or(0.0)));
+    }
+    let script = value.pointer("/config/script").and_then(Value::as_str);
+    run.facts.load = script.map(|script| format!("a k6 script of {} bytes", script.len()));
+    let mut notes = vec![
+        "k6 counts from the real send, without connecting and without waiting for a free worker, and \
+         counts a JSON-RPC error in an answer of status 200 as success"
+            .to_owned(),
+    ];
+    let key = (ALL.to_owned(), Metric::ServiceP99);
+    if run.values.contains_key(&(ALL.to_owned(), Metric::ServiceP50))
+        && !run.values.contains_key(&key)
+    {
+        notes.push(
+            "the summary has no p(99): give k6 --summary-trend-stats avg,med,p(95),p(99) and the \
+             older --summary-export"
+                .to_owned(),
+        );
+    }
+    Ok((run, notes))
+}
+
+/// Every metric with its values, whichever of the shapes it is.
+fn metrics(value: &Value) -> Vec<(&str, &Value)> {
+    fn values(metric: &Value) -> &Value {
+        metric.get("values").unwrap_or(metric)
+    }
+    if let Some(Value::Object(map)) = value.get("metrics") {
+        return map.iter().map(|(name, metric)| (name.as_str(), values(metric))).collect();
+    }
+    let list = value.pointer("/results/metrics").and_then(Value::as_array);
+    let named = |metric| Some((Value::as_str(Value::get(metric, "name")?)?, values(metric)));
+    list.into_iter().flatten().filter_map(named).collect()
+}
+
+/// The method that a submetric is of: the value of its only tag, unless the tag is one of k6's own
+/// that says nothing of methods.
+fn method_of(tags: &str) -> Option<&str> {
+    if tags.is_empty() {
+        return Some(ALL);
+    }
+    let (tag, method) = tags.split_once(':')?;
+    let other = ["expected_response", "status", "scenario", "group", "proto", "url", "method"];
+    let one = !method.contains(',') && !other.contains(&tag.trim());
+    one.then(|| method.trim().trim_matches('"'))
+}
+
+fn put_times(run: &mut Run, tags: &str, values: &Value) {
+    let Some(method) = method_of(tags) else { return };
+    // A submetric that nothing was counted in is all zero.
+    if number(values, &["max"]) == Some(0.0) {
+        return;
+    }
+    for (metric, keys) in [
+        (Metric::ServiceMean, ["avg", "avg"]),
+        (Metric::ServiceP50, ["med", "p(50)"]),
+        (Metric::ServiceP95, ["p(95)", "p95"]),
+        (Metric::ServiceP99, ["p(99)", "p99"]),
+    ] {
+        if let Some(value) = number(values, &keys) {
+            run.put(method, metric, value);
+        }
+    }
+}
+
+fn number(values: &Value, keys: &[&str]) -> Option<f64> {
+    keys.iter().find_map(|key| values.get(*key)?.as_f64())
+}

@@ -1,0 +1,149 @@
+//! Files of every known form, and files of none. The k6 ones were written by k6 itself; the vegeta
+//! ones are made up after the encoders in its `lib/results.go`.
+
+use std::path::Path;
+
+use lab_model::results::compare::Metric;
+
+use super::read;
+use crate::arm::{ALL, Run};
+
+fn file(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)).unwrap()
+}
+
+fn one(content: &[u8]) -> (Run, Vec<String>) {
+    let mut arms = read(content, Path::new("runs/own.json")).unwrap();
+    assert_eq!((arms.len(), arms[0].runs.len()), (1, 1));
+    let arm = arms.remove(0);
+    (arm.runs.into_iter().next().unwrap(), arm.notes)
+}
+
+fn value(run: &Run, method: &str, metric: Metric) -> Option<f64> {
+    run.values.get(&(method.to_owned(), metric)).copied()
+}
+
+fn fault(content: &[u8]) -> String {
+    read(content, Path::new("x")).unwrap_err().to_string()
+}
+
+/// 201 requests in 4 s, none failed; figures read off the file.
+#[test]
+fn both_shapes_of_k6() {
+    let (run, notes) = one(&file("k6-summaries/summary-export.json"));
+    assert!(notes.len() == 1, "{notes:?}");
+    let rate = value(&run, ALL, Metric::Goodput).unwrap();
+    assert!((50.0..50.5).contains(&rate), "{rate}");
+    assert_eq!(value(&run, "eth_chainId", Metric::ServiceP50), Some(0.650_219));
+    assert_eq!(value(&run, "eth_chainId", Metric::ServiceP99), Some(1.417_004_26));
+    assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
+    assert_eq!(value(&run, "true", Metric::ServiceP50), None, "expected_response is no method");
+
+    let (run, notes) = one(&file("k6-summaries/machine-readable.json"));
+    assert!(notes.iter().any(|note| note.contains("no p(99)")), "{notes:?}");
+    let rate = value(&run, ALL, Metric::Goodput).unwrap();
+    assert!((50.0..50.5).contains(&rate), "{rate}");
+    assert_eq!(value(&run, "eth_chainId", Metric::ServiceP50), Some(0.683_61));
+    assert_eq!(value(&run, "eth_chainId", Metric::ServiceP95), Some(1.143_945));
+    assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
+}
+
+/// `handleSummary`'s data has the values one level deeper; a submetric without samples is all zero.
+#[test]
+fn other_shapes_of_k6() {
+    let (run, _) = one(
+        br#"{"metrics":{"http_req_duration":{"type":"trend","values":{"avg":2,"med":1,"max":9}},
+        "http_req_duration{rpc:eth_call}":{"values":{"avg":0,"med":0,"max":0}},
+        "http_reqs":{"values":{"count":10,"rate":5}},"http_req_failed":{"values":{"rate":0.2}}}}"#,
+    );
+    assert_eq!(value(&run, ALL, Metric::ServiceP50), Some(1.0));
+    assert_eq!(value(&run, ALL, Metric::Goodput), Some(4.0));
+    assert_eq!(value(&run, "eth_call", Metric::ServiceP50), None);
+    assert!(fault(br#"{"metrics":{"vus":{"value":1}}}"#).contains("no http_req_duration"));
+}
+
+#[test]
+fn vegetas_report() {
+    let (run, notes) =
+        one(br#"{"latencies":{"total":1,"mean":12345587,"50th":10234567,"90th":1,"95th":24567890,
+        "99th":38901234,"max":98765432,"min":503210},"bytes_in":{"total":1,"mean":1},
+        "requests":3000,"rate":100.03,"throughput":99.9,"success":0.9967,
+        "status_codes":{"200":2990,"0":10},
+        "errors":["Post \"x\": dial tcp 0.0.0.0:0->127.0.0.1:1: bind: address already in use"]}"#);
+    assert_eq!(value(&run, ALL, Metric::ServiceP99), Some(38.901_234));
+    assert_eq!(value(&run, ALL, Metric::Goodput), Some(99.9));
+    assert!((value(&run, ALL, Metric::FailedShare).unwrap() - 0.0033).abs() < 1e-9);
+    assert!(notes.iter().any(|note| note.contains("no local port")), "{notes:?}");
+    assert!(fault(br#"{"latencies":{},"requests":0}"#).contains("counts no requests"));
+}
+
+/// 40 s of 10 requests of 1 to 10 ms, one of each second with status 500, one without a port.
+fn hits(line: impl Fn(i64, u16, i64, &str) -> String) -> Vec<u8> {
+    let mut text = String::new();
+    for request in 0..400_i64 {
+        let at = 1_700_000_000_000_000_000 + request * 100_000_000;
+        let latency = (request % 10 + 1) * 1_000_000;
+        let code = if request % 10 == 9 { 500 } else { 200 };
+        text.push_str(&line(at, code, latency, if code == 500 { "500 \"x\"" } else { "" }));
+    }
+    text.push_str(&line(1_700_000_001_000_000_000, 0, 5, "bind: address already in use"));
+    text.into_bytes()
+}
+
+#[test]
+fn vegetas_results_as_lines_and_as_csv() {
+    let csv = hits(|at, code, latency, error| {
+        let error = error.replace('"', "\"\"");
+        format!("{at},{code},{latency},60,40,\"{error}\",aGVq,attack,7,POST,http://x,\n")
+    });
+    let lines = hits(|at, code, latency, error| {
+        let time = jiff::Timestamp::from_nanosecond(i128::from(at)).unwrap();
+        let error = error.replace('"', "\\\"");
+        format!(
+            "{{\"attack\":\"\",\"seq\":1,\"code\":{code},\"timestamp\":\"{time}\",\
+             \"latency\":{latency},\"bytes_out\":1,\"bytes_in\":1,\"error\":\"{error}\",\
+             \"body\":null}}\n"
+        )
+    });
+    for content in [csv, lines] {
+        let (run, notes) = one(&content);
+        assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.1));
+        assert_eq!(value(&run, ALL, Metric::ServiceMean), Some(5.5));
+        assert!(notes.iter().any(|note| note.starts_with("1 requests were left out")), "{notes:?}");
+        let p50 = &run.seconds[&(ALL.to_owned(), Metric::ServiceP50)];
+        assert_eq!(p50.len(), 38, "the first and the last second are parts");
+        assert_eq!(value(&run, ALL, Metric::Goodput), Some(9.0), "nine in ten of 10/s");
+        assert!(p50.iter().all(|value| *value == 6.0), "{p50:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let good = "1,200,5,1,1,,,a,1\n";
+    assert_eq!(
+        fault(format!("{good}1,200,x,1,1,,,a,1\n").as_bytes()),
+        "x, line 2: column 3 (latency) is \"x\", not a whole number"
+    );
+    assert_eq!(
+        fault(format!("{good}1,-1,5,1,1,,,a,1\n").as_bytes()),
+        "x, line 2: the status is -1, not from 0 to 999"
+    );
+    let apart = "1,200,5,1,1,,,a,1\n9000000000000000000,200,5,1,1,,,a,1\n";
+    assert!(fault(apart.as_bytes()).contains("further apart"), "no second for each of 285 years");
+    let hit = br#"{"code":200,"timestamp":"2026-01-01T00:00:00Z","latency":1}"#;
+    let wrong = [&hit[..], b"\n{\"code\":1}\n"].concat();
+    assert!(fault(&wrong).starts_with("x, line 2: no result of vegeta"), "{}", fault(&wrong));
+    assert_eq!(fault(b" \n"), "x holds no result: it is empty");
+    assert!(fault(b"hello").contains("neither JSON nor a CSV"));
+    assert!(fault(b"{\"a\":1}").contains("neither \"schema\""));
+    assert!(fault(b"{\"a\":").contains("it is not JSON"));
+    assert_eq!(
+        fault(br#"{"schema":"weir.run/9"}"#),
+        "x has the schema \"weir.run/9\"; this program reads \"weir.run/1\""
+    );
+    assert!(
+        fault(br#"{"schema":"weir.run/1"}"#).contains("it is a weir.run/1, but: missing field")
+    );
+    let missing = super::read_file(Path::new("/does/not/exist.json")).unwrap_err();
+    assert_eq!(missing.to_string(), "cannot read /does/not/exist.json");
+}

@@ -1,0 +1,254 @@
+//! vegeta's outputs: `report -type=json`, and single results as `encode -to=json` (a line each) and
+//! `encode -to=csv` (nine or more columns; shape by `lib/results.go` of tsenart/vegeta 12).
+//!
+//! vegeta counts from when a worker takes a request, connecting included: after the plan's instant
+//! if no worker is free, so it is compared with times from the real send.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lab_model::results::compare::Metric;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ForeignFault, label};
+use crate::analysis::sameness::Tool;
+use crate::analysis::statistics::sorted;
+use crate::arm::{ALL, Run};
+
+const NANOS_PER_MS: f64 = 1e6;
+const NANOS_PER_S: i64 = 1_000_000_000;
+/// Seconds of a run at most: with stray time stamps there is one entry for each.
+const SECONDS_MAX: i64 = 1_000_000;
+/// What vegeta's client says when this side was at fault.
+const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
+
+fn note() -> String {
+    "vegeta counts from when a worker takes a request, connecting included, and counts a JSON-RPC \
+     error in an answer of status 200 as success"
+        .to_owned()
+}
+
+/// Whether it looks like a report.
+pub(super) fn is_report(value: &Value) -> bool {
+    value.get("latencies").is_some_and(Value::is_object)
+}
+
+/// A report.
+pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+    let mut run = Run::new(&label(path), Tool::Vegeta);
+    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
+    let requests = number("/requests").unwrap_or(0.0);
+    if requests <= 0.0 {
+        let why = "the report counts no requests".to_owned();
+        return Err(ForeignFault::Empty { path: path.to_owned(), why });
+    }
+    for (metric, key) in [
+        (Metric::ServiceMean, "/latencies/mean"),
+        (Metric::ServiceP50, "/latencies/50th"),
+        (Metric::ServiceP95, "/latencies/95th"),
+        (Metric::ServiceP99, "/latencies/99th"),
+    ] {
+        if let Some(nanos) = number(key) {
+            run.put(ALL, metric, nanos / NANOS_PER_MS);
+        }
+    }
+    if let Some(throughput) = number("/throughput") {
+        run.put(ALL, Metric::Goodput, throughput);
+    }
+    if let Some(success) = number("/success") {
+        run.put(ALL, Metric::FailedShare, 1.0 - success);
+    }
+    run.facts.load = number("/rate").map(|rate| format!("{rate:.0} requests/s"));
+    let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten();
+    let texts: Vec<&str> = errors.filter_map(Value::as_str).collect();
+    let mut notes = vec![note()];
+    notes.extend(client_side(&texts));
+    Ok((run, notes))
+}
+
+fn client_side(errors: &[&str]) -> Option<String> {
+    let ours = errors.iter().any(|text| OUT_OF_PORTS.iter().any(|port| text.contains(port)));
+    ours.then(|| {
+        "some requests failed because the generator had no local port left: that is not the target's \
+         fault, and the failed share is not its own"
+            .to_owned()
+    })
+}
+
+/// One request, as far as it is looked at.
+#[derive(Deserialize)]
+struct Hit {
+    code: u16,
+    /// RFC 3339.
+    timestamp: String,
+    latency: i64,
+    #[serde(default)]
+    error: String,
+}
+
+/// Whether the first line alone is a result.
+pub(super) fn is_lines(content: &[u8]) -> bool {
+    let first = content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+    first.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
+}
+
+/// Results, a JSON object a line.
+pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+    let mut hits = Hits::default();
+    for (place, line) in content.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let wrong = |why| ForeignFault::Line { path: path.to_owned(), line: place as u64 + 1, why };
+        let hit: Hit = serde_json::from_slice(line)
+            .map_err(|error| wrong(format!("no result of vegeta: {error}")))?;
+        let at = unix_nanos(&hit.timestamp)
+            .ok_or_else(|| wrong(format!("{:?} is no RFC 3339 time", hit.timestamp)))?;
+        hits.add(at, hit.code, hit.latency, &hit.error);
+    }
+    hits.run(path)
+}
+
+/// Whether the first line has the columns of a result.
+pub(super) fn is_csv(content: &[u8]) -> bool {
+    let mut reader = csv_reader(content);
+    let mut record = csv::ByteRecord::new();
+    let read = reader.read_byte_record(&mut record).unwrap_or(false);
+    read && record.len() >= 9 && (0..5).all(|column| whole(&record, column).is_some())
+}
+
+fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
+    csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .from_reader(content)
+}
+
+fn whole(record: &csv::ByteRecord, column: usize) -> Option<i64> {
+    std::str::from_utf8(record.get(column)?).ok()?.parse().ok()
+}
+
+/// Results as CSV: time in nanoseconds since 1970, status, latency in nanoseconds, bytes out, bytes
+/// in, error, and more.
+pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+    let mut hits = Hits::default();
+    let mut reader = csv_reader(content);
+    let mut record = csv::ByteRecord::new();
+    loop {
+        let line = reader.position().line();
+        let wrong = |why| ForeignFault::Line { path: path.to_owned(), line, why };
+        if !reader.read_byte_record(&mut record).map_err(|error| wrong(error.to_string()))? {
+            break;
+        }
+        let column = |place: usize, name: &str| {
+            whole(&record, place).ok_or_else(|| {
+                let text = String::from_utf8_lossy(record.get(place).unwrap_or_default());
+                wrong(format!("column {} ({name}) is {text:?}, not a whole number", place + 1))
+            })
+        };
+        let (at, code, latency) = (column(0, "time")?, column(1, "status")?, column(2, "latency")?);
+        let code = u16::try_from(code)
+            .map_err(|_| wrong(format!("the status is {code}, not from 0 to 999")))?;
+        let error = String::from_utf8_lossy(record.get(5).unwrap_or_default());
+        hits.add(at, code, latency, &error);
+    }
+    hits.run(path)
+}
+
+/// All requests of a run, gathered by second.
+#[derive(Default)]
+struct Hits {
+    seconds: BTreeMap<i64, Second>,
+    /// The first and the last send, in nanoseconds.
+    span: Option<(i64, i64)>,
+    out_of_ports: u64,
+}
+
+#[derive(Default)]
+struct Second {
+    latencies_ms: Vec<f64>,
+    failed: u64,
+}
+
+impl Hits {
+    fn add(&mut self, at: i64, code: u16, latency: i64, error: &str) {
+        if OUT_OF_PORTS.iter().any(|text| error.contains(text)) {
+            self.out_of_ports += 1;
+            return;
+        }
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
+        let second = self.seconds.entry(at.div_euclid(NANOS_PER_S)).or_default();
+        second.latencies_ms.push(latency as f64 / NANOS_PER_MS);
+        // As vegeta's own report counts: success is a status from 200 to 399.
+        second.failed += u64::from(!(200..400).contains(&code));
+    }
+
+    fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+        let empty = |why: &str| ForeignFault::Empty { path: path.to_owned(), why: why.to_owned() };
+        let (Some((&first, _)), Some((&last, _))) =
+            (self.seconds.first_key_value(), self.seconds.last_key_value())
+        else {
+            return Err(empty("no request reached the network"));
+        };
+        if last - first >= SECONDS_MAX {
+            return Err(empty("its time stamps are further apart than 11 days"));
+        }
+        let mut run = Run::new(&label(path), Tool::Vegeta);
+        let mut series: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
+        // The first and the last second are parts of one.
+        for at in first + 1..last {
+            let second = self.seconds.entry(at).or_default();
+            let calls = second.latencies_ms.len() as f64;
+            let mut put = |metric, value| series.entry(metric).or_default().push(value);
+            put(Metric::Goodput, calls - second.failed as f64);
+            if calls > 0.0 {
+                let sorted = sorted(&second.latencies_ms);
+                put(Metric::ServiceP50, quantile(&sorted, 0.5));
+                put(Metric::ServiceP95, quantile(&sorted, 0.95));
+                put(Metric::ServiceP99, quantile(&sorted, 0.99));
+                put(Metric::FailedShare, second.failed as f64 / calls);
+            }
+        }
+        let all = self.seconds.values().flat_map(|second| second.latencies_ms.iter().copied());
+        let all = sorted(&all.collect::<Vec<_>>());
+        let failed: u64 = self.seconds.values().map(|second| second.failed).sum();
+        let count = all.len() as f64;
+        run.put(ALL, Metric::ServiceMean, all.iter().sum::<f64>() / count);
+        run.put(ALL, Metric::ServiceP50, quantile(&all, 0.5));
+        run.put(ALL, Metric::ServiceP95, quantile(&all, 0.95));
+        run.put(ALL, Metric::ServiceP99, quantile(&all, 0.99));
+        run.put(ALL, Metric::FailedShare, failed as f64 / count);
+        // As vegeta's own rate: n sends have n - 1 times between them.
+        let between = self.span.map_or(0, |(first, last)| last.saturating_sub(first));
+        let lasted = match between {
+            0 => 1.0,
+            between => between as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
+        };
+        run.put(ALL, Metric::Goodput, (count - failed as f64) / lasted);
+        run.seconds =
+            series.into_iter().map(|(metric, values)| ((ALL.to_owned(), metric), values)).collect();
+        let mut notes = vec![note()];
+        if self.out_of_ports > 0 {
+            notes.push(format!(
+                "{} requests were left out: the generator had no local port for them",
+                self.out_of_ports
+            ));
+        }
+        Ok((run, notes))
+    }
+}
+
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (share * (sorted.len() - 1) as f64).round();
+    sorted[place as usize]
+}
+
+/// Nanoseconds since 1970 of an RFC 3339 time, as Go writes them.
+fn unix_nanos(text: &str) -> Option<i64> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(time.as_nanosecond()).ok()
+}

@@ -1,0 +1,143 @@
+//! Whether what is about to be printed agrees with its own evidence. A violation is a fault of this
+//! program and not of the target.
+
+use lab_engine::aggregate;
+use lab_model::record::Class;
+use lab_model::results::capacity::{CapacityResult, Judged, Kind};
+use lab_model::results::compare::CompareResult;
+use lab_model::results::run::RunResult;
+use lab_model::results::{Basis, Cause, Outcome, Word};
+
+use crate::wording::difference;
+
+#[cfg(test)]
+mod tests;
+
+/// Calls that may be counted in another second than the one in which they ended, as a share, and at
+/// least.
+const ROUNDING_SHARE: f64 = 0.02;
+const ROUNDING_MIN: f64 = 3.0;
+/// Fewer calls than this have less than ten beyond their 99th percentile.
+const P99_CALLS: u64 = 1_000;
+
+/// What a run says against its own numbers; empty if nothing.
+pub fn run(result: &RunResult) -> Vec<String> {
+    let mut faults = Vec::new();
+    goodput(result, &mut faults);
+    verdict(result, &mut faults);
+    percentiles(result, &mut faults);
+    bottleneck(result, &mut faults);
+    faults
+}
+
+/// The rate of results may not be above what the seconds hold that ended while the load lasted.
+fn goodput(result: &RunResult, faults: &mut Vec<String>) {
+    let span = result.duration - result.plan.warmup;
+    let each = aggregate::point_seconds(&result.series);
+    // A point that begins before the end may hold results that came before it.
+    let inside = result
+        .series
+        .iter()
+        .filter(|second| second.at > result.plan.warmup && second.at - each < result.duration);
+    let results = inside.flat_map(|second| &second.methods).flat_map(|method| &method.classes);
+    let ended: u64 = results.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum();
+    let told = result.overall.goodput * span;
+    let ended = ended as f64;
+    if span > 0.0 && told > ended + (ended * ROUNDING_SHARE).max(ROUNDING_MIN) {
+        faults.push(format!(
+            "{:.1} results per second for {span:.1} s are {told:.0}, and only {ended:.0} results came \
+             while the load lasted",
+            result.overall.goodput
+        ));
+    }
+}
+
+fn verdict(result: &RunResult, faults: &mut Vec<String>) {
+    let verdict = &result.verdict;
+    let broken = result.thresholds.iter().find(|threshold| !threshold.kept);
+    match (verdict.outcome, broken) {
+        (Outcome::Pass | Outcome::Measured, Some(broken)) => {
+            faults.push(format!("the run passes, and {} is broken", broken.text));
+        }
+        (Outcome::Pass, None) if result.thresholds.is_empty() => {
+            faults.push("the run passes without objectives".to_owned());
+        }
+        (Outcome::Measured, None) if !result.thresholds.is_empty() => {
+            faults.push("the run has objectives, and no verdict about them".to_owned());
+        }
+        (Outcome::Fail | Outcome::Invalid | Outcome::ClientLimited, _)
+            if verdict.reasons.is_empty() =>
+        {
+            faults.push("the verdict has no reason".to_owned());
+        }
+        _ => {}
+    }
+}
+
+/// A percentile with fewer than ten calls beyond it is marked as weak.
+fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
+    for row in result.methods.iter().filter(|row| (1..P99_CALLS).contains(&row.calls)) {
+        let named = |warning: &&String| {
+            warning.contains("p99") && warning.contains(&format!("{} (", row.method))
+        };
+        if !result.warnings.iter().any(|warning| named(&warning)) {
+            faults.push(format!(
+                "the p99 of {} rests on {} calls and is not marked as weak",
+                row.method, row.calls
+            ));
+        }
+    }
+}
+
+/// A cause is named with its evidence.
+fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
+    let Some(finding) = &result.bottleneck else { return };
+    if finding.cause != Cause::Unknown && finding.evidence.is_empty() {
+        faults.push(format!("a bottleneck without evidence: {}", finding.sentence));
+    }
+}
+
+/// What a capacity search says against its own probes; empty if nothing.
+pub fn capacity(result: &CapacityResult) -> Vec<String> {
+    let answer = &result.answer;
+    let mut faults = Vec::new();
+    let soaks = || result.probes.iter().filter(|probe| probe.kind == Kind::Soak);
+    let held = |rate: f64| {
+        soaks().any(|probe| probe.judged == Judged::Pass && probe.rate >= rate * (1.0 - 1e-9))
+    };
+    let says_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
+    if says_held && !answer.highest_pass.is_some_and(held) {
+        faults.push(format!(
+            "{:?} is called held, and no soak at that rate or above held",
+            answer.highest_pass
+        ));
+    }
+    if let (Some(pass), Some(fail)) = (answer.highest_pass, answer.lowest_fail)
+        && pass >= fail
+    {
+        faults.push(format!("{pass}/s pass, and {fail}/s below it fail"));
+    }
+    faults
+}
+
+/// What a comparison says against its own intervals; empty if nothing.
+pub fn comparison(result: &CompareResult) -> Vec<String> {
+    let mut faults = Vec::new();
+    for one in &result.differences {
+        let excluded = one.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
+        let differs = matches!(one.verdict, Word::Better | Word::Worse);
+        if one.verdict == Word::Same && excluded {
+            faults.push(format!(
+                "{} is called the same, and the interval excludes zero",
+                difference::sentence(one)
+            ));
+        }
+        if differs && !excluded && one.basis != Basis::FarApart {
+            faults.push(format!(
+                "{} is called different, and the interval holds zero",
+                difference::sentence(one)
+            ));
+        }
+    }
+    faults
+}

@@ -1,0 +1,120 @@
+//! Each rule is planted once: the result as it is has no fault, and the planted one has its own.
+
+use lab_model::results::capacity::{Judged, Kind};
+use lab_model::results::compare::{CompareResult, Difference, Metric, SCHEMA};
+use lab_model::results::run::RunResult;
+use lab_model::results::{Basis, Cause, Confidence, Finding, Outcome, Word};
+
+use crate::report::capacity_example;
+use crate::report::example::passing;
+
+use super::{capacity, comparison, run};
+use crate::analysis::validity;
+
+fn planted(plant: impl Fn(&mut RunResult)) -> String {
+    let mut result = passing().result;
+    result.warnings.extend(validity::few(&result.methods));
+    assert_eq!(run(&result), Vec::<String>::new(), "it is sound before");
+    plant(&mut result);
+    let faults = run(&result);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults.into_iter().next().unwrap()
+}
+
+#[test]
+fn goodput_is_no_more_than_what_ended_in_time() {
+    let told = planted(|result| result.overall.goodput *= 1.4);
+    assert!(told.contains("results came while the load lasted"), "{told}");
+}
+
+#[test]
+fn a_verdict_agrees_with_its_objectives_and_has_a_reason() {
+    let told = planted(|result| result.thresholds[0].kept = false);
+    assert!(told.starts_with("the run passes, and "), "{told}");
+    let told = planted(|result| result.thresholds.clear());
+    assert_eq!(told, "the run passes without objectives");
+    let told = planted(|result| result.verdict.outcome = Outcome::Measured);
+    assert_eq!(told, "the run has objectives, and no verdict about them");
+    let told = planted(|result| result.verdict.outcome = Outcome::Invalid);
+    assert_eq!(told, "the verdict has no reason");
+}
+
+#[test]
+fn a_weak_percentile_is_marked() {
+    let told = planted(|result| {
+        result.methods.truncate(1);
+        result.methods[0].calls = 400;
+        result.warnings.clear();
+    });
+    assert!(told.contains("rests on 400 calls and is not marked as weak"), "{told}");
+}
+
+#[test]
+fn a_bottleneck_has_evidence() {
+    let finding = |evidence: Vec<String>| Finding {
+        cause: Cause::Cpu,
+        confidence: Confidence::High,
+        sentence: "the CPU".to_owned(),
+        evidence,
+        at: None,
+    };
+    let told = planted(|result| {
+        result.verdict.outcome = Outcome::Fail;
+        result.verdict.reasons.push("broken".to_owned());
+        result.bottleneck = Some(finding(Vec::new()));
+    });
+    assert_eq!(told, "a bottleneck without evidence: the CPU");
+}
+
+#[test]
+fn nothing_is_called_held_without_a_soak() {
+    let mut result = capacity_example::found();
+    assert_eq!(capacity(&result), Vec::<String>::new());
+    let pass = result.answer.highest_pass.unwrap();
+    result.answer.soak_held = Some(true);
+    for probe in result.probes.iter_mut().filter(|probe| probe.kind == Kind::Soak) {
+        (probe.rate, probe.judged) = (pass * 0.95, Judged::Pass);
+    }
+    assert!(capacity(&result)[0].contains("is called held, and no soak"));
+    result.answer.soak_held = None;
+    result.answer.sentence.clear();
+    result.answer.lowest_fail = Some(pass * 0.9);
+    assert_eq!(capacity(&result).len(), 1);
+}
+
+#[test]
+fn nothing_is_the_same_or_different_against_its_interval() {
+    let faults = |verdict, interval| {
+        let difference = Difference {
+            arm: "b".to_owned(),
+            method: "eth_call".to_owned(),
+            metric: Metric::LatencyP50,
+            a: 1.0,
+            b: 1.28,
+            a_count: 6,
+            b_count: 6,
+            change: 0.28,
+            interval: Some(interval),
+            p: Some(0.001),
+            floor: 0.5,
+            basis: Basis::Runs,
+            verdict,
+        };
+        comparison(&CompareResult {
+            schema: SCHEMA.to_owned(),
+            weir: String::new(),
+            arms: Vec::new(),
+            mismatches: Vec::new(),
+            differences: vec![difference],
+            normalised: Vec::new(),
+            sentences: Vec::new(),
+            warnings: Vec::new(),
+        })
+        .len()
+    };
+    assert_eq!(faults(Word::Same, (0.169, 0.402)), 1);
+    assert_eq!(faults(Word::Same, (-0.01, 0.01)), 0);
+    assert_eq!(faults(Word::Negligible, (0.169, 0.402)), 0);
+    assert_eq!(faults(Word::Worse, (0.169, 0.402)), 0);
+    assert_eq!(faults(Word::Worse, (-0.01, 0.402)), 1);
+}

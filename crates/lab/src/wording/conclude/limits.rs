@@ -1,0 +1,139 @@
+//! What bounds the data: the tip of the chain, halts below it, and stalls.
+
+use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
+
+use super::conclusion;
+use crate::wording::number::{clock, count, plural, span};
+
+/// Runs that a sentence names.
+const NAMED_MAX: usize = 4;
+
+fn named(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
+    let runs = result.arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run)));
+    runs.map(|(arm, run)| match arm.runs.len() {
+        1 => (arm.name.clone(), run),
+        _ => (format!("{}, {}", arm.name, run.label), run),
+    })
+}
+
+fn listed(mut all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(NAMED_MAX);
+    all.truncate(NAMED_MAX);
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join("; ")
+}
+
+/// Who came to the tip first, and by how much.
+pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
+    let lead = against.tip?;
+    let (first, other) = (&against.first, &against.other);
+    let text = match lead.seconds {
+        0.0 => format!("{first} and {other} came to the tip after {}", clock(lead.first)),
+        seconds => {
+            let ahead = (first, lead.first, other, lead.other);
+            let (early, sooner, late, later) = match seconds > 0.0 {
+                true => ahead,
+                false => (other, lead.other, first, lead.first),
+            };
+            format!(
+                "{early} came to the tip {} before {late}: after {} and {}",
+                span(seconds.abs()),
+                clock(sooner),
+                clock(later)
+            )
+        }
+    };
+    Some(conclusion(About::Tip, text))
+}
+
+/// Which runs came to the tip, which halted below it, and which targets lay above it.
+pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
+    let mut told = Vec::new();
+    let arrived: Vec<String> = named(result)
+        .filter_map(|(name, run)| {
+            let tip = run.tip?;
+            Some(format!("{name} at {} after {}", count(tip.height), clock(tip.elapsed)))
+        })
+        .collect();
+    if !arrived.is_empty() {
+        let text = format!(
+            "from here on a run only waits for new blocks, so that its analysis ends there: {}",
+            listed(arrived)
+        );
+        told.push(conclusion(About::Tip, text));
+    }
+    let above: Vec<u64> = result
+        .heights
+        .iter()
+        .copied()
+        .filter(|height| {
+            let mut times = result.arms.iter().flat_map(|arm| &arm.runs).flat_map(|run| &run.times);
+            times.any(|time| time.height == *height && time.above_tip)
+        })
+        .collect();
+    if !above.is_empty() {
+        let heights: Vec<String> = above.into_iter().map(count).collect();
+        let text = format!(
+            "target above the tip: {} did not exist yet when a run could have been there; times to it \
+             measure how fast blocks are made",
+            heights.join(", ")
+        );
+        told.push(conclusion(About::Tip, text));
+    }
+    // What one log tells of the tip is so for all: it is the same chain.
+    let announced = named(result).filter_map(|(_, run)| run.announced).max();
+    let halted: Vec<String> = named(result)
+        .filter(|(_, run)| run.tip.is_none())
+        .filter_map(|(name, run)| {
+            let below = announced?.checked_sub(run.height).filter(|below| *below > 0)?;
+            Some(format!("{name} ends at {}, {} blocks below it", count(run.height), count(below)))
+        })
+        .collect();
+    if let Some(announced) = announced.filter(|_| !halted.is_empty()) {
+        let text = format!("peers announced {} at most: {}", count(announced), listed(halted));
+        told.push(conclusion(About::Tip, text));
+    }
+    told
+}
+
+/// What stood still.
+pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
+    let mut told = Vec::new();
+    for (name, run) in named(result) {
+        let closed: Vec<_> = run.stalls.iter().filter(|stall| !stall.open).collect();
+        let seconds: f64 = closed.iter().map(|stall| stall.seconds).sum();
+        if let Some(longest) = closed.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
+            let with = closed.iter().filter(|stall| stall.timeouts > 0).count();
+            let cause = match (with, run.timeouts) {
+                (0, 0) => "no line tells of a block that a peer did not deliver".to_owned(),
+                (0, _) => "none coincides with a block that a peer did not deliver".to_owned(),
+                (with, _) => format!(
+                    "{with} coincide with blocks that peers did not deliver: network events"
+                ),
+            };
+            let taken = match result.stalls_subtracted {
+                true => "taken off its times",
+                false => "in its times",
+            };
+            let text = format!(
+                "{name} stood still in {}, {} together, the longest of {} at {}; {cause}; they are {taken}",
+                plural((closed.len() + run.stalls_more) as u64, "stall"),
+                span(seconds),
+                span(longest.seconds),
+                count(longest.height),
+            );
+            told.push(conclusion(About::Stalls, text));
+        }
+        if let Some(open) = run.stalls.iter().find(|stall| stall.open) {
+            let text = format!(
+                "{name} stood still at {} for the last {} of its data: it halted, or was at the tip",
+                count(open.height),
+                span(open.seconds),
+            );
+            told.push(conclusion(About::Stalls, text));
+        }
+    }
+    told
+}
