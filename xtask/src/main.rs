@@ -47,8 +47,11 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// The seeded simulation of gateway and nodes.
+    /// The seeded simulation of gateway and nodes, or of load runs.
+    #[command(args_conflicts_with_subcommands = true)]
     Sim {
+        #[command(subcommand)]
+        of: Option<sim::Of>,
         /// Repeats the run with this seed.
         seed: Option<u64>,
         /// How many calls to make.
@@ -85,7 +88,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate { check: false } => generate::write()?,
         Command::Generate { check: true } => generate::check()?,
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
-        Command::Sim { seed, calls } => sim::run(seed, calls)?,
+        Command::Sim { of: Some(sim::Of::Lab { seed }), .. } => sim::run_lab(seed)?,
+        Command::Sim { of: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;

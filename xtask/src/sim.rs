@@ -1,8 +1,32 @@
-//! `cargo xtask sim`: the seeded simulation of gateway and nodes, for longer than tests run it.
+//! `cargo xtask sim`: the seeded simulation of gateway and nodes, for longer than tests run it, and
+//! `cargo xtask sim lab`: load runs against a made-up server.
 
 use anyhow::Result;
 
 use crate::shell;
+
+/// What else can be simulated.
+#[derive(clap::Subcommand)]
+pub(crate) enum Of {
+    /// Load runs in virtual time: what is counted must be what happened.
+    Lab {
+        /// Repeats the run with this seed and prints its result; none runs a thousand seeds.
+        seed: Option<u64>,
+    },
+}
+
+/// Replays load runs.
+///
+/// # Errors
+/// If a run counts what did not happen, or the simulation does not build.
+pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
+    let mut command = shell::cargo_command();
+    command.args(["test", "--package", "lab", "--test", "sim", "--", "--nocapture"]);
+    if let Some(seed) = seed {
+        command.arg("what_is_counted").env("WEIR_SIM_SEED", seed.to_string());
+    }
+    shell::run(&mut command)
+}
 
 /// Runs the simulation; a seed repeats a run, none lets the test choose.
 ///

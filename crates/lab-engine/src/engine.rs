@@ -21,6 +21,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
+use simulated::{Network, Stepped};
+use thread::EngineThread;
+use world::System;
 
 mod body;
 mod compose;
@@ -30,9 +33,11 @@ mod http2;
 mod judge;
 mod ledger;
 mod reader;
+pub mod simulated;
 mod thread;
 mod tls;
 mod waits;
+mod world;
 
 #[cfg(test)]
 mod tests;
@@ -144,7 +149,7 @@ pub struct Sample {
 }
 
 /// What all threads share.
-struct Shared {
+pub(crate) struct Shared {
     /// Whether the run is to end now.
     stop: AtomicBool,
     /// Iterations that may still begin, by scenario; for closed ones with a limit.
@@ -163,6 +168,8 @@ pub struct Engine {
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,
+    /// In a made-up world: the one thread, whose turns [`Engine::next`] makes.
+    stepped: Option<Stepped>,
 }
 
 impl Engine {
@@ -183,47 +190,26 @@ impl Engine {
         allow_files(&plan)?;
         let peer = Arc::new(tls::peer(&plan)?);
         let threads = plan.threads.max(1);
-        let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
-        let (samples_in, samples) = sync_channel(SAMPLES_MAX);
-        let shared = Arc::new(Shared {
-            stop: AtomicBool::new(false),
-            left: left(&plan),
-            skipped: AtomicU64::new(0),
-        });
-        let mut engine = Engine {
-            shared: Arc::clone(&shared),
-            bells: Vec::new(),
-            filled,
-            spare: Vec::new(),
-            samples,
-            threads: Vec::new(),
-        };
+        let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
+        let shared = Arc::clone(&engine.shared);
         for index in 0..threads {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|errno| EngineFault::Wait(errno.into()))?;
             let bell = Arc::new(bell);
-            let (spare_in, spare) = sync_channel(INTERVALS_MAX);
-            for _ in 0..INTERVALS_MAX {
-                let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
-                // There is room, and the other end is here.
-                let _kept = spare_in.try_send(empty);
-            }
-            let thread = thread::EngineThread::new(thread::Given {
+            let given = thread::Given {
                 plan: &plan,
                 chain: &chain,
                 addresses: &addrs,
                 peer: &peer,
                 shared: &shared,
-                bell: &bell,
                 index,
                 threads,
-                origin,
                 filled: filled_in.clone(),
-                spare,
+                spare: engine.spare(&plan, index),
                 samples: samples_in.clone(),
-            })?;
+            };
+            let thread = EngineThread::new(given, System::new(origin, &bell)?)?;
             engine.bells.push(bell);
-            engine.spare.push(spare_in);
             let named = std::thread::Builder::new().name(format!("load-{index}"));
             let started = named.spawn(move || thread.run()).map_err(EngineFault::Start)?;
             engine.threads.push(started);
@@ -231,9 +217,74 @@ impl Engine {
         Ok(engine)
     }
 
+    /// The same in a made-up world, on one thread and in virtual time: each call of [`Engine::next`]
+    /// makes the turns up to the next interval.
+    ///
+    /// # Errors
+    /// If the plan asks for what the engine or the chain's facts do not have.
+    pub fn simulated(
+        plan: Arc<Plan>,
+        chain: &Arc<ChainFacts>,
+        network: &Network,
+    ) -> Result<Engine, EngineFault> {
+        let (mut engine, filled, samples) = Engine::new(&plan, 1);
+        let given = thread::Given {
+            plan: &plan,
+            chain,
+            addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
+            peer: &Arc::new(tls::peer(&plan)?),
+            shared: &Arc::clone(&engine.shared),
+            index: 0,
+            threads: 1,
+            filled,
+            spare: engine.spare(&plan, 0),
+            samples,
+        };
+        engine.stepped = Some(Stepped::new(EngineThread::new(given, network.clone())?));
+        Ok(engine)
+    }
+
+    /// Without threads yet.
+    fn new(plan: &Plan, threads: usize) -> (Engine, SyncSender<Interval>, SyncSender<Sample>) {
+        let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
+        let (samples_in, samples) = sync_channel(SAMPLES_MAX);
+        let shared =
+            Shared { stop: AtomicBool::new(false), left: left(plan), skipped: AtomicU64::new(0) };
+        let engine = Engine {
+            shared: Arc::new(shared),
+            bells: Vec::new(),
+            filled,
+            spare: Vec::new(),
+            samples,
+            threads: Vec::new(),
+            stepped: None,
+        };
+        (engine, filled_in, samples_in)
+    }
+
+    /// Where a thread gets emptied intervals.
+    fn spare(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
+        let (spare_in, spare) = sync_channel(INTERVALS_MAX);
+        for _ in 0..INTERVALS_MAX {
+            let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
+            // There is room, and the other end is here.
+            let _kept = spare_in.try_send(empty);
+        }
+        self.spare.push(spare_in);
+        spare
+    }
+
     /// Waits up to `wait` for the next interval. One comes from each thread per second, and a last
     /// shorter one at its end.
-    pub fn next(&self, wait: Duration) -> Next {
+    pub fn next(&mut self, wait: Duration) -> Next {
+        while let Some(stepped) = &mut self.stepped {
+            match self.filled.try_recv() {
+                Ok(interval) => return Next::Interval(interval),
+                // Dropped at its end, it lets go of the channel.
+                Err(_) if !stepped.step() => self.stepped = None,
+                Err(_) => {}
+            }
+        }
         match self.filled.recv_timeout(wait) {
             Ok(interval) => Next::Interval(interval),
             Err(RecvTimeoutError::Timeout) => Next::Nothing,

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use lab_engine::engine::simulated::Network;
 use lab_engine::engine::{Engine, EngineFault, Next};
 use lab_engine::host::thin::{self, Kept};
 use lab_engine::host::{HostFault, Watcher};
 use lab_engine::recorder::{Closed, Recorder};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
-use lab_model::results::run::{HostSample, RunResult, Second};
-use lab_model::results::{TargetFacts, ThresholdOutcome};
+use lab_model::results::run::{HostFacts, HostSample, RunResult, Second};
+use lab_model::results::{Fingerprint, TargetFacts, ThresholdOutcome};
 
 use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
@@ -68,17 +69,17 @@ pub fn run(
     let started = SystemTime::now() + BASELINE;
     let watcher = Watcher::start(&plan.watch, address, origin)?;
     let chain = Arc::new(probed.chain);
-    let engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
+    let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
 
-    let mut course = Course::new(plan, &probed.facts, watcher, origin);
-    course.follow(&engine, comparison.as_mut(), stop, see);
+    let mut course = Course::new(plan, &probed.facts, Some(watcher), origin);
+    course.follow(&mut engine, comparison.as_mut(), stop, see);
     let skipped = engine.samples_skipped();
     engine.finish()?;
 
     let head_end = target::head(plan, &probed.facts.family);
     let compared = comparison.map(|comparison| comparison.finish(skipped));
     let Course { recorder, judge, watcher, kept, early, reached, .. } = course;
-    let watched = watcher.finish();
+    let watched = watcher.map(Watcher::finish).unwrap_or_default();
     let seen = Seen {
         plan,
         started,
@@ -92,6 +93,39 @@ pub fn run(
         watched,
         compared,
         warnings: probed.warnings,
+    };
+    Ok(seen.tell())
+}
+
+/// Replays a run in a made-up network: the same loop, the same judgement and the same result as of
+/// [`run`], in virtual time and without a host to watch.
+///
+/// # Errors
+/// If the plan asks for what the engine does not have.
+pub fn replay(
+    plan: &Arc<Plan>,
+    network: &Network,
+    see: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Finished, RunFault> {
+    let target = TargetFacts::default();
+    let mut engine = Engine::simulated(Arc::clone(plan), &Arc::default(), network)?;
+    let mut course = Course::new(plan, &target, None, Instant::now());
+    course.follow(&mut engine, None, &Stop::new(), see);
+    engine.finish()?;
+    let Course { recorder, judge, kept, early, reached, .. } = course;
+    let seen = Seen {
+        plan,
+        started: SystemTime::UNIX_EPOCH,
+        target: target.clone(),
+        fingerprint: Fingerprint::default(),
+        recorded: recorder.finish(),
+        rulings: judge.rulings(),
+        early,
+        end: end(plan, early, reached),
+        host: kept.samples(),
+        watched: HostFacts::default(),
+        compared: None,
+        warnings: Vec::new(),
     };
     Ok(seen.tell())
 }
@@ -112,7 +146,8 @@ struct Course<'a> {
     target: &'a TargetFacts,
     recorder: Recorder,
     judge: Judge,
-    watcher: Watcher,
+    /// None in a made-up world.
+    watcher: Option<Watcher>,
     kept: Kept,
     early: Option<Early>,
     /// How far the engine's threads are.
@@ -123,7 +158,7 @@ impl<'a> Course<'a> {
     fn new(
         plan: &'a Plan,
         target: &'a TargetFacts,
-        watcher: Watcher,
+        watcher: Option<Watcher>,
         origin: Instant,
     ) -> Course<'a> {
         Course {
@@ -142,7 +177,7 @@ impl<'a> Course<'a> {
     /// Takes what the engine hands over until all its threads have ended.
     fn follow(
         &mut self,
-        engine: &Engine,
+        engine: &mut Engine,
         mut comparison: Option<&mut Comparison>,
         stop: &Stop,
         see: &mut dyn FnMut(&Progress<'_>),
@@ -179,14 +214,20 @@ impl<'a> Course<'a> {
             self.second(closed, see);
         }
         self.judge.end(self.reached);
-        self.watcher.take().iter().for_each(|sample| self.kept.push(sample));
+        self.watch();
+    }
+
+    /// What was watched on hosts since the last time.
+    fn watch(&mut self) -> Vec<HostSample> {
+        let host = self.watcher.as_mut().map(Watcher::take).unwrap_or_default();
+        host.iter().for_each(|sample| self.kept.push(sample));
+        host
     }
 
     /// Judges and shows a second; whether an objective wants the run to end.
     fn second(&mut self, closed: Closed, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
         let abort = closed.judged && self.judge.second(closed.from, closed.to, &closed.part);
-        let host = self.watcher.take();
-        host.iter().for_each(|sample| self.kept.push(sample));
+        let host = self.watch();
         see(&Progress {
             at: closed.to,
             of: self.plan.duration(),

@@ -4,18 +4,14 @@
 //! `crates/lab-engine/src/engine/thread.rs`.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use lab_model::record::Traffic;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendFlags, SocketFlags, SocketType, connect, ipproto, send, socket_with, sockopt,
-};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use super::reader::Reader;
+use super::world::{Plain, Socket};
 
 /// Read of one connection before others have their turn: with the reading and judging of it some
 /// 100 µs.
@@ -33,8 +29,8 @@ pub(crate) enum Phase {
 }
 
 /// A connection of a worker.
-pub(crate) struct Connection {
-    socket: TcpStream,
+pub(crate) struct Connection<S> {
+    socket: S,
     tls: Option<Box<ClientConnection>>,
     /// How far it is.
     pub(crate) phase: Phase,
@@ -76,22 +72,11 @@ pub(crate) enum Got {
     End,
 }
 
-impl Connection {
-    /// Begins to connect.
-    ///
-    /// # Errors
-    /// What the system says, such as that there is no local port left.
-    pub(crate) fn dial(address: SocketAddr, now: u64) -> io::Result<Connection> {
-        let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        match connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        Ok(Connection {
-            socket: socket.into(),
+impl<S: Socket> Connection<S> {
+    /// A connection whose making began `now`.
+    pub(crate) fn new(socket: S, now: u64) -> Connection<S> {
+        Connection {
+            socket,
             tls: None,
             phase: Phase::Connecting,
             began: now,
@@ -101,17 +86,17 @@ impl Connection {
             unsent: Vec::new(),
             unread: false,
             ending: false,
-        })
+        }
     }
 
     /// The socket, to be watched.
-    pub(crate) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &S {
         &self.socket
     }
 
     /// Why connecting failed, if it did.
     pub(crate) fn connect_fault(&self) -> Option<io::Error> {
-        self.socket.take_error().unwrap_or_else(Some)
+        self.socket.connect_fault()
     }
 
     /// TCP is there; begins TLS if the peer has it.
@@ -142,7 +127,7 @@ impl Connection {
                 self.phase = Phase::Open;
                 return Ok(());
             }
-            match tls.read_tls(&mut &self.socket) {
+            match tls.read_tls(&mut Plain(&self.socket)) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
@@ -206,14 +191,13 @@ impl Connection {
     /// Reads what is there, up to the size of `into`.
     pub(crate) fn receive(&mut self, into: &mut [u8], traffic: &mut Traffic) -> Got {
         let Some(tls) = &mut self.tls else {
-            // The bare system call: libc's is a point where threads may be cancelled, which costs.
-            return match rustix::io::read(&self.socket, &mut *into) {
+            return match self.socket.read(into) {
                 Ok(0) => Got::End,
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     Got::Bytes { count, drained: count < into.len() }
                 }
-                Err(Errno::AGAIN | Errno::INTR) => Got::Nothing,
+                Err(error) if again(&error) => Got::Nothing,
                 Err(_) => Got::End,
             };
         };
@@ -224,7 +208,7 @@ impl Connection {
                 Err(error) if again(&error) => {}
                 Err(_) => return Got::End,
             }
-            match tls.read_tls(&mut &self.socket) {
+            match tls.read_tls(&mut Plain(&self.socket)) {
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     if tls.process_new_packets().is_err() {
@@ -257,9 +241,13 @@ impl Connection {
     }
 }
 
-fn flush(tls: &mut ClientConnection, socket: &TcpStream, traffic: &mut Traffic) -> io::Result<()> {
+fn flush<S: Socket>(
+    tls: &mut ClientConnection,
+    socket: &S,
+    traffic: &mut Traffic,
+) -> io::Result<()> {
     while tls.wants_write() {
-        match tls.write_tls(&mut &*socket) {
+        match tls.write_tls(&mut Plain(socket)) {
             Ok(count) => traffic.bytes_sent += count as u64,
             Err(error) if again(&error) => return Ok(()),
             Err(error) => return Err(error),
@@ -268,13 +256,13 @@ fn flush(tls: &mut ClientConnection, socket: &TcpStream, traffic: &mut Traffic) 
     Ok(())
 }
 
-fn write(socket: &TcpStream, bytes: &[u8], traffic: &mut Traffic) -> io::Result<usize> {
+fn write<S: Socket>(socket: &S, bytes: &[u8], traffic: &mut Traffic) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
-        match send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
+        match socket.write(&bytes[sent..]) {
             Ok(count) => sent += count,
-            Err(Errno::AGAIN | Errno::INTR) => break,
-            Err(errno) => return Err(errno.into()),
+            Err(error) if again(&error) => break,
+            Err(error) => return Err(error),
         }
     }
     traffic.bytes_sent += sent as u64;

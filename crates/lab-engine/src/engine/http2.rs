@@ -24,6 +24,7 @@ use super::body::{Body, Came};
 use super::compose::{AGENT, authority};
 use super::connection::{Connection, Got, PIECE_BYTES};
 use super::reader;
+use super::world::Socket;
 
 /// What a server may send on one stream before it is read, and on all of them: enough that the
 /// generator's window is not what is measured.
@@ -31,9 +32,9 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// A connection on which exchanges can begin.
-pub(crate) struct Session {
+pub(crate) struct Session<S> {
     sender: SendRequest<Bytes>,
-    carried: Carried<Pipe, Bytes>,
+    carried: Carried<Pipe<S>, Bytes>,
     moved: Arc<Mutex<Moved>>,
 }
 
@@ -84,12 +85,12 @@ pub(crate) enum Progress {
     Broken,
 }
 
-impl Session {
+impl<S: Socket> Session<S> {
     /// Begins to speak HTTP/2 on a new connection.
     ///
     /// # Errors
     /// If the connection is broken or does not take the first bytes.
-    pub(crate) fn greet(connection: Connection) -> Result<Session, h2::Error> {
+    pub(crate) fn greet(connection: Connection<S>) -> Result<Session<S>, h2::Error> {
         let moved = Arc::<Mutex<Moved>>::default();
         let pipe = Pipe { connection, moved: Arc::clone(&moved) };
         let mut builder = Builder::new();
@@ -252,12 +253,12 @@ impl Wake for Woken {
 
 /// A connection as tokio's traits have it. Nothing is woken: the loop asks again when its socket has
 /// an event.
-struct Pipe {
-    connection: Connection,
+struct Pipe<S> {
+    connection: Connection<S>,
     moved: Arc<Mutex<Moved>>,
 }
 
-impl AsyncRead for Pipe {
+impl<S: Socket> AsyncRead for Pipe<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -281,7 +282,7 @@ impl AsyncRead for Pipe {
     }
 }
 
-impl AsyncWrite for Pipe {
+impl<S: Socket> AsyncWrite for Pipe<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -42,7 +42,8 @@ pub(crate) struct Ledger {
     pub(crate) until: u64,
     /// Nanoseconds without anything to do in the open interval.
     pub(crate) idle: u64,
-    effort: Effort,
+    /// None in a made-up world.
+    effort: Option<Effort>,
 }
 
 impl Ledger {
@@ -63,13 +64,13 @@ impl Ledger {
             next: None,
             until: SECOND,
             idle: 0,
-            effort: Effort::default(),
+            effort: None,
         }
     }
 
     /// To be called on the thread itself, whose cost is counted from here.
     pub(crate) fn begin(&mut self) {
-        self.effort = Effort::of_this_thread();
+        self.effort = Some(Effort::of_this_thread());
     }
 
     /// Counts a call. `latency` and `service` are nanoseconds.
@@ -154,14 +155,15 @@ impl Ledger {
         self.interval.workers_busy = gauges.workers_busy;
         self.interval.waiting = gauges.waiting;
         self.interval.idle += Duration::from_nanos(std::mem::take(&mut self.idle));
-        let (cpu, run_delay) = self.effort.since_last();
-        self.interval.cpu += cpu;
-        self.interval.run_delay += run_delay;
+        if let Some(effort) = &mut self.effort {
+            let (cpu, run_delay) = effort.since_last();
+            self.interval.cpu += cpu;
+            self.interval.run_delay += run_delay;
+        }
     }
 }
 
 /// What the kernel says that this thread has cost.
-#[derive(Default)]
 struct Effort {
     schedstat: Option<File>,
     cpu: Duration,

@@ -12,11 +12,9 @@ mod tls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{
-    Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
-    Target, Template, Tls, Validity, Watch, Weighted,
-};
+use lab_model::plan::{HttpVersion, Late, Model, Plan, Reuse};
 use lab_model::record::{Class, Totals};
+use lab_model::samples;
 
 use super::{Engine, EngineFault, Next, Sample};
 use crate::chain::ChainFacts;
@@ -26,76 +24,16 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A closed plan of one worker that makes `iterations` calls of one method without parameters.
 fn plan(server: &Server, iterations: u64) -> Plan {
-    let stage = Stage {
-        index: 0,
-        name: "all".to_owned(),
-        duration: Duration::from_secs(20),
-        from: 1.0,
-        to: 1.0,
-    };
-    let template = Template { method: 0, params: Vec::new() };
-    Plan {
-        name: "test".to_owned(),
-        text: String::new(),
-        target: Target {
-            url: String::new(),
-            shown: String::new(),
-            tls: false,
-            host: "localhost".to_owned(),
-            port: server.address.port(),
-            path: "/rpc".to_owned(),
-            family: None,
-            headers: Vec::new(),
-            timeout: Duration::from_secs(5),
-            connect_timeout: Duration::from_secs(5),
-            answer_bytes_max: 1 << 20,
-        },
-        connections: Connections {
-            http: HttpVersion::Http1,
-            reuse: Reuse::Always,
-            tls: Tls::default(),
-        },
-        seed: 7,
-        threads: 1,
-        methods: vec!["eth_blockNumber".into()],
-        mixes: vec![Mix {
-            name: "one".to_owned(),
-            steps: vec![Step::Choose(vec![Weighted { weight: 1.0, template }])],
-        }],
-        scenarios: vec![Scenario {
-            name: "one".to_owned(),
-            start: Duration::ZERO,
-            model: Model::Closed,
-            stages: vec![stage],
-            mix: 0,
-            workers_max: 1,
-            pause: Duration::ZERO,
-            batch: None,
-            iterations_max: Some(iterations),
-            grace: SECOND,
-        }],
-        thresholds: Vec::new(),
-        warmup: Duration::ZERO,
-        validity: Validity {
-            delivered_share_min: 0.99,
-            lateness_p99_max: Duration::from_millis(1),
-            lateness_share_max: 0.05,
-            waited_share_max: 0.1,
-        },
-        reference: None,
-        watch: Watch { interval: SECOND, pids: Vec::new(), node_exporter: None },
-        capacity: Capacity {
-            rate_start: 1.0,
-            rate_max: 1.0,
-            precision: 0.1,
-            probe: SECOND,
-            probe_warmup: Duration::ZERO,
-            repeats: 1,
-            drain: Duration::ZERO,
-            soak: Duration::ZERO,
-        },
-        warnings: Vec::new(),
-    }
+    let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
+    plan.seed = 7;
+    plan.mixes[0].name = "one".to_owned();
+    plan.target.host = "localhost".to_owned();
+    plan.target.port = server.address.port();
+    plan.target.path = "/rpc".to_owned();
+    plan.target.timeout = Duration::from_secs(5);
+    plan.scenarios[0].iterations_max = Some(iterations);
+    plan.scenarios[0].grace = SECOND;
+    plan
 }
 
 /// The same plan by arrival rate.
@@ -149,7 +87,7 @@ fn run(plan: Plan, server: &Server) -> Ran {
     collect(engine)
 }
 
-fn collect(engine: Engine) -> Ran {
+fn collect(mut engine: Engine) -> Ran {
     let began = Instant::now();
     let mut ran =
         Ran { totals: Totals::new(8), samples: Vec::new(), intervals: 0, took: Duration::ZERO };

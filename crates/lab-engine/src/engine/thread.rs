@@ -8,15 +8,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::Instant;
 
 use lab_model::plan::{Plan, Reuse};
 use lab_model::record::{Class, Interval};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::thread::set_current_timer_slack;
 
 use super::compose::{Asked, Composer, Which};
@@ -24,6 +22,7 @@ use super::connection::{Connection, PIECE_BYTES, Peer, Phase};
 use super::judge::Ending;
 use super::ledger::{Gauges, Ledger};
 use super::waits::Waits;
+use super::world::{BELL, World};
 use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
 use carry::Carriers;
@@ -32,7 +31,7 @@ use pace::Stream;
 mod call;
 mod carry;
 pub(crate) mod dial;
-mod pace;
+pub(crate) mod pace;
 mod read;
 
 /// Bounds of how long before a planned send the thread stops to sleep and spins. Waking from a timer
@@ -49,8 +48,6 @@ const SPIN_FIRST: u64 = 50_000;
 const ASKING: u64 = 2_000;
 /// Sockets served between two looks at the clock of the plan.
 const EVENTS_MAX: usize = 256;
-/// Event of the bell that ends a run early.
-const BELL: u64 = u64::MAX;
 
 /// Lines of [`Waits`]: those who wait for an answer.
 const ANSWER: usize = 0;
@@ -72,25 +69,23 @@ pub(crate) struct Given<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) shared: &'a Arc<Shared>,
-    pub(crate) bell: &'a Arc<OwnedFd>,
     pub(crate) index: usize,
     pub(crate) threads: usize,
-    pub(crate) origin: Instant,
     pub(crate) filled: SyncSender<Interval>,
     pub(crate) spare: Receiver<Interval>,
     pub(crate) samples: SyncSender<Sample>,
 }
 
-/// The time of a run.
-struct Clock {
-    origin: Instant,
-    /// When it was last read, in nanoseconds since the origin.
+/// The time of a run, and the world whose time it is.
+struct Clock<W> {
+    world: W,
+    /// When it was last read, in nanoseconds since the start of the run.
     now: u64,
 }
 
-impl Clock {
+impl<W: World> Clock<W> {
     fn read(&mut self) -> u64 {
-        self.now = pace::nanos(Instant::now().saturating_duration_since(self.origin));
+        self.now = self.world.now();
         self.now
     }
 }
@@ -117,9 +112,9 @@ struct Request {
 }
 
 /// Runs one iteration at a time on a connection of its own.
-struct Worker {
+struct Worker<S> {
     doing: Doing,
-    connection: Option<Connection>,
+    connection: Option<Connection<S>>,
     /// Counts its connections, so that events of former ones are told apart.
     generation: u32,
     /// The address that was tried first for the connection that is being made.
@@ -143,13 +138,11 @@ struct Worker {
 }
 
 /// The loop and all it needs.
-pub(crate) struct EngineThread {
+pub(crate) struct EngineThread<W: World> {
     shared: Arc<Shared>,
-    bell: Arc<OwnedFd>,
-    clock: Clock,
+    clock: Clock<W>,
     /// How long before a planned send the thread stops to sleep.
     spin: u64,
-    epoll: OwnedFd,
     addresses: Vec<SocketAddr>,
     /// The address to be tried first.
     address: usize,
@@ -159,7 +152,7 @@ pub(crate) struct EngineThread {
     streams: Vec<Stream>,
     /// When each stage of the plan ends.
     stage_ends: Vec<u64>,
-    workers: Vec<Worker>,
+    workers: Vec<Worker<W::Socket>>,
     waits: Waits,
     composer: Composer,
     ledger: Ledger,
@@ -168,24 +161,21 @@ pub(crate) struct EngineThread {
     /// Endings of the calls of the request at hand.
     endings: Vec<Ending>,
     /// Connections that the server is about to close, and since when.
-    leaving: VecDeque<(u64, Connection)>,
+    leaving: VecDeque<(u64, Connection<W::Socket>)>,
     /// Workers whose connections have more to read, each with the generation of its connection.
     unread: VecDeque<(u32, u32)>,
     /// The shared connections of HTTP/2.
-    carriers: Option<Carriers>,
+    carriers: Option<Carriers<W::Socket>>,
     gauges: Gauges,
 }
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// Makes everything ready for [`EngineThread::run`].
     ///
     /// # Errors
-    /// If the plan draws what the chain does not have, or the system has no epoll.
-    pub(crate) fn new(given: Given<'_>) -> Result<EngineThread, EngineFault> {
+    /// If the plan draws what the chain does not have, or a header cannot be sent.
+    pub(crate) fn new(given: Given<'_>, world: W) -> Result<EngineThread<W>, EngineFault> {
         let plan = given.plan;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait_fault)?;
-        let bell_event = epoll::EventData::new_u64(BELL);
-        epoll::add(&epoll, given.bell, bell_event, epoll::EventFlags::IN).map_err(wait_fault)?;
         let mut streams = Vec::new();
         let mut workers = Vec::new();
         let mut waits = vec![
@@ -210,10 +200,8 @@ impl EngineThread {
         let (stages, methods) = (plan.stages().count(), plan.methods.len());
         Ok(EngineThread {
             shared: Arc::clone(given.shared),
-            bell: Arc::clone(given.bell),
-            clock: Clock { origin: given.origin, now: 0 },
+            clock: Clock { world, now: 0 },
             spin: SPIN_FIRST,
-            epoll,
             addresses: given.addresses.to_vec(),
             address: 0,
             peer: Arc::clone(given.peer),
@@ -246,18 +234,23 @@ impl EngineThread {
         self.await_origin(&mut events)?;
         self.ledger.begin();
         while self.turn(&mut events)? {}
-        self.ledger.finish(self.clock.now, self.gauges);
+        self.end();
         Ok(())
+    }
+
+    /// Hands over what was counted last.
+    pub(crate) fn end(self) {
+        self.ledger.finish(self.clock.now, self.gauges);
     }
 
     /// Sleeps until the run begins, or is ended before that.
     fn await_origin(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
         while !self.shared.stop.load(Ordering::Acquire) {
-            let left = self.clock.origin.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = self.clock.world.until_start();
+            if left == 0 {
                 break;
             }
-            poll(&self.epoll, events, pace::nanos(left))?;
+            self.clock.world.wait(events, left)?;
             events.clear();
         }
         self.clock.read();
@@ -265,7 +258,7 @@ impl EngineThread {
     }
 
     /// One turn of the loop; false once the run is over.
-    fn turn(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
+    pub(crate) fn turn(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
         if self.shared.stop.load(Ordering::Acquire) {
             self.cut_all();
             return Ok(false);
@@ -305,10 +298,9 @@ impl EngineThread {
         };
         // What was done since the clock was read last is work.
         let before = self.clock.read();
-        poll(&self.epoll, events, until.saturating_sub(before))?;
+        self.clock.world.wait(events, until.saturating_sub(before))?;
         if events.is_empty() && until <= before && !at_once {
-            // A spinning thread leaves the core to whoever needs it: the target may be on it.
-            std::thread::yield_now();
+            self.clock.world.yield_now();
         }
         let now = self.clock.read();
         if now - before > ASKING || (events.is_empty() && !at_once) {
@@ -338,9 +330,7 @@ impl EngineThread {
     fn serve(&mut self, event: epoll::Event) {
         let (flags, token) = (event.flags, event.data.u64());
         if token == BELL {
-            // The stop mark itself is looked at in every turn.
-            let _rung = rustix::io::read(&self.bell, &mut [0; 8]);
-            return;
+            return self.clock.world.rung();
         }
         let (worker, generation) = (token as u32, (token >> 32) as u32);
         let at = &mut self.workers[worker as usize];
@@ -390,8 +380,8 @@ impl EngineThread {
     }
 }
 
-impl Worker {
-    fn new(scenario: usize, seat: usize) -> Worker {
+impl<S> Worker<S> {
+    fn new(scenario: usize, seat: usize) -> Worker<S> {
         Worker {
             doing: Doing::Nothing,
             connection: None,
@@ -413,20 +403,4 @@ impl Worker {
             sample: None,
         }
     }
-}
-
-/// Waits for events for at most so many nanoseconds.
-fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, left: u64) -> Result<(), EngineFault> {
-    let timeout = Timespec {
-        tv_sec: (left / 1_000_000_000).cast_signed(),
-        tv_nsec: (left % 1_000_000_000).cast_signed(),
-    };
-    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(wait_fault(errno)),
-    }
-}
-
-fn wait_fault(errno: rustix::io::Errno) -> EngineFault {
-    EngineFault::Wait(errno.into())
 }

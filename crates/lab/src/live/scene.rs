@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab_model::metrics::host::host;
-use lab_model::plan::*;
+use lab_model::plan::Plan;
 use lab_model::record::{Class, Interval, Slot, Totals};
 use lab_model::results::run::{HostSample, MethodSecond, Second};
 use lab_model::results::{TargetFacts, ThresholdOutcome};
+use lab_model::samples;
 
 use crate::run::Progress;
 
@@ -138,77 +139,16 @@ fn thresholds() -> Vec<ThresholdOutcome> {
     ]
 }
 
-/// A minute: 20 s at 500/s, then 40 s from 500/s to 2,000/s.
+/// A minute: 10 s at 500/s, then 50 s from 500/s to 2,000/s.
 fn plan() -> Plan {
-    let stage = |index, name: &str, seconds, from, to| Stage {
-        index,
-        name: name.to_owned(),
-        duration: Duration::from_secs(seconds),
-        from,
-        to,
-    };
-    let scenario = Scenario {
-        name: "main".to_owned(),
-        start: Duration::ZERO,
-        model: Model::Open { late: Late::Drop },
-        stages: vec![stage(0, "steady", 10, 500.0, 500.0), stage(1, "climb", 50, 500.0, 2_000.0)],
-        mix: 0,
-        workers_max: 100,
-        pause: Duration::ZERO,
-        batch: None,
-        iterations_max: None,
-        grace: Duration::from_secs(5),
-    };
-    Plan {
-        name: "nightly".to_owned(),
-        text: String::new(),
-        target: target(),
-        connections: Connections {
-            http: HttpVersion::Http1,
-            reuse: Reuse::Always,
-            tls: Tls::default(),
-        },
-        seed: 1,
-        threads: 1,
-        methods: METHODS.map(Box::from).to_vec(),
-        mixes: Vec::new(),
-        scenarios: vec![scenario],
-        thresholds: Vec::new(),
-        warmup: Duration::ZERO,
-        validity: Validity {
-            delivered_share_min: 0.99,
-            lateness_p99_max: Duration::from_millis(1),
-            lateness_share_max: 0.05,
-            waited_share_max: 0.1,
-        },
-        reference: None,
-        watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },
-        capacity: Capacity {
-            rate_start: 1.0,
-            rate_max: 1.0,
-            precision: 0.1,
-            probe: Duration::from_secs(1),
-            probe_warmup: Duration::ZERO,
-            repeats: 1,
-            drain: Duration::ZERO,
-            soak: Duration::ZERO,
-        },
-        warnings: Vec::new(),
-    }
-}
-
-fn target() -> Target {
-    Target {
-        url: "http://node:8545/secret".to_owned(),
-        shown: "http://node:8545/***".to_owned(),
-        tls: false,
-        host: "node".to_owned(),
-        port: 8545,
-        path: "/secret".to_owned(),
-        family: None,
-        headers: Vec::new(),
-        timeout: Duration::from_secs(5),
-        connect_timeout: Duration::from_secs(5),
-        answer_bytes_max: 1 << 20,
-    }
+    let mut plan = samples::open(500.0, 10, &METHODS);
+    samples::stage(&mut plan, 0, 50, 500.0, 2_000.0);
+    plan.name = "nightly".to_owned();
+    plan.target.shown = "http://node:8545/***".to_owned();
+    let scenario = &mut plan.scenarios[0];
+    scenario.name = "main".to_owned();
+    scenario.stages[0].name = "steady".to_owned();
+    scenario.stages[1].name = "climb".to_owned();
+    scenario.grace = Duration::from_secs(5);
+    plan
 }

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::plan::{
-    Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
-    Target, Template, Tls, Validity, Watch, Weighted,
-};
+use lab_model::plan::{Late, Model, Plan};
+use lab_model::samples;
 use wire::method::FamilyName;
 
 const TIME: Duration = Duration::from_secs(7);
@@ -42,15 +40,6 @@ fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: &str) -
     }
 }
 
-fn validity() -> Validity {
-    Validity {
-        delivered_share_min: 0.99,
-        lateness_p99_max: Duration::from_millis(1),
-        lateness_share_max: 0.05,
-        waited_share_max: 0.1,
-    }
-}
-
 /// A rate that grows to `rate` a second.
 pub(crate) fn open(port: u16, rate: f64, threshold: Threshold) -> Plan {
     plan(port, Model::Open { late: Late::Queue { max: 10_000 } }, rate, 60, threshold)
@@ -62,70 +51,22 @@ pub(crate) fn closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
 }
 
 fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshold) -> Plan {
-    let template = Template { method: 0, params: Vec::new() };
-    let step = Step::Choose(vec![Weighted { weight: 1.0, template }]);
-    let stage = Stage { index: 0, name: "ramp".to_owned(), duration: TIME, from: 0.0, to: level };
-    Plan {
-        name: "planted".to_owned(),
-        text: String::new(),
-        target: target(port),
-        connections: Connections {
-            http: HttpVersion::Http1,
-            reuse: Reuse::Always,
-            tls: Tls::default(),
-        },
-        seed: 1,
-        threads: 1,
-        methods: vec!["eth_blockNumber".into()],
-        mixes: vec![Mix { name: "one".to_owned(), steps: vec![step] }],
-        scenarios: vec![Scenario {
-            name: "ramp".to_owned(),
-            start: Duration::ZERO,
-            model,
-            stages: vec![stage],
-            mix: 0,
-            workers_max: workers,
-            pause: Duration::from_millis(if model == Model::Closed { 5 } else { 0 }),
-            batch: None,
-            iterations_max: None,
-            grace: Duration::from_secs(1),
-        }],
-        thresholds: vec![threshold],
-        warmup: Duration::ZERO,
-        validity: validity(),
-        reference: None,
-        watch: Watch {
-            interval: Duration::from_millis(100),
-            pids: Vec::new(),
-            node_exporter: None,
-        },
-        capacity: Capacity {
-            rate_start: 1.0,
-            rate_max: 1.0,
-            precision: 1.0,
-            probe: TIME,
-            probe_warmup: Duration::ZERO,
-            repeats: 1,
-            drain: Duration::ZERO,
-            soak: Duration::ZERO,
-        },
-        warnings: Vec::new(),
-    }
-}
-
-fn target(port: u16) -> Target {
-    let url = format!("http://127.0.0.1:{port}/");
-    Target {
-        shown: url.clone(),
-        url,
-        tls: false,
-        host: "127.0.0.1".to_owned(),
-        port,
-        path: "/".to_owned(),
-        family: Some(FamilyName::Ethereum),
-        headers: Vec::new(),
-        timeout: Duration::from_secs(2),
-        connect_timeout: Duration::from_secs(2),
-        answer_bytes_max: 1 << 20,
-    }
+    let mut plan = samples::open(level, TIME.as_secs(), &["eth_blockNumber"]);
+    plan.target.url = format!("http://127.0.0.1:{port}/");
+    plan.target.shown = plan.target.url.clone();
+    plan.target.port = port;
+    plan.target.family = Some(FamilyName::Ethereum);
+    plan.target.timeout = Duration::from_secs(2);
+    plan.target.connect_timeout = Duration::from_secs(2);
+    plan.thresholds = vec![threshold];
+    plan.watch.interval = Duration::from_millis(100);
+    let scenario = &mut plan.scenarios[0];
+    scenario.name = "ramp".to_owned();
+    scenario.model = model;
+    scenario.workers_max = workers;
+    scenario.pause = Duration::from_millis(if model == Model::Closed { 5 } else { 0 });
+    scenario.grace = Duration::from_secs(1);
+    scenario.stages[0].name = "ramp".to_owned();
+    scenario.stages[0].from = 0.0;
+    plan
 }

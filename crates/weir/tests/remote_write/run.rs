@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab::run::Progress;
-use lab_model::plan::*;
+use lab_model::plan::Plan;
 use lab_model::record::{Class, Interval, Slot, Totals};
 use lab_model::results::TargetFacts;
 use lab_model::results::run::{HostSample, Second};
+use lab_model::samples;
 
 /// What a [`Progress`] borrows from.
 pub(crate) struct Run {
@@ -71,73 +72,10 @@ impl Run {
 
 /// One open stage of a minute.
 fn plan() -> Plan {
-    let stage = Stage {
-        index: 0,
-        name: "steady".to_owned(),
-        duration: Duration::from_secs(60),
-        from: 1_000.0,
-        to: 1_000.0,
-    };
-    let scenario = Scenario {
-        name: "main".to_owned(),
-        start: Duration::ZERO,
-        model: Model::Open { late: Late::Drop },
-        stages: vec![stage],
-        mix: 0,
-        workers_max: 100,
-        pause: Duration::ZERO,
-        batch: None,
-        iterations_max: None,
-        grace: Duration::ZERO,
-    };
-    let connections =
-        Connections { http: HttpVersion::Http1, reuse: Reuse::Always, tls: Tls::default() };
-    Plan {
-        name: "nightly".to_owned(),
-        text: String::new(),
-        target: target(),
-        connections,
-        seed: 1,
-        threads: 1,
-        methods: vec!["eth_blockNumber".into(), "eth_getLogs".into()],
-        mixes: Vec::new(),
-        scenarios: vec![scenario],
-        thresholds: Vec::new(),
-        warmup: Duration::ZERO,
-        validity: Validity {
-            delivered_share_min: 0.99,
-            lateness_p99_max: Duration::from_millis(1),
-            lateness_share_max: 0.05,
-            waited_share_max: 0.1,
-        },
-        reference: None,
-        watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },
-        capacity: Capacity {
-            rate_start: 1.0,
-            rate_max: 1.0,
-            precision: 0.1,
-            probe: Duration::ZERO,
-            probe_warmup: Duration::ZERO,
-            repeats: 1,
-            drain: Duration::ZERO,
-            soak: Duration::ZERO,
-        },
-        warnings: Vec::new(),
-    }
-}
-
-fn target() -> Target {
-    Target {
-        url: String::new(),
-        shown: "http://node:8545".to_owned(),
-        tls: false,
-        host: "node".to_owned(),
-        port: 8545,
-        path: "/".to_owned(),
-        family: None,
-        headers: Vec::new(),
-        timeout: Duration::from_secs(5),
-        connect_timeout: Duration::from_secs(5),
-        answer_bytes_max: 1 << 20,
-    }
+    let mut plan = samples::open(1_000.0, 60, &["eth_blockNumber", "eth_getLogs"]);
+    plan.name = "nightly".to_owned();
+    plan.target.shown = "http://node:8545".to_owned();
+    plan.scenarios[0].name = "main".to_owned();
+    plan.scenarios[0].stages[0].name = "steady".to_owned();
+    plan
 }

@@ -13,8 +13,9 @@ use crate::engine::body::{Came, SAMPLE_BYTES_MAX};
 use crate::engine::compose::{Asked, Composer};
 use crate::engine::judge::{self, Ending};
 use crate::engine::reader::Head;
+use crate::engine::world::World;
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// Sends the call that a worker is at, on a new connection if it has none.
     pub(super) fn call(&mut self, worker: u32) {
         let now = self.clock.read();

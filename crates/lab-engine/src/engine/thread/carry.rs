@@ -14,12 +14,13 @@ use parking_lot::Mutex;
 use super::{ANSWER, Doing, EngineThread};
 use crate::engine::EngineFault;
 use crate::engine::http2::{self, Driven, Exchange, Progress, Session, Woken};
+use crate::engine::world::{Socket, World};
 
 /// The HTTP/2 connections of a thread.
-pub(super) struct Carriers {
+pub(super) struct Carriers<S> {
     /// The first carrier's place among the workers.
     first: u32,
-    all: Vec<Carrier>,
+    all: Vec<Carrier<S>>,
     /// Places that are not in use.
     free: Vec<u32>,
     /// The one on which exchanges begin.
@@ -36,9 +37,8 @@ pub(super) struct Carriers {
     uses_max: u32,
 }
 
-#[derive(Default)]
-struct Carrier {
-    session: Option<Session>,
+struct Carrier<S> {
+    session: Option<Session<S>>,
     /// Workers that wait for the connection.
     waiting: Vec<u32>,
     /// Exchanges under way.
@@ -53,9 +53,15 @@ pub(super) const fn carriers_max(workers: usize) -> usize {
     2 * workers + 1
 }
 
-impl Carriers {
+impl<S> Default for Carrier<S> {
+    fn default() -> Carrier<S> {
+        Carrier { session: None, waiting: Vec::new(), streams: 0, uses: 0 }
+    }
+}
+
+impl<S: Socket> Carriers<S> {
     /// For a thread with so many workers; none unless the plan speaks HTTP/2.
-    pub(super) fn new(plan: &Plan, workers: usize) -> Result<Option<Carriers>, EngineFault> {
+    pub(super) fn new(plan: &Plan, workers: usize) -> Result<Option<Carriers<S>>, EngineFault> {
         if plan.connections.http != HttpVersion::Http2 {
             return Ok(None);
         }
@@ -81,7 +87,7 @@ impl Carriers {
         }))
     }
 
-    fn of(&mut self, carrier: u32) -> &mut Carrier {
+    fn of(&mut self, carrier: u32) -> &mut Carrier<S> {
         &mut self.all[(carrier - self.first) as usize]
     }
 
@@ -99,7 +105,7 @@ impl Carriers {
     }
 }
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// Whether a place among the workers is a connection's.
     pub(super) fn is_carrier(&self, place: u32) -> bool {
         self.carriers.as_ref().is_some_and(|carriers| place >= carriers.first)

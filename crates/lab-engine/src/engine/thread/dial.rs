@@ -1,11 +1,11 @@
 //! Making and ending connections, for one thread.
 
 use lab_model::record::Class;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::{DIAL, Doing, EngineThread};
 use crate::engine::connection::{Connection, Phase};
+use crate::engine::world::World;
 
 /// How long a connection is kept that the server is about to close: whoever closes first is left
 /// with a port in TIME_WAIT, and the generator has fewer of those than the server.
@@ -13,7 +13,7 @@ pub(super) const LEAVING_WAIT: u64 = 20_000_000;
 /// Connections kept so; with more of them the oldest is closed at once.
 pub(crate) const LEAVING_MAX: usize = 4096;
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// Begins to connect; the call is sent when that has come to an end.
     pub(super) fn dial(&mut self, worker: u32) {
         let now = self.clock.now;
@@ -31,16 +31,12 @@ impl EngineThread {
         while self.workers[worker as usize].tried < self.addresses.len() {
             let at = &mut self.workers[worker as usize];
             let place = (at.first + at.tried) % self.addresses.len();
-            match Connection::dial(self.addresses[place], self.clock.now) {
-                Ok(connection) => {
+            match self.clock.world.connect(self.addresses[place]) {
+                Ok(socket) => {
                     at.generation = at.generation.wrapping_add(1);
                     let token = u64::from(at.generation) << 32 | u64::from(worker);
-                    let wanted =
-                        EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                    let data = EventData::new_u64(token);
-                    let added = epoll::add(&self.epoll, connection.socket(), data, wanted);
-                    if added.is_ok() {
-                        at.connection = Some(connection);
+                    if self.clock.world.watch(&socket, token).is_ok() {
+                        at.connection = Some(Connection::new(socket, self.clock.now));
                         return;
                     }
                     break;
@@ -149,7 +145,7 @@ impl EngineThread {
         let Some(mut connection) = self.workers[worker as usize].connection.take() else { return };
         connection.farewell(&mut self.ledger.interval.traffic);
         // Its events would be void.
-        if epoll::delete(&self.epoll, connection.socket()).is_ok() {
+        if self.clock.world.unwatch(connection.socket()).is_ok() {
             if self.leaving.len() >= LEAVING_MAX {
                 self.leaving.pop_front();
             }
@@ -159,7 +155,8 @@ impl EngineThread {
 
     /// Closes the connections that were left long enough ago.
     pub(super) fn close_leaving(&mut self) {
-        let long_ago = |&(since, _): &(u64, Connection)| since + LEAVING_WAIT <= self.clock.now;
+        let long_ago =
+            |&(since, _): &(u64, Connection<W::Socket>)| since + LEAVING_WAIT <= self.clock.now;
         while self.leaving.front().is_some_and(long_ago) {
             self.leaving.pop_front();
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lab_model::plan::{Late, Model, Scenario};
 
 use super::{BACK_OFF, Doing, EngineThread, PAUSE};
+use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
 /// Iterations begun before sockets are looked at again, so that catching up delays no answer for
@@ -61,7 +62,7 @@ enum Pace {
     },
 }
 
-pub(super) fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
@@ -185,7 +186,7 @@ enum Start {
     },
 }
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// Starts what is due by now, as far as there are workers for it.
     pub(super) fn start_due(&mut self) {
         for index in 0..self.streams.len() {

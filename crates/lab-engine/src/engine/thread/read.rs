@@ -9,8 +9,9 @@ use super::call::{judge_all, keep, sample};
 use super::{Doing, EngineThread};
 use crate::engine::connection::{Got, PIECE_BYTES};
 use crate::engine::reader::Read;
+use crate::engine::world::World;
 
-impl EngineThread {
+impl<W: World> EngineThread<W> {
     /// A socket has something: reads it, unless it waits for its turn already. `ending` says that the
     /// server has closed its side.
     pub(super) fn receive(&mut self, worker: u32, ending: bool) {
