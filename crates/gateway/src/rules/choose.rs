@@ -230,8 +230,10 @@ impl PeakEwma {
     }
 }
 
-/// The cheaper of two random candidates (power of two choices); candidates that `skip` names, such
-/// as nodes already tried for this call, are passed over. Constant time unless both are skipped.
+/// The cheaper of two random candidates (power of two choices). `skip` names candidates that cannot
+/// take the call, such as nodes that were already tried for it. Where one of the two is skipped, the
+/// cheapest of all that are left is taken: a call that waited in vain at one stalled node must not go
+/// on to the next.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],
@@ -239,25 +241,17 @@ pub fn pick_two(
     cost: impl Fn(u16) -> f64,
 ) -> Option<u16> {
     let count = candidates.len() as u64;
-    if count == 0 {
-        return None;
-    }
-    if count == 1 {
-        return Some(candidates[0]).filter(|&only| !skip(only));
-    }
-    let low = ((random & 0xffff_ffff) * count) >> 32;
-    let first = candidates[low as usize];
-    let high = ((random >> 32) * (count - 1)) >> 32;
-    let second = candidates[(high + u64::from(high >= low)) as usize];
-    match (skip(first), skip(second)) {
-        (false, false) if cost(second) < cost(first) => Some(second),
-        (false, _) => Some(first),
-        (true, false) => Some(second),
-        (true, true) => {
-            let (head, tail) = candidates.split_at(low as usize);
-            tail.iter().chain(head).copied().find(|&node| !skip(node))
+    if count > 1 {
+        let low = ((random & 0xffff_ffff) * count) >> 32;
+        let first = candidates[low as usize];
+        let high = ((random >> 32) * (count - 1)) >> 32;
+        let second = candidates[(high + u64::from(high >= low)) as usize];
+        if !skip(first) && !skip(second) {
+            return Some(if cost(second) < cost(first) { second } else { first });
         }
     }
+    let left = candidates.iter().copied().filter(|&node| !skip(node));
+    left.min_by(|&one, &other| cost(one).total_cmp(&cost(other)))
 }
 
 /// Primary and backup tiers: a tier is used only if no node of a lower one is usable.

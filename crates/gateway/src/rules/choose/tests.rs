@@ -134,6 +134,15 @@ fn tried_nodes_are_skipped_while_others_remain() {
 }
 
 #[test]
+fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
+    for turn in 0..200_u64 {
+        let random = hash64(&turn.to_le_bytes());
+        let cost = |node| [1.0, 100.0, 2.0][usize::from(node)];
+        assert_eq!(pick_two(random, &[0, 1, 2], |node| node == 0, cost), Some(2));
+    }
+}
+
+#[test]
 fn backups_wait_for_the_last_primary() {
     let order = Order::new(&[1, 0, 0, 7]);
     let check = |usable: &[u16], expected: &[u16]| {
