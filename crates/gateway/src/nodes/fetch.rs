@@ -359,16 +359,16 @@ async fn attempt_or_race(
     let hedge = &worker.hedges[ask.group];
     let other_node = group.nodes.len() > course.tried.len();
     let delay = hedge.borrow_mut().delay(repeat(ask), weight(ask), other_node);
-    let attempt = if other_node {
+    let (attempt, latency) = if other_node {
         let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight(ask)));
         // Apart, so that a call that is not raced does not carry room for two attempts.
         Box::pin(race(worker, ask, node, deadline, fresh, delay, course)).await
     } else {
-        attempt(worker, node, ask, deadline, fresh).await
+        let attempt = attempt(worker, node, ask, deadline, fresh).await;
+        (attempt, worker.now().saturating_sub(began))
     };
     if attempt.verdict == Verdict::Answer {
-        let now = worker.now();
-        hedge.borrow_mut().observe(now, weight(ask), now.saturating_sub(began));
+        hedge.borrow_mut().observe(worker.now(), weight(ask), latency);
     }
     attempt
 }

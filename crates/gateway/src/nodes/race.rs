@@ -18,6 +18,7 @@ use crate::nodes::fetch::{Course, better, choose, repeat, weight};
 use crate::nodes::overload::{self, Lent, Place};
 use crate::nodes::send::{Attempt, attempt};
 use crate::path::Ask;
+use crate::rules::hedge;
 use crate::worker::Worker;
 
 /// Attempts of one race, so that a call that stalls wherever it is sent cannot stall a whole group.
@@ -41,7 +42,8 @@ struct Racer<'a> {
     _place: Option<Place<'a>>,
 }
 
-/// Runs an attempt, and further ones beside it once it has taken `delay`.
+/// Runs an attempt, and further ones beside it once it has taken `delay`. Returns the attempt that
+/// counts and the latency to observe ([`hedge::latency`]).
 pub(super) async fn race(
     worker: &Rc<Worker>,
     ask: &Ask<'_>,
@@ -50,13 +52,13 @@ pub(super) async fn race(
     fresh: bool,
     delay: Duration,
     course: &mut Course,
-) -> Attempt {
+) -> (Attempt, Duration) {
     let began = worker.now();
     let mut first = pin!(attempt(worker, node, ask, deadline, fresh));
     let look = worker.recent() + delay;
     tokio::select! {
         biased;
-        done = &mut first => return done,
+        done = &mut first => return (done, worker.now().saturating_sub(began)),
         () = tokio::time::sleep_until(look) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first);
@@ -91,7 +93,8 @@ struct Race<'a, 'b> {
 }
 
 impl Race<'_, '_> {
-    async fn run(mut self, course: &mut Course, mut look: Instant) -> Attempt {
+    async fn run(mut self, course: &mut Course, mut look: Instant) -> (Attempt, Duration) {
+        let began = self.worker.now().saturating_sub(self.delay);
         let shared = &self.worker.shared;
         loop {
             let mut lost = pin!(shared.lineage.lost_node.notified());
@@ -110,7 +113,9 @@ impl Race<'_, '_> {
                     if done.verdict.is_answer() || self.racers.is_empty() {
                         self.worker.counters.hedges_won.add(u64::from(racer.hedge));
                         course.cancelled = self.racers.iter().map(|racer| racer.node).collect();
-                        return done;
+                        let now = self.worker.now();
+                        let (total, own) = (now.saturating_sub(began), now.saturating_sub(racer.began));
+                        return (done, hedge::latency(total, own, self.delay));
                     }
                     // The others are still on their way.
                     course.note(self.worker, self.ask, &done);

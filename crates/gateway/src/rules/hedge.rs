@@ -98,10 +98,17 @@ impl Hedge {
         allowed
     }
 
-    /// A call of this weight was answered after `latency`, counted from its first attempt.
+    /// A call of this weight was answered after this [`latency`].
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
         self.classes[class(weight)].observe(now, latency);
     }
+}
+
+/// How long a call would have taken if its last attempt, which took `own`, had begun after `delay`. A
+/// call may wait far longer at nodes that have stalled, until the budget allows another attempt. That
+/// time says nothing about calls of its kind: with it, a stall made the next one be noticed later.
+pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
+    total.min(delay + own)
 }
 
 fn class(weight: u32) -> usize {

@@ -66,7 +66,7 @@ fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
     let mut off = Hedge::new(None);
     (0..100).for_each(|_| off.observe(Duration::ZERO, 1, Duration::from_millis(3)));
     assert_eq!(off.delay(Repeat::Safe, 1, true), None);
-    assert_eq!(off.patience(1), Duration::from_millis(300));
+    assert_eq!(off.patience(1), Duration::from_millis(200));
 }
 
 #[test]
@@ -88,4 +88,17 @@ proptest! {
         prop_assert!(value <= top);
         prop_assert!(top.as_secs_f64() <= value.as_secs_f64() * 1.13 + 1e-6);
     }
+}
+
+#[test]
+fn a_stall_makes_no_later_one_be_noticed_late() {
+    let ms = Duration::from_millis;
+    let mut hedge = fed((0..1000).map(|_| 3));
+    let before = hedge.patience(1);
+    // A tenth of the calls waited at a stalled node until another attempt was allowed.
+    for call in 0..100 {
+        hedge.observe(ms(1000), 1, latency(ms(200 + call), ms(3), ms(10)));
+    }
+    assert_eq!(hedge.patience(1), before);
+    assert_eq!(latency(ms(40), ms(40), ms(10)), ms(40), "a call that is only slow is told whole");
 }
