@@ -49,6 +49,7 @@ use crate::rules::complete::{self, BRIEF, Keep, Trust};
 use crate::rules::heads::ChainView;
 use crate::rules::memory::Purpose;
 use crate::rules::overload::Class;
+use crate::rules::overload::shares::Flow;
 use crate::shared::NO_NODE;
 use crate::subscribe::subscriber::Asking;
 use crate::subscribe::{self, Outcome};
@@ -106,6 +107,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: Option<usize>,
     /// Who goes first where nodes have no room for all.
     pub(crate) class: Class,
+    /// With whose calls it shares places there.
+    pub(crate) flow: Flow,
     /// The raw parameters, with a tag resolved to a number where that is exact.
     pub(crate) params: Option<Cow<'a, [u8]>>,
     /// What its answer would be bound to, and the height that a node must have reached.
@@ -129,6 +132,7 @@ impl Ask<'_> {
             method: self.method,
             place: self.place,
             class: self.class,
+            flow: self.flow,
             caching: self.caching,
             join: self.join,
             balance_key: self.balance_key,
@@ -445,13 +449,15 @@ async fn answer_call(
     now: Instant,
 ) -> (Fetched, CacheStatus) {
     let view = worker.shared.chains[request.chain].view.load();
-    let ask = route(worker, request, call, found, &view, now);
+    let mut ask = route(worker, request, call, found, &view, now);
     let Some((_, method)) = found else {
         drop(view);
+        ask.flow = flow(request, None);
         return (Box::pin(place_and_fetch(worker, &ask, None)).await, CacheStatus::Bypass);
     };
     if method.bound == Bound::Logs {
         drop(view);
+        ask.flow = flow(request, Some(method));
         return Box::pin(logs::answer(worker, ask, call, method)).await;
     }
     let block = block_ref(method, &call.params).ok().flatten();
@@ -475,6 +481,7 @@ async fn answer_call(
         write_params_at(&mut params, &call.params, span, at.form, number);
         ask.params = Some(Cow::Owned(params));
     }
+    ask.flow = flow(request, Some(method));
     let answered = answer_ask(worker, ask, keyed.then_some(&key[..])).await;
     worker.spare.give(key);
     answered
@@ -549,6 +556,8 @@ fn route<'a>(
         method,
         place,
         class: class(worker, request, method),
+        // Worked out once the call is known to need a node.
+        flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
             rule: CacheRule::Never,
@@ -571,6 +580,11 @@ fn class(worker: &Worker, request: &Request<'_>, method: Option<&'static Method>
     let overload = worker.shared.config.overload.as_ref();
     let class = overload.map(|own| own.priorities.class(request.caller.tier(), weight));
     class.unwrap_or(Class::Normal)
+}
+
+/// With whose calls a call shares places at nodes.
+fn flow(request: &Request<'_>, method: Option<&'static Method>) -> Flow {
+    Flow::of(request.caller.hash(), method.map_or(1, |method| method.weight))
 }
 
 fn balance_key(request: &Request<'_>, call: &Call<'_>, key: &HashKey) -> u64 {

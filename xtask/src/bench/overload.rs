@@ -4,7 +4,7 @@
 //! Two simulated nodes of known capacity and the gateway run on core 0, two `weir load` on core 1, one
 //! for each class, because a key is said once for a target. All of it is open loop. Each repetition
 //! has a gateway of its own: calm, then as much as the nodes carry for the peak, then three times as
-//! much. The first part of a load is warm-up, in which a gateway that meets its first overload finds
+//! much; and three times as much before a gateway without the limit. The first part of a load is warm-up, in which a gateway that meets its first overload finds
 //! its limit.
 
 use std::fs;
@@ -28,9 +28,21 @@ const CAPACITY: u64 = 1_600;
 /// What the better class asks for whatever the other does.
 const HIGH: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
-const MORE: &str = "\
+const LIMITED: &str = "\
 [overload]
 high_tiers = [\"gold\"]
+
+[access]
+required = false
+
+[[key]]
+name = \"paid\"
+secret = \"0123456789abcdef0123\"
+tier = \"gold\"
+";
+const UNLIMITED: &str = "\
+[overload]
+enabled = false
 
 [access]
 required = false
@@ -46,6 +58,8 @@ const LOAD_FACTOR: u64 = 5;
 const PEAK_MAX: f64 = 1.0 / 0.9;
 const P99_MAX: f64 = 2.0;
 const GROWTH_MAX: f64 = 1.05;
+/// Goodput may not be lower than without the limit, but for noise.
+const UNLIMITED_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
 /// What a load of both classes came to.
@@ -63,30 +77,37 @@ struct Loaded {
 /// If a process does not run or says nothing.
 pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "overload")?;
-    let mut figures: [(Vec<f64>, Vec<f64>); 3] = Default::default();
+    let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut doubts = Vec::new();
     for repetition in 1..=bench.repetitions {
         let (one, other) = (simulated(bench)?, simulated(bench)?);
-        let contender = Contender::Configured {
-            label: "weir",
-            program: bench.weir.clone(),
-            nodes: vec![one.address, other.address],
-            cache: false,
-            more: MORE,
+        let gateway = |more| {
+            let contender = Contender::Configured {
+                label: "weir",
+                program: bench.weir.clone(),
+                nodes: vec![one.address, other.address],
+                cache: false,
+                more,
+            };
+            Server::start(&contender, PROBE)
         };
-        let gateway = Server::start(&contender, PROBE)?;
+        let without = load(bench, &folder, &gateway(UNLIMITED)?, 3 * CAPACITY - HIGH)?;
+        let gateway = gateway(LIMITED)?;
         let load = |low: u64| load(bench, &folder, &gateway, low);
         let calm = load(CAPACITY / 4)?;
         let peak = load(CAPACITY - HIGH)?;
         let over = load(3 * CAPACITY - HIGH)?;
         bench.say(&format!(
-            "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times; high p99 \
-             {:.1} ms calm, {:.1} ms; {:.1} to {:.1} MiB",
+            "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times, {:.0} \
+             without the limit; high p99 {:.1} ms calm, {:.1} ms, {:.1} ms without the limit; {:.1} to \
+             {:.1} MiB",
             bench.repetitions,
             peak.goodput,
             over.goodput,
+            without.goodput,
             calm.high_p99_ms,
             over.high_p99_ms,
+            without.high_p99_ms,
             over.memory.0 as f64 / MIB,
             over.memory.1 as f64 / MIB,
         ));
@@ -96,6 +117,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         let pairs = [
             // The other way round, so that more is worse as everywhere else.
             (peak.goodput.max(over.goodput), over.goodput),
+            (without.goodput, over.goodput),
             (over.high_p99_ms, calm.high_p99_ms),
             (over.memory.1 as f64 / MIB, over.memory.0 as f64 / MIB),
         ];
@@ -106,6 +128,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     }
     let subjects = [
         ("overload, peak over goodput", "answers/s", "ourselves at 3 x", PEAK_MAX),
+        ("overload, goodput without the limit", "answers/s", "ourselves with it", UNLIMITED_MAX),
         ("overload, p99 of the high class", "ms", "ourselves calm", P99_MAX),
         ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
     ];

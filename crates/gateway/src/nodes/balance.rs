@@ -39,17 +39,21 @@ impl Balancer {
     }
 
     /// The node to ask, as an index into the configuration: one of `candidates` (places in the
-    /// group) that `fits`.
+    /// group) that `fits`. `crowded` is true while calls wait for places.
     pub(crate) fn pick(
         &mut self,
         worker: &Worker,
         group: &Group,
         candidates: &[u16],
         balance_key: u64,
+        crowded: bool,
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let node_at = |place: usize| group.nodes[place];
         let may = |place: usize| candidates.contains(&(place as u16)) && fits(node_at(place));
+        let loads = || -> Vec<u32> {
+            group.nodes.iter().map(|node| worker.nodes[*node].in_flight.get()).collect()
+        };
         let place = match self {
             Balancer::LeastLoaded => {
                 let now = worker.now();
@@ -70,12 +74,9 @@ impl Balancer {
                 };
                 picked.map(usize::from)
             }
+            Balancer::Weighted(turns) if crowded => turns.pick_bounded(&loads(), may),
             Balancer::Weighted(turns) => turns.pick(may),
-            Balancer::Hash(ring) => {
-                let loads: Vec<u32> =
-                    group.nodes.iter().map(|node| worker.nodes[*node].in_flight.get()).collect();
-                ring.pick(balance_key, &loads, may)
-            }
+            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), may),
         };
         place.map(node_at)
     }

@@ -474,7 +474,8 @@ fn choose_candidate(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Option<u
         !tried.contains(&node) && reached(worker, ask, &view, node) && knows(worker, ask, node)
     };
     let mut balancer = worker.balancers[ask.group].borrow_mut();
-    balancer.pick(worker, group, &candidates.places, ask.balance_key, fits)
+    let crowded = overload::is_crowded(worker, ask);
+    balancer.pick(worker, group, &candidates.places, ask.balance_key, crowded, fits)
 }
 
 /// Whether a node has the block that the call needs.
@@ -508,7 +509,8 @@ pub(super) fn choose(worker: &Worker, ask: &Ask<'_>, tried: &[usize]) -> Result<
         }
     }
     let mut balancer = worker.balancers[ask.group].borrow_mut();
-    if let Some(node) = balancer.pick(worker, group, &candidates.places, ask.balance_key, fits) {
+    let (places, crowded) = (&candidates.places, overload::is_crowded(worker, ask));
+    if let Some(node) = balancer.pick(worker, group, places, ask.balance_key, crowded, fits) {
         return Ok(node);
     }
     let native =

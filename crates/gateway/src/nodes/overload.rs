@@ -26,8 +26,9 @@ use crate::error::{Failure, Kind};
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
 use crate::path::Ask;
-use crate::rules::overload::limiter::Limiter;
+use crate::rules::overload::limiter::{Answer, Limiter};
 use crate::rules::overload::queue::{Key, Pushed, Queue, QueueSettings};
+use crate::rules::overload::shares::{Flow, Shares};
 use crate::rules::overload::{Class, Shed};
 use crate::worker::Worker;
 
@@ -97,10 +98,14 @@ impl Room {
     }
 
     /// What a thread that holds and wants so many may hold.
-    fn share(&self, own: &GroupCounters, wanted: u64) -> u32 {
-        let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
-        let others: u64 = others.map(|thread| thread.in_flight.get() + thread.queued.get()).sum();
+    fn share(&self, own: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.limit());
+        // A long queue, which one client may have filled, weighs no more than all places.
+        let wanted = |held: u64, queued: u64| held + queued.min(limit);
+        let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
+        let others: u64 =
+            others.map(|thread| wanted(thread.in_flight.get(), thread.queued.get())).sum();
+        let wanted = wanted(held, queued);
         let share = if wanted + others <= limit {
             limit - others
         } else {
@@ -116,6 +121,7 @@ pub(crate) struct Lane {
     room: Arc<Room>,
     counts: Arc<GroupCounters>,
     in_flight: Cell<u32>,
+    flows: RefCell<Shares>,
     share: Cell<u32>,
     /// When the share is to be worked out again, and the limit of which it is.
     share_until: Cell<Duration>,
@@ -125,9 +131,23 @@ pub(crate) struct Lane {
     status: u16,
 }
 
+/// Whose call it is that holds a place.
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    class: Class,
+    flow: Flow,
+}
+
+impl Holder {
+    fn of(ask: &Ask<'_>) -> Holder {
+        Holder { class: ask.class, flow: ask.flow }
+    }
+}
+
 /// A call that waits for a place.
 #[derive(Debug)]
 struct Waiter {
+    holder: Holder,
     state: Cell<State>,
     waker: RefCell<Option<Waker>>,
 }
@@ -167,6 +187,7 @@ impl Lane {
             room: Arc::clone(room),
             counts: Arc::clone(counts),
             in_flight: Cell::new(0),
+            flows: RefCell::default(),
             share: Cell::new(0),
             share_until: Cell::new(Duration::ZERO),
             share_epoch: Cell::new(0),
@@ -181,26 +202,40 @@ impl Lane {
         room.is_some_and(|room| Arc::ptr_eq(room, &self.room))
     }
 
-    fn hold(&self) {
+    fn hold(&self, holder: Holder) {
         self.in_flight.update(|calls| calls + 1);
+        self.flows.borrow_mut().enter(holder.class, holder.flow);
         self.counts.in_flight.add(1);
     }
 
-    fn release(&self) {
+    fn release(&self, holder: Holder) {
         self.in_flight.update(|calls| calls - 1);
+        self.flows.borrow_mut().leave(holder.flow);
         self.counts.in_flight.subtract_one();
     }
 
-    /// Whether this thread may hold one more.
-    fn has_room(&self, now: Duration) -> bool {
+    /// How many more this thread may hold.
+    fn free(&self, now: Duration) -> u32 {
         let epoch = self.room.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
-            let wanted = u64::from(self.in_flight.get()) + self.queue.borrow().len() as u64 + 1;
-            self.share.set(self.room.share(&self.counts, wanted));
+            let queued = self.queue.borrow().len() as u64 + 1;
+            let share = self.room.share(&self.counts, u64::from(self.in_flight.get()), queued);
+            self.flows.borrow_mut().renew(now, share);
+            self.share.set(share);
             self.share_until.set(now + SHARE_AGE_MAX);
             self.share_epoch.set(epoch);
         }
-        self.in_flight.get() < self.share.get()
+        self.share.get().saturating_sub(self.in_flight.get())
+    }
+
+    /// Returns true if a call may go to a node without waiting.
+    fn admits(&self, now: Duration, holder: Holder) -> bool {
+        let free = self.free(now);
+        if free == 0 || self.is_queueing() {
+            return false;
+        }
+        let flows = self.flows.borrow();
+        !self.is_crowded() || flows.admits(holder.flow, flows.spare(holder.class, free))
     }
 
     fn is_queueing(&self) -> bool {
@@ -212,27 +247,30 @@ impl Lane {
     }
 
     /// Gives a place back, and on to who waits.
-    fn leave(&self, now: Duration) {
-        self.release();
+    fn leave(&self, now: Duration, holder: Holder) {
+        self.release(holder);
         if self.is_queueing() {
             self.serve(now);
         }
     }
 
     fn serve(&self, now: Duration) {
-        while self.has_room(now) {
+        loop {
+            let free = self.free(now);
+            if free == 0 {
+                return;
+            }
             let saturated = self.room.saturated.load(Ordering::Relaxed);
             let late = self.queue.borrow_mut().expired(now, saturated);
             if let Some((waiter, class)) = late {
                 self.shed(&waiter, class, Shed::Late);
                 continue;
             }
-            let Some((waiter, class, waited)) = self.queue.borrow_mut().take(now, saturated) else {
-                return;
-            };
+            let taken = self.queue.borrow_mut().take(now, saturated, &self.flows.borrow(), free);
+            let Some((waiter, class, waited)) = taken else { return };
             self.counts.queued.subtract_one();
             self.counts.waited[class].observe(waited);
-            self.hold();
+            self.hold(waiter.holder);
             waiter.turn(State::Placed);
         }
     }
@@ -249,26 +287,36 @@ impl Lane {
 pub(crate) struct Place<'a> {
     worker: &'a Worker,
     lane: Option<&'a Lane>,
+    holder: Holder,
+    since: Duration,
+}
+
+impl<'a> Place<'a> {
+    fn new(worker: &'a Worker, lane: Option<&'a Lane>, holder: Holder) -> Place<'a> {
+        Place { worker, lane, holder, since: worker.now() }
+    }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.lane {
-            lane.leave(self.worker.now());
+            let took = self.worker.now().saturating_sub(self.since);
+            lane.flows.borrow_mut().took(self.holder.flow, took);
+            lane.leave(self.worker.now(), self.holder);
         }
     }
 }
 
 /// A place for a call, if there is one at once.
 pub(crate) fn place<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Option<Place<'a>> {
-    let lane = worker.lanes[ask.group].as_deref();
+    let (lane, holder) = (worker.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
-        if lane.is_queueing() || !lane.has_room(worker.now()) {
+        if !lane.admits(worker.now(), holder) {
             return None;
         }
-        lane.hold();
+        lane.hold(holder);
     }
-    Some(Place { worker, lane })
+    Some(Place::new(worker, lane, holder))
 }
 
 /// A place for a call, after a wait.
@@ -276,12 +324,15 @@ pub(crate) fn place<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Option<Place<'a>> 
 /// # Errors
 /// Ours, if the call is shed.
 pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<'a>, Failure> {
+    let holder = Holder::of(ask);
     let Some(lane) = worker.lanes[ask.group].as_deref() else {
-        return Ok(Place { worker, lane: None });
+        return Ok(Place::new(worker, None, holder));
     };
     let state = Cell::new(State::Waiting);
-    let waiter = Rc::new(Waiter { state, waker: RefCell::new(None) });
-    let pushed = lane.queue.borrow_mut().push(worker.now(), ask.class, Rc::clone(&waiter));
+    let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
+    lane.flows.borrow_mut().wait(ask.class, ask.flow);
+    let own = Rc::clone(&waiter);
+    let pushed = lane.queue.borrow_mut().push(worker.now(), ask.class, ask.flow, own);
     let key = match pushed {
         Pushed::Waits(key) => key,
         Pushed::Instead(key, (other, class)) => {
@@ -295,9 +346,13 @@ pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<
     };
     lane.counts.queued.add(1);
     let now = worker.now();
-    lane.room.learn(|limiter| limiter.waits(now));
-    // The limit may be higher now.
     lane.serve(now);
+    if matches!(waiter.state.get(), State::Waiting) {
+        let usual = lane.flows.borrow().usual();
+        lane.room.learn(|limiter| limiter.waits(now, usual));
+        // The limit may be higher now.
+        lane.serve(now);
+    }
     let mut queued = Queued { worker, lane, waiter: &waiter, key };
     let deadline = ask.deadline.min(worker.recent() + lane.queue_timeout);
     let turned = poll_fn(|cx| match waiter.state.get() {
@@ -316,7 +371,7 @@ pub(crate) async fn wait<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Result<Place<
     match waiter.state.get() {
         State::Placed => {
             waiter.state.set(State::Done);
-            Ok(Place { worker, lane: Some(lane) })
+            Ok(Place::new(worker, Some(lane), holder))
         }
         State::Waiting | State::Done => Err(overloaded(worker, lane)),
     }
@@ -347,7 +402,7 @@ impl Drop for Queued<'_> {
         match self.waiter.state.get() {
             State::Waiting => self.give_up(),
             // It was given a place that it never took.
-            State::Placed => self.lane.leave(self.worker.now()),
+            State::Placed => self.lane.leave(self.worker.now(), self.waiter.holder),
             State::Done => {}
         }
     }
@@ -360,12 +415,12 @@ fn overloaded(worker: &Worker, lane: &Lane) -> Failure {
 }
 
 /// A place that others may have, until this is dropped: its call waits for something else.
-pub(crate) struct Lent<'a>(Option<&'a Lane>);
+pub(crate) struct Lent<'a>(Option<&'a Lane>, Holder);
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.0 {
-            lane.hold();
+            lane.hold(self.1);
         }
     }
 }
@@ -373,20 +428,20 @@ impl Drop for Lent<'_> {
 /// Lends the place of a call of this group. It is had back whether there is room then or not: a call
 /// that was begun is brought to its end.
 pub(crate) fn lend<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Lent<'a> {
-    let lane = worker.lanes[ask.group].as_deref();
+    let (lane, holder) = (worker.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
-        lane.leave(worker.now());
+        lane.leave(worker.now(), holder);
     }
-    Lent(lane)
+    Lent(lane, holder)
 }
 
 /// A second attempt beside the first, which needs a place like any other.
 pub(crate) fn beside<'a>(worker: &'a Worker, ask: &Ask<'_>) -> Place<'a> {
-    let lane = worker.lanes[ask.group].as_deref();
+    let (lane, holder) = (worker.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
-        lane.hold();
+        lane.hold(holder);
     }
-    Place { worker, lane }
+    Place::new(worker, lane, holder)
 }
 
 /// Returns true if the nodes of this group are overloaded: no call is to be sent twice then.
@@ -411,12 +466,13 @@ pub(crate) fn epoch(worker: &Worker, ask: &Ask<'_>) -> u32 {
     lane.map_or(0, |lane| lane.room.epoch.load(Ordering::Relaxed))
 }
 
-/// A node has answered a call that was sent in this epoch.
-pub(crate) fn answered(worker: &Worker, ask: &Ask<'_>, epoch: u32) {
+/// A node has answered a call that was sent in this epoch, after so long.
+pub(crate) fn answered(worker: &Worker, ask: &Ask<'_>, epoch: u32, took: Duration) {
     let Some(lane) = worker.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
         return;
     };
     let now = worker.now();
     let queue = if lane.is_queueing() { lane.room.queue() } else { 0 };
-    lane.room.learn(|limiter| limiter.answered(now, epoch, queue));
+    let answer = Answer { epoch, flow: ask.flow, took, queue };
+    lane.room.learn(|limiter| limiter.answered(now, answer));
 }

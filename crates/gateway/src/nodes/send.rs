@@ -76,7 +76,7 @@ pub(crate) async fn attempt(
     let took = worker.now().saturating_sub(began);
     worker.counters.upstreams[node].attempted(outcome, took);
     if attempt.verdict.is_answer() {
-        overload::answered(worker, ask, epoch);
+        overload::answered(worker, ask, epoch, took);
     }
     leaving.felt = Some(match attempt.verdict {
         // A node that fails fast must not look quick, nor be shut out for longer than its health

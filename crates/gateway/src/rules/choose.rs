@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 #[cfg(test)]
 mod tests;
 
@@ -83,6 +85,16 @@ impl SmoothWeighted {
         Some(node)
     }
 
+    /// The same, but for nodes that hold more than their share of the calls in flight (`loads`, per
+    /// node): for while calls wait, so that one slow node cannot hold the places of all.
+    pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let weights = self.turns.iter().map(|turn| turn.configured as f64);
+        let weights: SmallVec<[f64; 8]> = weights.collect();
+        let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
+        let bounded = |node: usize| usable(node) && f64::from(loads[node]) < load_max(node);
+        self.pick(bounded)
+    }
+
     /// A call to `node` failed: its effective weight falls by its share of the failures allowed, and
     /// comes back by one with each choice.
     pub fn failed(&mut self, node: usize) {
@@ -98,7 +110,7 @@ impl SmoothWeighted {
 #[derive(Debug, Clone)]
 pub struct Ring {
     points: Vec<(u64, u16)>,
-    weights: Vec<u32>,
+    weights: Vec<f64>,
     balance: f64,
 }
 
@@ -123,7 +135,7 @@ impl Ring {
         points.dedup_by_key(|point| point.0);
         Self {
             points,
-            weights: nodes.iter().map(|&(_, weight)| weight).collect(),
+            weights: nodes.iter().map(|&(_, weight)| f64::from(weight)).collect(),
             balance: balance.max(1.0),
         }
     }
@@ -136,13 +148,7 @@ impl Ring {
         loads: &[u32],
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let mut load_sum = 1.0;
-        let mut weight_sum = 0.0;
-        for node in (0..self.weights.len()).filter(|&node| usable(node)) {
-            load_sum += f64::from(loads[node]);
-            weight_sum += f64::from(self.weights[node]);
-        }
-        let load_per_weight = self.balance * load_sum / weight_sum;
+        let load_max = load_max(self.balance, loads, &self.weights, &usable);
         let start = self.points.partition_point(|point| point.0 < key_hash);
         let clockwise = self.points[start..].iter().chain(&self.points[..start]);
         let mut first = None;
@@ -152,13 +158,29 @@ impl Ring {
                 continue;
             }
             first.get_or_insert(node);
-            let load_max = (load_per_weight * f64::from(self.weights[node])).ceil();
-            if f64::from(loads[node]) < load_max {
+            if f64::from(loads[node]) < load_max(node) {
                 return Some(node);
             }
         }
         first
     }
+}
+
+/// The calls in flight that each node may have: its share of all, by weight, times `balance`. At least
+/// one usable node has fewer.
+fn load_max<'a>(
+    balance: f64,
+    loads: &[u32],
+    weights: &'a [f64],
+    usable: &dyn Fn(usize) -> bool,
+) -> impl Fn(usize) -> f64 + use<'a> {
+    let (mut load_sum, mut weight_sum) = (1.0, 0.0);
+    for node in (0..weights.len()).filter(|&node| usable(node)) {
+        load_sum += f64::from(loads[node]);
+        weight_sum += weights[node];
+    }
+    let load_per_weight = balance * load_sum / weight_sum;
+    move |node| (load_per_weight * weights[node]).ceil()
 }
 
 /// FNV-1a over the bytes with a finaliser, the same in every process and release: replicas must put

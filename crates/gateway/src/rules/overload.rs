@@ -1,14 +1,15 @@
 //! What becomes of calls for which the nodes have no room: how many may be under way at the nodes of
 //! a group, who waits, who is served first, and who is told to come back later.
 //!
-//! How many is `overload/limiter.rs`; the queue in front is `overload/queue.rs`; here is the class
-//! of a call. A call below the limit meets none of this. Places are given and taken, and callers
+//! How many is `overload/limiter.rs`; how places are divided among clients is `overload/shares.rs`; the
+//! queue in front is `overload/queue.rs`; here is the class of a call. A call below the limit meets none of this. Places are given and taken, and callers
 //! answered, in `nodes/overload.rs`.
 
 use super::closed_set::closed_set;
 
 pub mod limiter;
 pub mod queue;
+pub mod shares;
 
 closed_set! {
     /// Who goes first, best first. A better class is served before a worse one, but for the share that

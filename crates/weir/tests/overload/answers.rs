@@ -1,6 +1,8 @@
 //! What clients see of a group whose nodes have no room: who waits, who is served first, who is shed.
 //! The limit is fixed at one call, which a slow method holds.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::raw::{Client, post};
@@ -99,6 +101,36 @@ fn the_better_class_is_served_first_and_heavy_calls_last() {
     assert_eq!(of_group(&served, "in_flight") + of_group(&served, "queued"), 2);
     result(&plain.answer().unwrap());
     heavy.answer().unwrap();
+}
+
+#[test]
+fn slow_calls_of_one_client_do_not_keep_out_anothers() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    node.slow(SLOW, 1000.0);
+    let served = Served::before(
+        &[&node],
+        &format!(
+            "{}[overload]\nin_flight_min = 4\nin_flight_max = 4\n[cache]\nenabled = false\n\
+             [access]\nrequired = false\n[[key]]\nname = \"other\"\nsecret = \"0123456789abcdef\"\n",
+            polled_once("")
+        ),
+    );
+    let mut slow: Vec<Client> = (0..12).map(|_| served.client()).collect();
+    for (at, client) in slow.iter_mut().enumerate() {
+        // Equal calls would share one.
+        send(client, SLOW, &format!(r#"[{{"gas": "0x{:x}"}}, "latest"]"#, 100_000 + at));
+    }
+    wait_until("the slow calls wait", || of_group(&served, "queued") == 8);
+    // The other client gets the next place that is free, and keeps it.
+    let mut other = served.client();
+    let key = "Authorization: Bearer 0123456789abcdef\r\n";
+    let began = Instant::now();
+    for turn in 0..20 {
+        other.send(&super::raw::post_with("/", key, &body(READ, &account(turn, "latest"))));
+        result(&other.answer().unwrap());
+    }
+    assert!(began.elapsed() < Duration::from_millis(1_800), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::*;
 use crate::rules::cacheable::{CacheRule, Caching, Stamp};
 use crate::rules::heads::ChainView;
 use crate::rules::overload::Class;
+use crate::rules::overload::shares::Flow;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const ALONE: &str = "url = \"ipc:/node.ipc\"";
@@ -79,6 +80,7 @@ fn ask(name: &'static str) -> Ask<'static> {
         method: Some(method),
         place: Some(place),
         class: Class::Normal,
+        flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
         caching: Caching {
             rule: CacheRule::Never,

@@ -32,6 +32,26 @@ fn failure_lowers_the_weight_and_choices_restore_it() {
 }
 
 #[test]
+fn a_slow_node_holds_no_more_than_its_share_where_turns_are_bounded() {
+    // The first node answers nothing, the others at once.
+    let run = |bounded: bool| {
+        let mut turns = SmoothWeighted::new(&[1, 1, 2], 0);
+        let (mut held, mut answered) = (0, 0);
+        for _ in 0..300 {
+            // Ten calls are always in flight at the others.
+            let loads = [held, 3, 7];
+            let node =
+                if bounded { turns.pick_bounded(&loads, |_| true) } else { turns.pick(|_| true) };
+            if node == Some(0) { held += 1 } else { answered += 1 }
+        }
+        (held, answered)
+    };
+    let (held, answered) = run(true);
+    assert!(held <= 5 && answered >= 295, "{held} held, {answered} answered");
+    assert!(run(false).0 >= 70, "without a bound it holds a quarter of all calls");
+}
+
+#[test]
 fn unusable_nodes_get_no_turn() {
     let mut weights = SmoothWeighted::new(&[3, 2, 1], 1);
     for _ in 0..12 {

@@ -4,6 +4,9 @@
 
 use super::*;
 
+/// The flow of all calls where flows do not matter.
+const ONE: Flow = Flow::at(0);
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -13,14 +16,14 @@ fn queue(calls_max: usize, share_kept: f64) -> Queue<u32> {
 }
 
 fn wait(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> Key {
-    match queue.push(ms(now), class, item) {
+    match queue.push(ms(now), class, ONE, item) {
         Pushed::Waits(key) | Pushed::Instead(key, _) => key,
         Pushed::Full(item) => panic!("{item} found no room"),
     }
 }
 
 fn next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
-    queue.take(ms(now), true).map(|(item, ..)| item)
+    queue.take(ms(now), true, &Shares::default(), 1).map(|(item, ..)| item)
 }
 
 #[test]
@@ -76,12 +79,77 @@ fn a_full_queue_sheds_the_worst_and_the_oldest_of_it() {
     wait(&mut own, 0, Class::Normal, 1);
     wait(&mut own, 1, Class::Low, 2);
     wait(&mut own, 2, Class::Low, 3);
-    assert!(matches!(own.push(ms(3), Class::High, 4), Pushed::Instead(_, (2, Class::Low))));
-    assert!(matches!(own.push(ms(4), Class::Low, 5), Pushed::Instead(_, (3, Class::Low))));
-    assert!(matches!(own.push(ms(5), Class::Normal, 6), Pushed::Instead(_, (5, Class::Low))));
-    assert_eq!(own.push(ms(6), Class::Low, 7), Pushed::Full(7));
+    assert!(matches!(own.push(ms(3), Class::High, ONE, 4), Pushed::Instead(_, (2, Class::Low))));
+    assert!(matches!(own.push(ms(4), Class::Low, ONE, 5), Pushed::Instead(_, (3, Class::Low))));
+    assert!(matches!(own.push(ms(5), Class::Normal, ONE, 6), Pushed::Instead(_, (5, Class::Low))));
+    assert_eq!(own.push(ms(6), Class::Low, ONE, 7), Pushed::Full(7));
     assert_eq!(own.len(), 3);
-    assert_eq!(queue(0, 0.1).push(ms(0), Class::High, 1), Pushed::Full(1), "no queue at all");
+    assert_eq!(queue(0, 0.1).push(ms(0), Class::High, ONE, 1), Pushed::Full(1), "no queue at all");
+}
+
+#[test]
+fn the_flow_with_the_fewest_calls_in_flight_goes_first() {
+    let (mut own, mut shares) = (queue(10, 0.1), Shares::default());
+    let (busy, idle) = (Flow::at(1), Flow::at(2));
+    (0..3).for_each(|_| shares.enter(Class::Normal, busy));
+    let mut push = |now, flow, item| {
+        assert!(matches!(own.push(ms(now), Class::Normal, flow, item), Pushed::Waits(_)))
+    };
+    push(0, busy, 1);
+    push(1, busy, 2);
+    push(2, idle, 3);
+    push(3, idle, 4);
+    let mut order = Vec::new();
+    while let Some((item, ..)) = own.take(ms(10), false, &shares, 5) {
+        shares.enter(Class::Normal, if item < 3 { busy } else { idle });
+        order.push(item);
+    }
+    assert_eq!(order, [3, 4, 1, 2]);
+}
+
+#[test]
+fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
+    let mut own = queue(10, 0.1);
+    for item in 0..4_u32 {
+        let flow = Flow::at(9 - item as usize);
+        assert!(matches!(
+            own.push(ms(u64::from(item)), Class::Normal, flow, item),
+            Pushed::Waits(_)
+        ));
+    }
+    let order: Vec<_> = std::iter::from_fn(|| next(&mut own, 10)).collect();
+    assert_eq!(order, [0, 1, 2, 3]);
+}
+
+#[test]
+fn places_that_are_kept_for_a_flow_go_to_no_other() {
+    let (mut own, mut shares) = (queue(10, 0.1), Shares::default());
+    let (slow, fast) = (Flow::at(1), Flow::at(2));
+    (0..6).for_each(|_| shares.enter(Class::Normal, slow));
+    (0..2).for_each(|_| shares.enter(Class::Normal, fast));
+    (0..2).for_each(|_| shares.leave(fast));
+    shares.renew(ms(1), 8);
+    let mut take = |class, flow| {
+        own.push(ms(1), class, flow, 1);
+        let taken = own.take(ms(2), false, &shares, 2).is_some();
+        while own.take(ms(2), false, &Shares::default(), 9).is_some() {}
+        taken
+    };
+    assert!(!take(Class::Normal, slow));
+    assert!(take(Class::Normal, fast));
+    assert!(!take(Class::Normal, Flow::at(3)), "who is new waits for a place that is spare");
+    assert!(take(Class::High, Flow::at(3)), "nothing is kept from a better class");
+}
+
+#[test]
+fn a_full_queue_sheds_of_the_flow_with_the_most_waiting_calls() {
+    let mut own = queue(4, 0.1);
+    let (many, few) = (Flow::at(1), Flow::at(2));
+    for (flow, item) in [(few, 1), (many, 2), (many, 3), (many, 4)] {
+        assert!(matches!(own.push(ms(0), Class::Normal, flow, item), Pushed::Waits(_)));
+    }
+    let pushed = own.push(ms(1), Class::Normal, few, 5);
+    assert!(matches!(pushed, Pushed::Instead(_, (2, Class::Normal))), "{pushed:?}");
 }
 
 #[test]
@@ -93,14 +161,15 @@ fn who_leaves_frees_its_place_wherever_it_stood() {
         random ^= random << 17;
         random
     };
-    let mut own = queue(50, 0.1);
+    let (mut own, shares) = (queue(50, 0.1), Shares::default());
     let mut waiting: Vec<(Key, u32)> = Vec::new();
     for item in 0..20_000 {
         let now = ms(u64::from(item) / 10);
         match next_random() % 4 {
             0 | 1 => {
                 let class = Class::ALL[(next_random() % 3) as usize];
-                match own.push(now, class, item) {
+                let flow = Flow::at(next_random() as usize % 5);
+                match own.push(now, class, flow, item) {
                     Pushed::Waits(key) => waiting.push((key, item)),
                     Pushed::Instead(key, (shed, _)) => {
                         waiting.retain(|(_, own)| *own != shed);
@@ -118,7 +187,7 @@ fn who_leaves_frees_its_place_wherever_it_stood() {
                 while let Some((shed, _)) = own.expired(now, true) {
                     waiting.retain(|(_, own)| *own != shed);
                 }
-                let taken = own.take(now, true).map(|(item, ..)| item);
+                let taken = own.take(now, true, &shares, 1).map(|(item, ..)| item);
                 assert_eq!(taken.is_none(), waiting.is_empty());
                 waiting.retain(|(_, own)| Some(*own) != taken);
             }
