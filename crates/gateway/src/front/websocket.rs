@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::config::front::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::caller::{self, Wanted};
-use crate::front::compress::INLINE_BYTES_MAX;
+use crate::front::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
 use crate::front::http1::{Bearer, Standing, respond};
 use crate::front::log;
@@ -150,7 +150,17 @@ enum Phase {
 }
 
 /// A message that is answered; its bytes come along, and what has begun with it.
-type Running = LocalBoxFuture<'static, Answered>;
+type Running = LocalBoxFuture<'static, Done>;
+
+/// What is done of what a client sent.
+enum Done {
+    Answered(Answered),
+    /// A long message was unpacked, which took so many bytes.
+    Unpacked {
+        said: Said,
+        bytes: usize,
+    },
+}
 
 struct Answered {
     worker: Rc<Worker>,
@@ -313,8 +323,15 @@ where
         while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
             // Once the answer is on its way, the client understands what it is told: until the end of
             // this turn it holds that back.
-            let Answered { worker, mut message, packed, bytes, _asking } = answered;
             any = true;
+            let Answered { worker, mut message, packed, bytes, _asking } = match answered {
+                Done::Answered(answered) => answered,
+                Done::Unpacked { said, bytes } => {
+                    self.running_bytes -= bytes;
+                    self.hear(said);
+                    continue;
+                }
+            };
             self.running_bytes -= bytes;
             if let Some(record) = message.record.take() {
                 log::log(&worker, *record, &message);
@@ -459,16 +476,27 @@ where
                     let bearer = bearer.telling(&asking);
                     let mut message = respond(&worker, &head, &body, &bearer).await;
                     let packed = packed(&mut message.body, packing).await;
-                    Answered { worker, message, packed, bytes: body.len(), _asking: asking }
+                    let bytes = body.len();
+                    Done::Answered(Answered { worker, message, packed, bytes, _asking: asking })
                 }));
             }
             Said::Packed { payload, text } => {
-                let fault = match deflate::unpack(&payload, self.bounds.message_bytes_max) {
-                    Ok(message) if text && std::str::from_utf8(&message).is_err() => Fault::Utf8,
-                    Ok(message) => return self.hear(Said::Message(message.into())),
-                    Err(deflate::Fault::TooLarge) => return self.hear(Said::TooLarge),
-                    Err(deflate::Fault::Invalid) => Fault::Packing,
-                };
+                let bytes_max = self.bounds.message_bytes_max;
+                if payload.len() <= DECODE_INLINE_BYTES_MAX {
+                    match unpack(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        Said::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
+                        said => return self.hear(said),
+                    }
+                }
+                let bytes = payload.len();
+                self.running_bytes += bytes;
+                self.running.push(Box::pin(async move {
+                    let unpack = move || unpack(&payload, text, bytes_max);
+                    let said = tokio::task::spawn_blocking(unpack).await;
+                    Done::Unpacked { said: said.unwrap_or(Said::Fault(Fault::Packing)), bytes }
+                }));
+            }
+            Said::Fault(fault) => {
                 self.deaf = true;
                 self.close(fault.code(), &fault.to_string());
             }
@@ -583,6 +611,7 @@ where
 enum Said {
     Message(Bytes),
     Packed { payload: Bytes, text: bool },
+    Fault(Fault),
     TooLarge,
     Ping(Vec<u8>),
     Pong,
@@ -599,6 +628,16 @@ impl Said {
             Event::Pong => Said::Pong,
             Event::Close(code) => Said::Close(code),
         }
+    }
+}
+
+/// What a packed message says.
+fn unpack(payload: &[u8], text: bool, bytes_max: usize) -> Said {
+    match deflate::unpack(payload, bytes_max) {
+        Ok(message) if text && std::str::from_utf8(&message).is_err() => Said::Fault(Fault::Utf8),
+        Ok(message) => Said::Message(message.into()),
+        Err(deflate::Fault::TooLarge) => Said::TooLarge,
+        Err(deflate::Fault::Invalid) => Said::Fault(Fault::Packing),
     }
 }
 

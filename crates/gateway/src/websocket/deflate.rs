@@ -15,6 +15,9 @@ const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 const LEVEL: u32 = 1;
 /// Room that is made at a time for what is unpacked.
 const STEP_BYTES: usize = 16 * 1024;
+/// The most blocks of a message that say that they are the last: beginning anew after one costs far more
+/// than a byte. Compressors write one such block at most.
+const LAST_BLOCKS_MAX: usize = 16;
 
 /// Whether one of the offers of a `Sec-WebSocket-Extensions` can be taken: it asks for nothing that we
 /// do not do, such as a smaller window of ours.
@@ -80,6 +83,7 @@ pub(crate) fn pack(message: &[u8]) -> Option<Vec<u8>> {
 /// [`Fault`].
 pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut message = Vec::new();
+    let mut last_blocks = 0;
     let mut inflate = Decompress::new(false);
     for mut piece in [packed, &TAIL] {
         while !piece.is_empty() {
@@ -95,7 +99,11 @@ pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> 
             }
             match status {
                 // What says that it is the last block need not be the last (RFC 7692, 7.2.3.5).
-                Status::StreamEnd => inflate.reset(false),
+                Status::StreamEnd if last_blocks < LAST_BLOCKS_MAX => {
+                    last_blocks += 1;
+                    inflate.reset(false);
+                }
+                Status::StreamEnd => return Err(Fault::Invalid),
                 Status::BufError if taken == 0 && message.len() < message.capacity() => {
                     return Err(Fault::Invalid);
                 }
@@ -137,6 +145,9 @@ mod tests {
         assert_eq!(unpack(&packed, 1 << 20), Err(Fault::TooLarge));
         assert_eq!(unpack(&packed, 10 << 20).map(|message| message.len()), Ok(10 << 20));
         assert_eq!(unpack(b"\xff\xff\xff not packed", 100), Err(Fault::Invalid));
+        // Empty blocks, each of which says that it is the last: two bytes, and much work.
+        assert_eq!(unpack(&[0x03, 0x00].repeat(10), 100).as_deref(), Ok(&b""[..]));
+        assert_eq!(unpack(&[0x03, 0x00].repeat(1 << 20), 100), Err(Fault::Invalid));
     }
 
     #[test]
