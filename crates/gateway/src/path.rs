@@ -502,7 +502,14 @@ async fn answer_sticky(
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..call.clone() };
             let found = worker.shared.chains[request.chain].family.find(&call.method);
-            answer_call(worker, request, &call, found, now).await
+            // The rules have seen only the filter's id.
+            match admit::directed(worker, request, &call) {
+                Ok(directed) if directed.chain == request.chain => {
+                    answer_call(worker, &directed, &call, found, now).await
+                }
+                Ok(_) => (Fetched::failed(Failure::ours(Kind::Forbidden)), CacheStatus::Bypass),
+                Err(kind) => (Fetched::failed(Failure::ours(kind)), CacheStatus::Bypass),
+            }
         }
         Outcome::Node => answer_call(worker, request, call, found, now).await,
     }

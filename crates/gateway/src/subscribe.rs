@@ -242,7 +242,10 @@ impl Asked {
         }
         match &*name {
             b"newHeads" => Ok(Asked::Heads),
-            b"logs" => LogsWanted::read(params.next().unwrap_or(b"{}")).map(Asked::Logs),
+            b"logs" => {
+                let (wanted, _) = LogsWanted::read(params.next().unwrap_or(b"{}"))?;
+                Ok(Asked::Logs(wanted))
+            }
             _ => Ok(Asked::Other),
         }
     }
@@ -256,10 +259,39 @@ pub(crate) struct LogsWanted {
     blocks: (u64, u64),
 }
 
+/// Members of a filter that nodes look at; geth takes them in any case.
+const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
+
+/// A filter with the members that nodes look at, as they write them. Whatever else stands in it is not
+/// kept.
+fn known_members(raw: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (name, value) in walk::members(raw) {
+        let name = name.decode();
+        let known = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
+        if let Some(member) = MEMBERS.iter().find(known) {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            out.push(b'"');
+            out.extend_from_slice(member.as_bytes());
+            out.extend_from_slice(b"\":");
+            out.extend_from_slice(value);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
 impl LogsWanted {
-    fn read(raw: &[u8]) -> Result<LogsWanted, Unable> {
-        let selection = Selection::read(raw).map_err(Unable::Filter)?;
-        let filter = LogFilter::of(raw).map_err(|_| Unable::Range)?;
+    /// What a filter selects, and the filter as nodes write it.
+    fn read(raw: &[u8]) -> Result<(LogsWanted, Vec<u8>), Unable> {
+        if raw.first() != Some(&b'{') {
+            return Err(Unable::Filter(NoSelection::NotObject));
+        }
+        let raw = known_members(raw);
+        let selection = Selection::read(&raw).map_err(Unable::Filter)?;
+        let filter = LogFilter::of(&raw).map_err(|_| Unable::Range)?;
         if filter.block_hash.is_some() {
             return Err(Unable::Range);
         }
@@ -274,7 +306,7 @@ impl LogsWanted {
         if blocks.0 > blocks.1 {
             return Err(Unable::Range);
         }
-        Ok(LogsWanted { selection, blocks })
+        Ok((LogsWanted { selection, blocks }, raw))
     }
 
     fn has(&self, log: &LogKeys) -> bool {
@@ -284,9 +316,34 @@ impl LogsWanted {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: one client cannot take every connection that subscriptions may open to nodes.
+    //! Goal: one client cannot take every connection that subscriptions may open to nodes, and filters
+    //! are read as geth reads them.
 
     use super::*;
+
+    #[test]
+    fn a_filter_is_kept_without_what_means_nothing() {
+        let long = "x".repeat(1 << 20);
+        let raw = format!(
+            r#"{{ "x": "{long}", "address": ["0x01", "0x02"],"topics" :[null,["0x03"]], "fromBlock":"0x1" }}"#
+        );
+        let due = r#"{"address":["0x01", "0x02"],"topics":[null,["0x03"]],"fromBlock":"0x1"}"#;
+        assert_eq!(String::from_utf8(known_members(raw.as_bytes())).unwrap(), due);
+        assert_eq!(known_members(b"{}"), b"{}");
+    }
+
+    #[test]
+    fn member_names_are_read_in_any_case() {
+        let due = LogsWanted::read(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
+        assert_eq!(due.0.blocks, (1, 2));
+        assert_eq!(LogsWanted::read(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(due));
+        let hash = format!(r#"{{"BLOCKHASH":"0x{}"}}"#, "0".repeat(64));
+        assert_eq!(LogsWanted::read(hash.as_bytes()), Err(Unable::Range));
+        assert_eq!(
+            LogsWanted::read(br#"{"ADDRESS":1}"#),
+            Err(Unable::Filter(NoSelection::Address))
+        );
+    }
 
     #[test]
     fn one_client_leaves_room_for_others() {

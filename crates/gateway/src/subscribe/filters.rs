@@ -27,9 +27,6 @@ use crate::path::Request;
 use crate::rules::trail::{Apart, Change, Trail};
 use crate::worker::Worker;
 
-#[cfg(test)]
-mod tests;
-
 /// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
 const TRAIL_BLOCKS: usize = 64;
 /// Most changes that one answer tells; the rest is told when the client asks again.
@@ -92,8 +89,8 @@ pub(super) async fn answer(
         "eth_newBlockFilter" => begin(worker, request, Wanted::Blocks),
         "eth_newFilter" => {
             let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
-            let logs = LogsWanted::read(raw).map_err(unable)?;
-            begin(worker, request, Wanted::Logs { logs, raw: known_members(raw).into() })
+            let (logs, raw) = LogsWanted::read(raw).map_err(unable)?;
+            begin(worker, request, Wanted::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
@@ -167,29 +164,6 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
     let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
     filters.by_id.insert(id, Arc::new(filter));
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
-}
-
-/// Members of a filter that nodes look at; geth takes them in any case.
-const MEMBERS: [&str; 4] = ["fromBlock", "toBlock", "address", "topics"];
-
-/// A filter with the members that nodes look at: whatever else stands in it is not kept.
-fn known_members(raw: &[u8]) -> Vec<u8> {
-    let mut out = vec![b'{'];
-    for (name, value) in walk::members(raw) {
-        let name = name.decode();
-        let known = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
-        if let Some(member) = MEMBERS.iter().find(known) {
-            if out.len() > 1 {
-                out.push(b',');
-            }
-            out.push(b'"');
-            out.extend_from_slice(member.as_bytes());
-            out.extend_from_slice(b"\":");
-            out.extend_from_slice(value);
-        }
-    }
-    out.push(b'}');
-    out
 }
 
 /// What has happened since the client asked last, as far as it can be found out now.

@@ -177,6 +177,30 @@ fn filters_are_no_way_round_a_list() {
     assert_eq!(node.calls(), before);
 }
 
+/// Rules see the parameters of a filter where its logs are asked for, as if by `eth_getLogs`.
+#[test]
+fn filters_are_no_way_round_a_rule() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let rule = "[[rule]]\nname = \"no-broad-logs\"\nmethods = [\"eth_getLogs\"]\nparams = '[{\"fromBlock\":\"0x0\"'\n\
+                deny = 403\n";
+    let served = Served::before(&[&node], &format!("{}{rule}", polled_once("")));
+    served.wait_for_head(Some(HEAD));
+    let mut client = served.client();
+    for (from, spelt, denied) in
+        [("0x0", "fromBlock", true), ("0x1", "fromBlock", false), ("0x0", "FROMBLOCK", true)]
+    {
+        let filter =
+            format!(r#"{{"id":1,"method":"eth_newFilter","params":[{{"{spelt}":"{from}"}}]}}"#);
+        let made = client.call("/", filter.as_bytes());
+        let made: Value = serde_json::from_str(made.text()).unwrap();
+        let logs =
+            format!(r#"{{"id":1,"method":"eth_getFilterLogs","params":[{}]}}"#, made["result"]);
+        let answer = client.call("/", logs.as_bytes());
+        assert_eq!(is_result(&answer), !denied, "{spelt} {from}: {}", answer.text());
+    }
+}
+
 /// Limits, their keys, and weights count a filter's logs as `eth_getLogs`, in any case of letters.
 #[test]
 fn filters_and_case_are_no_way_round_a_limit() {
