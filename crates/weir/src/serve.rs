@@ -291,8 +291,9 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
 
 /// Writes events to standard error from here on.
 fn write_log(log: &Log) {
-    // What Redis does is told by the gateway itself, once per change and with what follows from it.
-    let filter = EnvFilter::new(format!("{},fred=off", Level::word(log.level)));
+    // The gateway reports itself what these libraries log: changes of Redis once, with what follows from
+    // them, and TLS handshakes that fail as a metric. rustls writes a line for each malformed one.
+    let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::word(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

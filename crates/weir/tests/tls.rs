@@ -544,6 +544,28 @@ fn what_is_no_handshake_is_refused_and_harms_nobody() {
 }
 
 #[test]
+fn malformed_handshakes_fill_no_log() {
+    let (_scene, node, authority, files) = set();
+    let certificate = OWN.replace("own.", &format!("{}/own.", files.folder().display()));
+    let mut sealed = running::Running::sealed(&format!(
+        "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n{certificate}{}\n{}",
+        polled_once(""),
+        node.entry("")
+    ));
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(&sealed.address).unwrap();
+        // The last message of a handshake, as the first.
+        stream.write_all(&[0x16, 3, 3, 0, 4, 20, 0, 0, 0]).unwrap();
+        let mut said = Vec::new();
+        // A reset is an end too.
+        let _ = stream.read_to_end(&mut said);
+    }
+    Guest::new(&authority).connect(&sealed.address, NAME).unwrap().get();
+    sealed.assert_sound();
+    assert!(!sealed.said().contains("rustls"), "{}", sealed.said());
+}
+
+#[test]
 fn connections_are_short_where_the_operator_wants_it() {
     let (_scene, node, authority, files) = set();
     let text = format!("[front]\nkeep_alive_requests_max = 3\n{OWN}");
