@@ -23,6 +23,8 @@ mod scene;
 #[path = "redis/server.rs"]
 #[allow(dead_code)] // A part of it is used here.
 mod server;
+#[path = "late_logs/socket.rs"]
+mod socket;
 
 #[path = "sim/connection.rs"]
 #[allow(dead_code)] // A part of it is used here.
@@ -51,6 +53,7 @@ use tokio::time::{Instant, sleep};
 use connection::Connection;
 use judge::{Account, Judge, Question};
 use nodes::Nodes;
+use socket::Socket;
 
 const CLIENTS: u64 = 20;
 /// Calls of an ordinary run.
@@ -212,6 +215,35 @@ impl Crowd {
         }
     }
 
+    /// Follows the chain by a subscription, and gives all logs that it was told of.
+    async fn subscribe<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+        F: Future<Output = std::io::Result<S>>,
+    {
+        let mut client = Connection::new(connect().await.unwrap());
+        let (began, _) = call(&mut client, "eth_blockNumber", "[]").await;
+        let mut socket = Socket::open(connect().await.unwrap()).await.unwrap();
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["logs",{}]}"#;
+        socket.send(request).await.unwrap();
+        assert!(socket.next().await.unwrap()["result"].is_string());
+        let mut told = Vec::new();
+        let mut until = None;
+        loop {
+            // virtual time
+            match tokio::time::timeout(PAUSE, socket.next()).await {
+                Ok(notice) => told.push(notice.unwrap()["params"]["result"].clone()),
+                Err(_) if self.left.get() > 0 => {}
+                Err(_) => {
+                    let until = *until.get_or_insert(Instant::now() + SETTLED_AFTER);
+                    if Instant::now() >= until {
+                        return (judge::number(&began["result"]), told);
+                    }
+                }
+            }
+        }
+    }
+
     /// Repeats all calls once the nodes are sound.
     async fn repeat<S>(&self, client: &mut Connection<S>)
     where
@@ -260,6 +292,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         let phases = Rc::clone(&crowd);
         let phases = tokio::task::spawn_local(async move { phases.nodes.go_wrong(rng).await });
         let follower = tokio::task::spawn_local(Rc::clone(&crowd).follow(connect(200)));
+        let subscriber = tokio::task::spawn_local(Rc::clone(&crowd).subscribe(connect(202)));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let crowd = Rc::clone(&crowd);
@@ -274,7 +307,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         crowd.nodes.go_right();
         sleep(SETTLED_AFTER).await; // virtual time
         crowd.repeat(&mut Connection::new(connect(201)().await.unwrap())).await;
-        let (began, told) = follower.await.unwrap();
+        let followers = [follower.await.unwrap(), subscriber.await.unwrap()];
         let status = gateway.status();
         let upstream: u64 = status.chains[0].nodes.iter().map(|node| node.attempts).sum();
         println!(
@@ -283,7 +316,9 @@ fn no_response_lacks_logs_that_a_node_has() {
             crowd.nodes.phase_count(),
             status.cache.hit_ratio.unwrap_or_default() * 100.0,
         );
-        crowd.judge.check_followed(began, &told);
+        for (began, told) in followers {
+            crowd.judge.check_followed(began, &told);
+        }
         let account = crowd.account();
         assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
         assert!(during.lacking_early > 0, "no node was late: nothing is tested");
