@@ -175,15 +175,18 @@ fn hedges_bound_the_tail_of_a_node_that_stalls_now_and_then() {
 }
 
 #[test]
-fn a_node_that_always_stalls_costs_no_more_hedges_than_allowed() {
+fn a_node_that_always_stalls_costs_few_calls_any_time() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
-    let served = hedging(&[&a, &b], "400ms");
+    let served = hedging(&[&a, &b], "10s");
     slowest(&served, 0, 100);
     a.fail(FaultRule { method: Some(READ.to_owned()), ..FaultRule::always(Fault::Hang) });
-    let slowest = slowest(&served, 100, 40);
+    let slowest = slowest(&served, 100, 100);
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
     let (hedges, retries) = (served.count("/totals/hedges"), served.count("/totals/retries"));
-    assert!((5..=7).contains(&hedges), "{hedges} hedges of 140 calls, allowed are 5 %");
-    assert!(retries >= 10, "{retries} repeats: what was not hedged had to be repeated");
+    assert!((5..=10).contains(&hedges), "{hedges} hedges of 200 calls, allowed are 5 %");
+    // Calls that the budget does not hedge suspect the node. A poll clears it of the first suspicion;
+    // the second ejects it, and no call goes there any more.
+    assert!((2..=3).contains(&retries), "{retries} calls began again elsewhere");
+    assert_eq!(a.node.tally().faults, hedges + retries);
 }
