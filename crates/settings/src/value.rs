@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::MASK;
 use crate::diff::Collector;
+use crate::expand::is_reference;
 use crate::report::At;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, TableDoc};
@@ -111,6 +112,11 @@ pub trait Scalar {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
     }
+    /// Adapts a value to the text in the file, where a variable or a file replaced a part of it: that
+    /// part may be a secret.
+    fn replaced_in(value: Self::Value, _written: &str) -> Self::Value {
+        value
+    }
     /// Called with the text when it was read well, so that a type can name the files it stands for.
     fn after(_text: &str, _reader: &mut Reader<'_, '_>) {}
 }
@@ -150,7 +156,7 @@ impl<S: Scalar> ValueType for S {
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
         let parsed = match &item.tree {
-            Tree::Text(text) => reader.expand(text).and_then(|text| {
+            Tree::Text(written) => reader.expand(written).and_then(|text| {
                 let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {
                     Some(number) => S::parse(whole_or_not(number?)),
                     None => S::parse(Input::Text(&text)),
@@ -158,7 +164,8 @@ impl<S: Scalar> ValueType for S {
                 if value.is_ok() {
                     S::after(&text, reader);
                 }
-                value
+                let is_part = text != *written && !is_reference(written);
+                value.map(|value| if is_part { S::replaced_in(value, written) } else { value })
             }),
             Tree::Integer(digits) => match digits.parse() {
                 Ok(number) => S::parse(Input::Integer(number)),
@@ -298,7 +305,7 @@ macro_rules! text {
     ($(
         $(#[$attribute:meta])+
         $visibility:vis $name:ident : $value:ty = $read:expr, $noun:literal, $allowed:expr,
-            $example:literal $(, masked $masked:expr)? ;
+            $example:literal $(, masked $masked:expr)? $(, replaced $replaced:expr)? ;
     )+) => {$(
         $(#[$attribute])+
         $visibility struct $name;
@@ -333,6 +340,12 @@ macro_rules! text {
             $(
                 fn masked(text: &str) -> Option<String> {
                     ($masked)(text)
+                }
+            )?
+
+            $(
+                fn replaced_in(value: $value, written: &str) -> $value {
+                    ($replaced)(value, written)
                 }
             )?
         }

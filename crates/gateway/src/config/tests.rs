@@ -162,6 +162,29 @@ fn damaged_files_neither_panic_nor_spill() {
     assert!(faulty > 1000, "only {faulty} damages were noticed");
 }
 
+/// A key from the environment may be as short as a word of a path.
+#[test]
+fn what_comes_from_the_environment_is_no_shown_part_of_a_path() {
+    let environment = |name: &str| match name {
+        "KEY" => Some("test2".to_owned()),
+        "HOST" => Some("node-3".to_owned()),
+        "URL" => Some("http://node-3/rpc".to_owned()),
+        _ => None,
+    };
+    for (written, shown) in [
+        ("https://h.example/v2/${KEY}/rpc?k=${KEY}", "https://h.example/v2/***/rpc?***"),
+        ("https://h.example/v2/${KEY:-eth}", "https://h.example/v2/***"),
+        ("http://${HOST}:8545/rpc", "http://node-3:8545/rpc"),
+        ("${URL}", "http://node-3/rpc"),
+        ("https://h.example/v2/test2", "https://h.example/v2/test2"),
+        ("ipc:/run/${HOST}/geth.ipc", "ipc:/run/node-3/geth.ipc"),
+    ] {
+        let text = format!("[[node]]\nurl = \"{written}\"\n");
+        let config = Config::from_text("f", &text, Path::new("/"), &environment).unwrap();
+        assert_eq!(config.nodes[0].url.to_string(), shown, "{written}");
+    }
+}
+
 #[test]
 fn upstreams_make_a_configuration() {
     let upstreams =

@@ -187,6 +187,32 @@ impl NodeUrl {
         })
     }
 
+    /// The same URL. Printing it masks the path segments that are not in `written` as they stand:
+    /// they come from the environment or from a file, and a short secret looks like a word.
+    pub(super) fn masked_unless_in(mut self, written: &str) -> NodeUrl {
+        if self.transport == Transport::Ipc {
+            return self;
+        }
+        let (address, query) = match self.shown.split_once('?') {
+            Some((address, query)) => (address, Some(query)),
+            None => (&*self.shown, None),
+        };
+        let written = written.split_once('?').map_or(written, |(address, _)| address);
+        // Scheme, nothing and host come first.
+        let segment = |(at, segment): (usize, &str)| match at {
+            0..3 => segment.to_owned(),
+            _ if written.split('/').skip(3).any(|kept| kept == segment) => segment.to_owned(),
+            _ => MASK.to_owned(),
+        };
+        let mut shown = address.split('/').enumerate().map(segment).collect::<Vec<_>>().join("/");
+        if let Some(query) = query {
+            shown.push('?');
+            shown.push_str(query);
+        }
+        self.shown = shown.into();
+        self
+    }
+
     /// The address of a local socket.
     fn ipc(path: &str) -> Result<NodeUrl, &'static str> {
         // `ipc:///path` means the same.

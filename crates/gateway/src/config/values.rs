@@ -63,7 +63,7 @@ settings::text! {
     /// The URL of a node; it may hold secrets.
     pub NodeAddress: NodeUrl = NodeUrl::parse, "a url",
         "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
-        masked url::masked;
+        masked url::masked, replaced NodeUrl::masked_unless_in;
     /// The URL of a Redis; it may hold secrets.
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
