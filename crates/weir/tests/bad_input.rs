@@ -138,9 +138,8 @@ fn check(gateway: &mut Running, cases: &[Case]) {
 }
 
 /// Memory that a gateway may take beyond what it had before bad input came. For each of its two
-/// threads: a body as sent and unpacked (5 MiB each, in a buffer that doubles as it grows), zstd's
-/// window (8 MiB), and what the allocator keeps of them for later. Twenty bombs take no more than
-/// two do.
+/// processors: a body as sent and unpacked (5 MiB each), zstd's window (8 MiB), and what the allocator
+/// keeps of them for later. Twenty bombs take no more than two do.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 /// Fails if memory grew by more than is allowed since `before`, even for a moment.

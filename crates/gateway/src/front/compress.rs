@@ -4,6 +4,9 @@
 //! it is the configuration's.
 
 use std::io::{Read, Write};
+use std::sync::LazyLock;
+
+use tokio::sync::Semaphore;
 
 use crate::config::front::Front;
 use crate::front::answer::{Body, Message};
@@ -25,6 +28,17 @@ const LEVEL: u32 = 1;
 const WINDOW_LOG_MAX: u32 = 23;
 /// The largest window of a serving thread: 64 KiB. With 8 MiB each of them would keep that memory.
 const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
+
+/// Longest body that is given room at once: more than the largest that is allowed by default.
+const ROOM_BYTES_MAX: usize = 8 << 20;
+
+/// Bodies that may be unpacked at a time on other threads. Each takes its largest size and a
+/// window, which the budget of memory does not count: a thousand bombs of 2 KB would take 13 GB.
+static UNPACKERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(unpackers()));
+
+fn unpackers() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
 
 /// A packed body that cannot be unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +75,22 @@ pub(crate) async fn decode(
             return Ok(body);
         }
     }
-    let unpack = move || unpack(coding, &packed, bytes_max, WINDOW_LOG_MAX);
-    let unpacked = tokio::task::spawn_blocking(unpack);
+    let unpacked = unpack_apart(move || unpack(coding, &packed, bytes_max, WINDOW_LOG_MAX));
     unpacked.await.unwrap_or(Err(DecodeFault::Invalid))
+}
+
+/// Runs this on another thread, and waits while as many as there are processors do the same. `None` if
+/// it panicked.
+pub(crate) async fn unpack_apart<T: Send + 'static>(
+    unpack: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let permit = UNPACKERS.acquire().await.ok()?;
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let unpacked = unpack();
+        drop(permit);
+        unpacked
+    });
+    unpacked.await.ok()
 }
 
 fn unpack(
@@ -87,7 +114,7 @@ fn unpack(
 /// Unpacks the members of a gzip file, one after the other. Beginning one costs far more than a byte
 /// of it, so their number is bounded too.
 fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
-    let mut body = Vec::new();
+    let mut body = room(bytes_max);
     for _ in 0..MEMBERS_MAX {
         let mut member = flate2::bufread::GzDecoder::new(packed);
         let room = (bytes_max - body.len()) as u64 + 1;
@@ -97,6 +124,7 @@ fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFau
         }
         packed = member.into_inner();
         if packed.is_empty() {
+            body.shrink_to_fit();
             return Ok(body);
         }
     }
@@ -104,10 +132,17 @@ fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFau
 }
 
 fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
-    let mut body = Vec::new();
+    let mut body = room(bytes_max);
     let mut limited = reader.take(bytes_max as u64 + 1);
     limited.read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
+    body.shrink_to_fit();
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
+}
+
+/// An empty body with room for the longest that is allowed. Only what is written takes memory, whereas
+/// a body that grows leaves the memory of every step to the allocator, three times its length in all.
+fn room(bytes_max: usize) -> Vec<u8> {
+    Vec::with_capacity(bytes_max.saturating_add(1).min(ROOM_BYTES_MAX))
 }
 
 /// Whether an answer's body is to be packed: the client accepts it and it is large enough.
@@ -182,5 +217,32 @@ mod tests {
         let empty = pack(b"", false).unwrap();
         let more = empty.repeat(MEMBERS_MAX + 1);
         assert_eq!(unpack(Coding::Gzip, &more, 10_000, WINDOW_LOG_MAX), Err(DecodeFault::Invalid));
+    }
+
+    #[tokio::test]
+    async fn no_more_are_unpacked_at_a_time_than_there_are_processors() {
+        use std::sync::mpsc::sync_channel;
+        use std::time::Duration;
+
+        let (begun, begins) = sync_channel(2 * unpackers());
+        let (open, gate) = sync_channel::<()>(0);
+        let gate = std::sync::Arc::new(parking_lot::Mutex::new(gate));
+        let calls = (0..2 * unpackers()).map(|_| {
+            let (begun, gate) = (begun.clone(), gate.clone());
+            tokio::spawn(unpack_apart(move || {
+                begun.send(()).unwrap();
+                // It opens by being dropped.
+                let _ = gate.lock().recv();
+            }))
+        });
+        let calls: Vec<_> = calls.collect();
+        tokio::task::yield_now().await;
+        let long = Duration::from_secs(30);
+        (0..unpackers()).for_each(|_| begins.recv_timeout(long).unwrap());
+        assert!(begins.recv_timeout(Duration::from_millis(100)).is_err(), "one too many");
+        drop(open);
+        for call in calls {
+            assert_eq!(call.await.unwrap(), Some(()));
+        }
     }
 }

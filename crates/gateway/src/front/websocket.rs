@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::config::front::Front;
 use crate::front::answer::{Body, Message};
 use crate::front::caller::{self, Wanted};
-use crate::front::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::front::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, unpack_apart};
 use crate::front::head::{Coding, Head, Media, Upgrade, Verb};
 use crate::front::http1::{Bearer, Standing, respond};
 use crate::front::log;
@@ -491,8 +491,7 @@ where
                 let bytes = payload.len();
                 self.running_bytes += bytes;
                 self.running.push(Box::pin(async move {
-                    let unpack = move || unpack(&payload, text, bytes_max);
-                    let said = tokio::task::spawn_blocking(unpack).await;
+                    let said = unpack_apart(move || unpack(&payload, text, bytes_max)).await;
                     Done::Unpacked { said: said.unwrap_or(Said::Fault(Fault::Packing)), bytes }
                 }));
             }
