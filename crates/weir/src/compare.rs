@@ -17,6 +17,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
 use crate::load::{SELF_CHECK, sound};
+use crate::study::{named_list, stem};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
@@ -37,7 +38,7 @@ const SEED: u64 = 1;
 #[command(after_long_help = "\
 Examples:
   weir compare before/ after/
-  weir compare --arm old=old1,old2,old3,old4 --arm new=new1,new2,new3,new4
+  weir compare old=old1,old2,old3,old4 new=new1,new2,new3,new4
   weir compare --same quiet/ before/ after/     # the floor is what runs of one thing differ by
   weir compare k6-summary.json results/
   weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md
@@ -47,13 +48,9 @@ Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 fa
 the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,
 if something is worse; 7 a fault of weir itself: the result contradicts its own evidence.")]
 pub(crate) struct Compare {
-    /// Results; each is an arm, the first is what the others are compared with
-    #[arg(value_name = "RESULT")]
-    results: Vec<PathBuf>,
-
-    /// An arm of several results; stands in front of those without a name
-    #[arg(long, value_name = "NAME=RESULT[,RESULT…]", value_parser = named)]
-    arm: Vec<(String, Vec<PathBuf>)>,
+    /// Arms, each of one result or of several; the first is what the others are compared with
+    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = given)]
+    arms: Vec<(Option<String>, Vec<PathBuf>)>,
 
     /// Runs of one and the same thing (A/A); what they differ by is the least that matters
     #[arg(long, value_name = "RESULT[,RESULT…]", value_delimiter = ',')]
@@ -84,25 +81,30 @@ pub(crate) struct Compare {
     fail_if_worse: bool,
 }
 
-fn named(text: &str) -> Result<(String, Vec<PathBuf>), String> {
-    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    let (name, list) = parts.ok_or("not of the form NAME=RESULT[,RESULT…]")?;
-    let paths: Vec<PathBuf> =
-        list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-    if paths.is_empty() {
-        return Err(format!("no results after {name}="));
+fn given(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
+    let (name, list) = named_list(text);
+    let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
+    let paths: Vec<PathBuf> = paths.collect();
+    match paths.is_empty() {
+        true => Err("not of the form [NAME=]RESULT[,RESULT…]".to_owned()),
+        false => Ok((name.map(str::to_owned), paths)),
     }
-    Ok((name.to_owned(), paths))
+}
+
+/// The arms that one argument names: a report of several servers holds several.
+fn arms_of(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ForeignFault> {
+    match (name, paths) {
+        (None, [path]) => lab::compare::arms_at(path),
+        (None, paths) => Ok(vec![lab::compare::arm_of(&stem(&paths[0]), paths)?]),
+        (Some(name), paths) => Ok(vec![lab::compare::arm_of(name, paths)?]),
+    }
 }
 
 impl Compare {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut arms: Vec<Arm> = Vec::new();
-        for (name, paths) in &self.arm {
-            arms.push(lab::compare::arm_of(name, paths)?);
-        }
-        for path in &self.results {
-            arms.extend(lab::compare::arms_at(path)?);
+        for (name, paths) in &self.arms {
+            arms.extend(arms_of(name.as_deref(), paths)?);
         }
         if arms.len() < 2 {
             let found = match arms.len() {

@@ -29,6 +29,7 @@ use wire::method::FamilyName;
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
 use given::{Given, arms_of, nodes_of};
+pub(crate) use given::{named_list, stem};
 
 /// Resampling is repeatable: the same files give the same words.
 const SEED: u64 = 1;

@@ -48,6 +48,17 @@ fn two_servers_of_one_report() {
     assert!(verdicts.contains(&"better") && verdicts.contains(&"worse"), "{verdicts:?}");
 }
 
+/// As `weir study sync` takes them.
+#[test]
+fn an_arm_is_named_and_has_several_results() {
+    let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";
+    let [two, named] = [format!("{one},{one}"), format!("new={one},{one}")];
+    let (_, json, complaints) = weir(&[&two, &named, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect(&complaints);
+    let names = json["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), [one.trim_end_matches(".csv"), "new"]);
+}
+
 #[test]
 fn faulty_arguments_end_with_two() {
     let (code, _, complaints) = weir(&[]);
@@ -57,9 +68,9 @@ fn faulty_arguments_end_with_two() {
     let (code, _, complaints) = weir(&[one]);
     assert_eq!(code, 2);
     assert!(complaints.contains("only \"asustek"), "{complaints}");
-    let (code, _, complaints) = weir(&["--arm", "a"]);
+    let (code, _, complaints) = weir(&["a="]);
     assert_eq!(code, 2);
-    assert!(complaints.contains("not of the form NAME=RESULT"), "{complaints}");
+    assert!(complaints.contains("not of the form [NAME=]RESULT"), "{complaints}");
     let (code, _, complaints) = weir(&["gone.json", "gone2.json"]);
     assert_eq!(code, 1);
     assert!(complaints.contains("cannot read gone.json"), "{complaints}");

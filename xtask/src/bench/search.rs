@@ -140,8 +140,8 @@ fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
         format!("{name}={}", chosen.join(","))
     };
     let mut command = Command::new(&bench.weir);
-    command.args(["compare", "--json", "--anyway", "--arm", &arm("a", true)]);
-    let output = command.args(["--arm", &arm("b", false)]).stdin(Stdio::null()).output()?;
+    command.args(["compare", "--json", "--anyway", &arm("a", true), &arm("b", false)]);
+    let output = command.stdin(Stdio::null()).output()?;
     let json: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let differences = json["differences"].as_array().context("no differences")?;

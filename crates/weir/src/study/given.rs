@@ -75,14 +75,14 @@ pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
 }
 
 /// `NAME=REST`; a path or URL of its own that has an equals sign has a slash before it.
-fn named_list(text: &str) -> (Option<&str>, &str) {
+pub(crate) fn named_list(text: &str) -> (Option<&str>, &str) {
     match text.split_once('=') {
         Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
         _ => (None, text),
     }
 }
 
-fn stem(path: &Path) -> String {
+pub(crate) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "arm".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 

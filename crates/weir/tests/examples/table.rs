@@ -301,7 +301,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     ("weir compare before/ after/", ANYWAY, Ends(&[0], &["before"])),
     (
-        "weir compare --arm old=old1,old2,old3,old4 --arm new=new1,new2,new3,new4",
+        "weir compare old=old1,old2,old3,old4 new=new1,new2,new3,new4",
         ANYWAY,
         Ends(&[0], &["old", "new"]),
     ),
