@@ -6,9 +6,9 @@
 #![cfg_attr(fuzzing, no_main)]
 
 #[allow(dead_code)] // A part of it is for the gateway only.
-#[path = "../../crates/gateway/src/rules/client.rs"]
+#[path = "../../crates/gateway/src/policy/client.rs"]
 mod client;
-#[path = "../../crates/gateway/src/rules/proxy.rs"]
+#[path = "../../crates/gateway/src/policy/proxy.rs"]
 mod proxy;
 
 use client::{AddressSource, Trusted};

@@ -1,20 +1,24 @@
 //! Tries the reader of HTTP/1.1 requests, heads and bodies, on made-up bytes; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/front/fuzz.rs`. The gateway's own files are compiled here
+//! What must hold is in `crates/gateway/src/downstream/fuzz.rs`. The gateway's own files are compiled here
 //! by themselves, with stand-ins for what they only hand on.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 
-#[path = "../../crates/gateway/src/front/body.rs"]
-mod body;
-#[path = "../../crates/gateway/src/front/fuzz.rs"]
+#[path = "../../crates/gateway/src/io/chunked.rs"]
+mod chunked;
+#[path = "../../crates/gateway/src/downstream/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/front/head.rs"]
+#[path = "../../crates/gateway/src/downstream/head.rs"]
 mod head;
 
 /// Where the files above look for what they hand on: nothing more of a head is wanted here.
-mod front {
+mod access {
     pub(crate) mod caller {
+        use smallvec::SmallVec;
+
+        pub(crate) type KeptHeaders = SmallVec<[Option<SmallVec<[u8; 24]>>; 1]>;
+
         #[derive(Default)]
         pub(crate) struct Wanted {
             pub(crate) hash_header: Option<String>,
@@ -35,26 +39,31 @@ mod front {
             pub(crate) fn note_target(&mut self, _: &str, _: &str, (): &()) {}
         }
     }
+}
 
-    pub(crate) mod peer {
-        use std::net::IpAddr;
+mod peer {
+    use std::net::IpAddr;
 
-        #[derive(Clone, Copy)]
-        pub(crate) struct Said<'a>(&'a str);
+    #[derive(Clone, Copy)]
+    pub(crate) struct Said<'a>(&'a str);
 
-        impl Said<'_> {
-            pub(crate) fn header(&self) -> &str {
-                self.0
-            }
+    impl Said<'_> {
+        pub(crate) fn header(&self) -> &str {
+            self.0
+        }
 
-            pub(crate) fn client<'v>(
-                &self,
-                _: impl DoubleEndedIterator<Item = &'v [u8]>,
-            ) -> Option<IpAddr> {
-                None
-            }
+        pub(crate) fn client<'v>(
+            &self,
+            _: impl DoubleEndedIterator<Item = &'v [u8]>,
+        ) -> Option<IpAddr> {
+            None
         }
     }
+}
+
+/// The readers under the names that they have in the gateway.
+mod io {
+    pub(crate) use crate::chunked;
 }
 
 #[cfg(fuzzing)]

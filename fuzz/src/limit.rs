@@ -7,11 +7,11 @@
 
 #[path = "../../crates/gateway/src/limits/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/rules/limit.rs"]
+#[path = "../../crates/gateway/src/policy/limit.rs"]
 mod limit;
 
 /// Where the file above looks for it.
-mod rules {
+mod policy {
     pub(crate) use crate::limit;
 }
 

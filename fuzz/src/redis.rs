@@ -1,20 +1,20 @@
 //! Tries what the gateway reads from Redis on made-up bytes; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/redis/fuzz.rs`. The gateway's own files are compiled here
+//! What must hold is in `crates/gateway/src/cache/redis/fuzz.rs`. The gateway's own files are compiled here
 //! by themselves: they are pure, and the rest of the gateway would take minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../crates/gateway/src/rules/portable/bond.rs"]
+#[path = "../../crates/gateway/src/policy/portable/bond.rs"]
 mod bond;
-#[path = "../../crates/gateway/src/redis/fuzz.rs"]
+#[path = "../../crates/gateway/src/cache/redis/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/redis/message.rs"]
+#[path = "../../crates/gateway/src/cache/redis/message.rs"]
 mod message;
-#[path = "../../crates/gateway/src/redis/value.rs"]
+#[path = "../../crates/gateway/src/cache/redis/value.rs"]
 mod value;
 
 /// Where the files above look for it.
-mod rules {
+mod policy {
     pub(crate) mod portable {
         pub(crate) use crate::bond::Bond;
     }

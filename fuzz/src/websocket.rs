@@ -1,17 +1,17 @@
 //! Tries the reader of WebSocket frames on made-up bytes; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/websocket/fuzz.rs`. The gateway's own files are compiled
+//! What must hold is in `crates/gateway/src/io/websocket/fuzz.rs`. The gateway's own files are compiled
 //! here by themselves.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 
-#[path = "../../crates/gateway/src/websocket/deflate.rs"]
+#[path = "../../crates/gateway/src/io/websocket/deflate.rs"]
 mod deflate;
-#[path = "../../crates/gateway/src/websocket/frame.rs"]
+#[path = "../../crates/gateway/src/io/websocket/frame.rs"]
 mod frame;
-#[path = "../../crates/gateway/src/websocket/fuzz.rs"]
+#[path = "../../crates/gateway/src/io/websocket/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/websocket/mask.rs"]
+#[path = "../../crates/gateway/src/io/websocket/mask.rs"]
 mod mask;
 
 #[cfg(fuzzing)]

@@ -31,7 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::metrics::thread::Counters;
-use crate::shared::Shared;
+use crate::state::snapshot::Snapshot;
 
 #[cfg(test)]
 mod goldens;
@@ -84,7 +84,7 @@ pub(crate) struct Lifecycle {
 
 /// What responses are made from.
 struct Admin {
-    shared: watch::Receiver<Arc<Shared>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
     history: RefCell<History>,
 }
@@ -92,10 +92,10 @@ struct Admin {
 /// Serves until dropped; needs a `tokio` local runtime.
 pub(crate) async fn serve(
     listener: TcpListener,
-    shared: watch::Receiver<Arc<Shared>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
 ) {
-    let admin = Rc::new(Admin { shared, lifecycle, history: RefCell::default() });
+    let admin = Rc::new(Admin { snapshot, lifecycle, history: RefCell::default() });
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sample = tokio::time::interval(SAMPLE_INTERVAL);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -158,15 +158,15 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
 
 impl Admin {
     /// Returns the newest configuration with its state.
-    fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.shared.borrow())
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
     }
 
     fn sample(&self) {
-        let shared = self.shared();
-        let counters = Counters::sum(&shared.counters);
-        let generation = shared.lineage.reloads().generation;
-        self.history.borrow_mut().sample(shared.now(), generation, &counters);
+        let snapshot = self.snapshot();
+        let counters = Counters::sum(&snapshot.counters);
+        let generation = snapshot.process.reloads().generation;
+        self.history.borrow_mut().sample(snapshot.now(), generation, &counters);
     }
 
     fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -186,13 +186,13 @@ impl Admin {
             "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.readiness(),
             "/status" => self.status(),
-            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.shared())),
+            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.snapshot())),
             _ => self.page(),
         }
     }
 
     fn readiness(&self) -> Response<Full<Bytes>> {
-        let reasons = self.unready(&Status::of(&self.shared()));
+        let reasons = self.unready(&Status::of(&self.snapshot()));
         if reasons.is_empty() {
             return plain(StatusCode::OK, "ready\n".to_owned());
         }
@@ -200,14 +200,14 @@ impl Admin {
     }
 
     fn status(&self) -> Response<Full<Bytes>> {
-        let mut json = serde_json::to_string_pretty(&Status::of(&self.shared()))
+        let mut json = serde_json::to_string_pretty(&Status::of(&self.snapshot()))
             .expect("a status has only string keys and finite numbers");
         json.push('\n');
         with_type("application/json", json)
     }
 
     fn page(&self) -> Response<Full<Bytes>> {
-        let status = Status::of(&self.shared());
+        let status = Status::of(&self.snapshot());
         let nonce = nonce();
         let html = page::html(&status, &self.history.borrow(), &self.unready(&status), &nonce);
         let mut response = with_type("text/html; charset=utf-8", html);

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use settings::diff::{self, Change};
+use settings::diff::Change;
 use settings::value::{Listed, Named, Once, shown_duration};
-use settings::{At, Diagnostics, Key, Report, Severity, Table, World};
+use settings::{At, Diagnostics, Key, Report, Severity, Table, World, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -36,11 +36,12 @@ pub mod redis;
 pub mod redis_url;
 pub mod rule;
 pub mod server;
+pub mod tls;
 pub mod url;
 pub mod values;
 
 mod jwt;
-mod tls;
+mod upstream_tls;
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +65,7 @@ use rule::RuleTable;
 use server::{Server, ServerTable};
 use url::NodeUrl;
 
-use crate::rules::direct::Rule;
+use crate::policy::direct::Rule;
 
 settings::table! {
     /// The configuration of a gateway.
@@ -253,7 +254,7 @@ impl Config {
     }
 
     /// What another configuration would change, key by key, secrets masked. What a reload does with
-    /// the changes is `shared/succeed.rs`.
+    /// the changes is `upstream/topology/reload.rs`.
     pub fn changes_to(&self, other: &Config) -> Vec<Change> {
         diff::changes(&self.keys, &other.keys)
     }

@@ -1,40 +1,45 @@
-//! The gateway: the serving path in front of JSON-RPC nodes.
+//! The gateway: clients in front, upstreams behind, a cache between.
 //!
-//! It does not know the lab, the index or the simulated node; they meet it in sockets and files.
-//! Read in this order: `config` (what is wanted), `path` (what happens to a request, step by
-//! step), `front` (clients), `nodes` (nodes), `rules` (decisions), `limits` (what request limits
-//! keep), `quota` (what keys have used this month), `subscribe` (clients that are told of what is to come), `cache`, `redis` and `coalesce` (what saves asking), `recall` (what saves reading heads),
-//! `shared`, `worker` and `thread` (state), `runtime` (threads), `tls` (what handshakes with clients
-//! need), `websocket` (its frames, for both sides), `call` (values of a call), `metrics` (counters),
-//! `access_log` and `admin` (what operators see).
+//! A folder imports only from folders above it in this list (`cargo xtask tidy`):
+//!
+//! | folder | what |
+//! |---|---|
+//! | `policy` | decisions as pure functions: `now` and randomness are arguments |
+//! | `config` | the configuration: keys, validation, what a reload changes |
+//! | `io` | bytes to and from peers: chunks, WebSocket frames, write stalls, memory |
+//! | `call` | a call on its way: request, response, failure |
+//! | `metrics` | counters |
+//! | `access` | who calls, and what it may call |
+//! | `limits`, `quota`, `access_log` | request limits, quotas of keys, the access log |
+//! | `upstream` | chains, groups and upstreams: connections, health, heads, attempts |
+//! | `cache` | memory, coalescing, Redis, index |
+//! | `state` | one snapshot of a configuration, and what each thread has to itself |
+//! | `resolve` | from the cache or from an upstream |
+//! | `subscribe` | subscriptions and filters |
+//! | `path` | the order of all steps of a call |
+//! | `downstream`, `admin` | connections of clients; status and metrics |
+//! | `runtime` | threads, reload, stop |
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access;
 pub mod access_log;
 pub mod admin;
-mod cache;
+pub mod cache;
 mod call;
-mod coalesce;
 pub mod config;
-mod error;
-mod front;
-pub mod index;
+mod downstream;
+mod io;
 mod limits;
-mod memory;
 mod metrics;
-mod nodes;
 mod path;
+pub mod policy;
 mod quota;
-mod recall;
-mod redis;
-pub mod rules;
+mod resolve;
 pub mod runtime;
-mod shared;
+mod state;
 mod subscribe;
-mod thread;
-pub mod tls;
-mod wait;
-mod websocket;
-mod worker;
+mod upstream;
 
-pub use error::Error;
-pub use nodes::dial::MemoryDial;
+pub use cache::index;
+pub use runtime::error::Error;
+pub use upstream::dial::MemoryDial;

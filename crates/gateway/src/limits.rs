@@ -3,7 +3,7 @@
 //! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is held
 //! for some tens of nanoseconds and never across a wait; a call takes the locks of all its zones, in
 //! the order of the zones, so that it is judged and charged as one and nobody waits in a circle. The
-//! arithmetic is `rules/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`, connections `limits/clients.rs`, zones
+//! arithmetic is `policy/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`, connections `limits/clients.rs`, zones
 //! that gateways share `limits/shared.rs`; `path.rs` says when a call is judged.
 
 use std::net::IpAddr;
@@ -14,14 +14,15 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::method::Method;
 
+use crate::access::caller::KeyHeader;
+use crate::call::failure::{Failure, Kind};
+use crate::config;
+use crate::config::Config;
 use crate::config::limits::LimitKind;
-use crate::config::{self, Config};
-use crate::error::{Failure, Kind};
-use crate::front::head::KeyHeader;
 use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
-use crate::rules::access::Grant;
-use crate::rules::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
+use crate::policy::access::Grant;
+use crate::policy::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
 
 pub(crate) mod clients;
 pub(crate) mod shared;

@@ -1,9 +1,10 @@
 //! What keys have used of their monthly quotas: one book for all threads, configurations and, through
 //! Redis, gateways.
 //!
-//! The arithmetic is `rules/quota.rs`; the file, and when it is written, `quota/keep.rs`; what is told
-//! to other gateways `redis/quotas.rs`. A call is charged once it is known to be served (`path.rs`).
+//! The arithmetic is `policy/quota.rs`; the file, and when it is written, `quota/keep.rs`; what is told
+//! to other gateways `cache/redis/quotas.rs`. A call is charged once it is known to be served (`path.rs`).
 
+use crate::config::quota::file::Kept;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use wire::method::Method;
 
+use crate::call::failure::{Failure, Kind};
 use crate::config::Config;
 use crate::config::limits::Cost;
-use crate::config::quota::file::Kept;
-use crate::error::{Failure, Kind};
-use crate::rules::access::Grant;
-use crate::rules::quota::{Account, Month, Standing};
-
-pub(crate) mod keep;
+use crate::policy::access::Grant;
+use crate::policy::quota::{Account, Month, Standing};
 
 #[cfg(test)]
 mod tests;
@@ -48,19 +46,19 @@ pub(crate) struct Book {
     /// Locked to make and to list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// Whether other gateways cannot be heard.
-    away: AtomicBool,
+    pub(crate) away: AtomicBool,
     /// Whether anything was used since the file was written.
-    changed: AtomicBool,
+    pub(crate) changed: AtomicBool,
     pub(crate) refused: AtomicU64,
     pub(crate) write_failures: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     /// Locked for the time of some additions.
-    account: Mutex<Account>,
+    pub(crate) account: Mutex<Account>,
     /// Whether it was charged, or asked, since others were told.
-    touched: AtomicBool,
+    pub(crate) touched: AtomicBool,
 }
 
 /// How a key stands.
@@ -150,7 +148,7 @@ impl Book {
         }
     }
 
-    fn each(&self) -> Vec<(Arc<str>, Arc<Entry>)> {
+    pub(crate) fn each(&self) -> Vec<(Arc<str>, Arc<Entry>)> {
         let entries = self.entries.lock();
         entries.iter().map(|(name, entry)| (Arc::clone(name), Arc::clone(entry))).collect()
     }

@@ -24,18 +24,23 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::write::Writer;
-use crate::admin::{self, Phase};
+use crate::admin;
+use crate::admin::Phase;
+use crate::cache::index::Index;
+use crate::cache::redis::news::News;
 use crate::config::Config;
-use crate::error::Error;
-use crate::index::Index;
-use crate::nodes::dial::Dial;
-use crate::nodes::watch::Watch;
-use crate::quota;
-use crate::quota::keep::Keeper;
-use crate::redis::news::News;
-use crate::shared::{Outcome, Shared};
-use crate::thread::{Door, Thread};
+use crate::downstream::thread::{Door, Thread};
+use crate::io::random::random_seed;
+use crate::runtime::error::Error;
+use crate::runtime::quota::Keeper;
+use crate::state::process::Outcome;
+use crate::state::snapshot::Snapshot;
+use crate::subscribe::feeds::Feeds;
+use crate::upstream::dial::Dial;
+use crate::upstream::watch::Watch;
 
+pub(crate) mod error;
+pub(crate) mod quota;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -67,8 +72,8 @@ pub struct Gateway {
     sockets: Sockets,
     phase: watch::Sender<Phase>,
     /// What requests begin with, and what the watch thread follows.
-    served: watch::Sender<Snapshot>,
-    followed: watch::Sender<Snapshot>,
+    served: watch::Sender<Numbered>,
+    followed: watch::Sender<Numbered>,
     /// Which snapshot each serving thread has taken.
     taken: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
@@ -81,14 +86,14 @@ pub struct Gateway {
 
 /// One configuration with its state; the number counts them.
 #[derive(Clone)]
-struct Snapshot {
+struct Numbered {
     number: u64,
-    shared: Arc<Shared>,
+    snapshot: Arc<Snapshot>,
 }
 
-impl std::fmt::Debug for Snapshot {
+impl std::fmt::Debug for Numbered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Numbered").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -114,28 +119,28 @@ impl Gateway {
     ) -> Result<Gateway, Error> {
         let bound = sockets::bind(&config, inherited)?;
         let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
-        let shared = Shared::new(config, Vec::new());
+        let snapshot = Snapshot::new(config, Vec::new());
         if let Some(index) = index {
-            shared.lineage.with_index(index);
+            snapshot.process.with_index(index);
         }
-        let access_log = match &shared.access_log {
+        let access_log = match &snapshot.access_log {
             Some(queues) => {
                 let writer = Writer::start(Arc::clone(queues));
                 vec![writer.map_err(|source| Error::AccessLog { source })?]
             }
             None => Vec::new(),
         };
-        if let (Some(quotas), Some(own)) = (&shared.quotas, &shared.config.quota)
-            && !quota::keep::write(&quotas.book, &own.file)
+        if let (Some(quotas), Some(own)) = (&snapshot.quotas, &snapshot.config.quota)
+            && !quota::write(&quotas.book, &own.file)
         {
             return Err(Error::Quotas { file: own.file.clone() });
         }
         let (phase, _) = watch::channel(Phase::Serving);
-        let snapshot = Snapshot { number: 0, shared: Arc::clone(&shared) };
-        let (followed, _) = watch::channel(snapshot.clone());
-        let (served, _) = watch::channel(snapshot);
+        let numbered = Numbered { number: 0, snapshot: Arc::clone(&snapshot) };
+        let (followed, _) = watch::channel(numbered.clone());
+        let (served, _) = watch::channel(numbered);
         let taken: Arc<[AtomicU64]> = bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
-        let seed = random_seed();
+        let (seed, feeds) = (random_seed(), Arc::<Feeds>::default());
         let ready = Arc::new(AtomicBool::new(false));
         let watcher = {
             let task = WatchTask {
@@ -146,7 +151,7 @@ impl Gateway {
             };
             thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
-        wait_for_heads(&shared);
+        wait_for_heads(&snapshot);
         let start = |(index, sockets): (usize, Vec<(Door, Socket)>)| {
             let task = ServeTask {
                 snapshots: served.subscribe(),
@@ -154,6 +159,7 @@ impl Gateway {
                 phase: phase.subscribe(),
                 index,
                 seed,
+                feeds: Arc::clone(&feeds),
                 sockets,
             };
             thread(&format!("weir-{index}"), move |runtime| runtime.block_on(task.run()))
@@ -183,25 +189,25 @@ impl Gateway {
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
-        let Snapshot { number, shared: before } = self.served.borrow().clone();
+        let Numbered { number, snapshot: before } = self.served.borrow().clone();
         let changes = before.config.changes_to(&config);
-        let shared = before.succeed(config);
-        self.follow_access_log(&before, &shared);
-        let snapshot = Snapshot { number: number + 1, shared: Arc::clone(&shared) };
+        let snapshot = before.reload(config);
+        self.follow_access_log(&before, &snapshot);
+        let numbered = Numbered { number: number + 1, snapshot: Arc::clone(&snapshot) };
         // In this order: once the former nodes are not followed any more, a head may be served that
         // none of them is known to have reached, and nobody may begin to ask them for it.
-        self.served.send_replace(snapshot.clone());
+        self.served.send_replace(numbered.clone());
         let is_taken = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
         wait_until(TAKEN_WAIT, || self.taken.iter().all(is_taken));
-        self.followed.send_replace(snapshot);
-        wait_for_heads(&shared);
+        self.followed.send_replace(numbered);
+        wait_for_heads(&snapshot);
         let told = changes.iter().map(ToString::to_string).collect();
-        shared.lineage.reloaded(Outcome::Applied { changes: told });
+        snapshot.process.reloaded(Outcome::Applied { changes: told });
         changes
     }
 
     /// Has another access log written, if the new configuration has another.
-    fn follow_access_log(&self, before: &Shared, after: &Shared) {
+    fn follow_access_log(&self, before: &Snapshot, after: &Snapshot) {
         let same = match (&before.access_log, &after.access_log) {
             (Some(before), Some(after)) => Arc::ptr_eq(before, after),
             (_, None) => true,
@@ -220,17 +226,17 @@ impl Gateway {
     /// reason is shown: it may hold no secret.
     pub fn refuse_reload(&self, why: &str) {
         let outcome = Outcome::Refused { why: why.to_owned() };
-        self.served.borrow().shared.lineage.reloaded(outcome);
+        self.served.borrow().snapshot.process.reloaded(outcome);
     }
 
     /// Notes, for the status, that another process could not take this one's place.
     pub fn refuse_upgrade(&self, why: &str) {
-        self.served.borrow().shared.lineage.upgrade_failed(why);
+        self.served.borrow().snapshot.process.upgrade_failed(why);
     }
 
     /// The configuration in use.
     pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.served.borrow().shared.config)
+        Arc::clone(&self.served.borrow().snapshot.config)
     }
 
     /// The listening sockets, for the process that is to take this one's place.
@@ -279,10 +285,11 @@ impl Gateway {
 
 /// Waits, within bounds, until each chain has shown a head and has a node that is fit, so that the
 /// first calls are not sent blindly.
-fn wait_for_heads(shared: &Shared) {
-    let fit =
-        |chain: usize| shared.chains[chain].view.load().head.is_some() && shared.any_healthy(chain);
-    wait_until(FIRST_HEADS_WAIT, || (0..shared.chains.len()).all(fit));
+fn wait_for_heads(snapshot: &Snapshot) {
+    let fit = |chain: usize| {
+        snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
+    };
+    wait_until(FIRST_HEADS_WAIT, || (0..snapshot.chains.len()).all(fit));
 }
 
 /// Waits until something holds, but no longer than `limit`.
@@ -295,12 +302,6 @@ fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
         }
         std::thread::park_timeout(left.min(LOOK_EVERY));
     }
-}
-
-/// A number that differs between processes; no secret hangs on it.
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 fn thread(
@@ -322,7 +323,7 @@ fn thread(
 
 /// The thread that follows nodes and serves the admin address.
 struct WatchTask {
-    snapshots: watch::Receiver<Snapshot>,
+    snapshots: watch::Receiver<Numbered>,
     phase: watch::Receiver<Phase>,
     ready: Arc<AtomicBool>,
     admin: Option<Socket>,
@@ -331,12 +332,12 @@ struct WatchTask {
 impl WatchTask {
     async fn run(mut self) {
         let mut watch = Watch::default();
-        let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
-        watch.follow(&shared);
+        let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
+        watch.follow(&snapshot.topology, &snapshot.on_event());
         // Ends with this function, and is replaced with each configuration.
-        let mut _news = News::start(&shared);
-        let mut keeper = Keeper::start(&shared);
-        let (tell, told) = watch::channel(shared);
+        let mut _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+        let mut keeper = Keeper::start(&snapshot);
+        let (tell, told) = watch::channel(snapshot);
         let mut admin = self.admin.take().and_then(|socket| {
             let listener = TcpListener::from_std(socket.into());
             let listener = listener
@@ -353,11 +354,11 @@ impl WatchTask {
                         // The gateway itself is gone, which is a stop too.
                         return;
                     }
-                    let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
-                    watch.follow(&shared);
-                    _news = News::start(&shared);
-                    keeper = Keeper::start(&shared);
-                    tell.send_replace(shared);
+                    let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
+                    watch.follow(&snapshot.topology, &snapshot.on_event());
+                    _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+                    keeper = Keeper::start(&snapshot);
+                    tell.send_replace(snapshot);
                 }
                 changed = self.phase.changed() => {
                     let phase = *self.phase.borrow_and_update();
@@ -379,11 +380,12 @@ impl WatchTask {
 
 /// A serving thread.
 struct ServeTask {
-    snapshots: watch::Receiver<Snapshot>,
+    snapshots: watch::Receiver<Numbered>,
     taken: Arc<[AtomicU64]>,
     phase: watch::Receiver<Phase>,
     index: usize,
     seed: u64,
+    feeds: Arc<Feeds>,
     /// One for each address, but for a process that took over more sockets than it has threads.
     sockets: Vec<(Door, Socket)>,
 }
@@ -400,15 +402,15 @@ impl ServeTask {
                 return;
             }
         };
-        let shared = Arc::clone(&self.snapshots.borrow_and_update().shared);
-        let thread = Thread::new(shared, self.index, self.seed);
+        let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
+        let thread = Thread::new(snapshot, self.index, self.seed, &self.feeds);
         tokio::task::spawn_local(Rc::clone(&thread).relieve());
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         let turn = Cell::new(0);
         loop {
             tokio::select! {
                 (door, accepted) = next_connection(&listeners, &turn) => accept(&thread, accepted, door).await,
-                _ = sweep.tick() => thread.worker().sweep(),
+                _ = sweep.tick() => thread.context().sweep(),
                 Ok(()) = self.snapshots.changed() => {}
                 _ = self.phase.changed() => {}
             }
@@ -427,12 +429,12 @@ impl ServeTask {
     /// Requests begin with the newest snapshot from here on, if there is a newer one.
     fn take_newest(&mut self, thread: &Thread) {
         let number = self.taken[self.index].load(Ordering::Relaxed);
-        let snapshot = self.snapshots.borrow_and_update().clone();
-        if snapshot.number == number {
+        let numbered = self.snapshots.borrow_and_update().clone();
+        if numbered.number == number {
             return;
         }
-        thread.reload(snapshot.shared);
-        self.taken[self.index].store(snapshot.number, Ordering::Release);
+        thread.reload(numbered.snapshot);
+        self.taken[self.index].store(numbered.number, Ordering::Release);
     }
 }
 
@@ -440,8 +442,8 @@ impl ServeTask {
 async fn drain(thread: &Thread) {
     thread.begin_drain();
     let (linger, deadline) = {
-        let worker = thread.worker();
-        let config = &worker.shared.config;
+        let cx = thread.context();
+        let config = &cx.snapshot.config;
         let now = Instant::now();
         (
             now + config.server.drain_linger.min(config.server.drain_deadline),
@@ -496,12 +498,12 @@ async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
 async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
     match accepted {
         Ok((stream, peer)) => {
-            let worker = thread.worker();
-            let config = &worker.shared.config;
+            let cx = thread.context();
+            let config = &cx.snapshot.config;
             let share = config.front.connections_max.div_ceil(config.server.threads);
             if thread.connection_count() >= share {
                 // Closing at once tells a client more than an answer that never comes.
-                worker.counters.connections_refused.add(1);
+                cx.counters.connections_refused.add(1);
                 return;
             }
             if let Err(error) = stream.set_nodelay(true) {
@@ -520,8 +522,8 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
 
 /// A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
 pub mod simulated {
-    use super::{Config, Dial, IpAddr, Rc, Shared, Thread, Watch};
-    use crate::nodes::dial::MemoryDial;
+    use super::{Arc, Config, Dial, IpAddr, Rc, Snapshot, Thread, Watch};
+    use crate::upstream::dial::MemoryDial;
     use tokio::io::DuplexStream;
 
     /// Bytes that may be on their way in each direction of a stream in memory.
@@ -537,10 +539,10 @@ pub mod simulated {
         /// Starts following the nodes; `dials` by node of the configuration.
         pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
             let dials = dials.into_iter().map(Dial::Memory).collect();
-            let shared = Shared::new(config, dials);
+            let snapshot = Snapshot::new(config, dials);
             let mut watch = Watch::default();
-            watch.follow(&shared);
-            Simulation { thread: Thread::new(shared, 0, seed), _watch: watch }
+            watch.follow(&snapshot.topology, &snapshot.on_event());
+            Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }
         }
 
         /// Connects a client and gives its end of the stream.
@@ -552,12 +554,12 @@ pub mod simulated {
 
         /// The state as `/status` of the admin address shows it.
         pub fn status(&self) -> crate::admin::status::Status {
-            crate::admin::status::Status::of(&self.thread.worker().shared)
+            crate::admin::status::Status::of(&self.thread.context().snapshot)
         }
 
         /// The served head of the first chain.
         pub fn head(&self) -> Option<u64> {
-            self.thread.worker().shared.chains[0].view.load().head.map(|head| head.number)
+            self.thread.context().snapshot.chains[0].view.load().head.map(|head| head.number)
         }
     }
 

@@ -1,8 +1,8 @@
 //! Clients that are told of what is to come: `eth_subscribe` and its kin, and filters.
 //!
 //! What clients hear of blocks and logs is not what some node says of them, but what the gateway
-//! believes of the chain (`rules/heads.rs`): with every change of the served head, the blocks in between
-//! (`rules/trail.rs`) are fetched by hash, once for everybody, through the same path as calls. So a
+//! believes of the chain (`policy/heads.rs`): with every change of the served head, the blocks in between
+//! (`policy/trail.rs`) are fetched by hash, once for everybody, through the same path as calls. So a
 //! node's death, silence or lag loses nobody a block and nobody hears of one twice, and nothing is
 //! told that `eth_blockNumber` would deny. All else that nodes tell, such as pending transactions, is
 //! passed on from one of them.
@@ -15,112 +15,63 @@
 //! This file says what a call to subscribe means; clients that ask instead of being told are
 //! `filters.rs`.
 
-use std::collections::HashMap;
+use crate::call::failure::Unable;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use wire::block::{BlockRef, Tag};
-use wire::call::{Call, Params};
+use wire::call::Params;
 use wire::filter::LogFilter;
 use wire::json::text::Text;
 use wire::json::walk;
 use wire::logs::{LogKeys, NoSelection, Selection};
 use wire::method::FamilyName;
 
-use crate::error::{Failure, Kind};
-use crate::front::answer::Payload;
-use crate::path::Request;
-use crate::rules::access::{is_own_filter, is_subscription, is_unsubscription};
-use crate::worker::Worker;
+use crate::call::failure::{Failure, Kind};
+use crate::call::response::Payload;
+use crate::policy::access::{is_own_filter, is_subscription, is_unsubscription};
+use crate::resolve::Route;
+use crate::state::context::ThreadContext;
+use crate::state::thread::ThreadState;
 
 mod blocks;
-pub(crate) mod fan;
+mod fan;
+pub(crate) mod feeds;
 mod filters;
 mod relay;
 mod source;
 mod stream;
 pub(crate) mod subscriber;
 
-use blocks::Blocks;
-use fan::Wanted;
-use filters::Filters;
+use fan::{Fans, Wanted};
+use feeds::Feeds;
 use relay::Order;
 use source::Origin;
-use stream::{Refused, Stream};
+use stream::Refused;
 use subscriber::Asking;
 
-/// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
-const RELAYS_MAX: usize = 64;
-/// Those of them that one client may have been the first to ask for. Others may join any of them.
-const RELAYS_PER_CLIENT_MAX: usize = 16;
-
-/// Why nobody can be told of what was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unable {
-    /// The connection cannot carry anything but answers.
-    NotHere,
-    /// The client has as many subscriptions as one connection may.
-    TooMany,
-    /// Others have asked for so many different things that no more can be taken.
-    Crowded,
-    /// The parameters name nothing that one can subscribe to.
-    Params,
-    /// The parameters are longer than what is kept of them.
-    TooLong,
-    /// The filter is none.
-    Filter(NoSelection),
-    /// The filter's blocks are not those to come.
-    Range,
-    /// No node of the chain can tell.
-    NoNode,
-    /// The client has no subscription of this id.
-    Unknown,
-    /// The client has as many filters as it may.
-    TooManyFilters,
-    /// There is no such filter, or none that can tell what has happened since.
-    NoFilter,
-}
-
-/// What is told of one chain, to all threads.
-#[derive(Debug, Default)]
-pub(crate) struct Feed {
-    heads: Arc<Stream>,
-    logs: Arc<Stream>,
-    /// By the call that asks a node for it.
-    relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
-    filters: Filters,
-    blocks: Blocks,
-}
-
-/// A subscription that is passed on from a node.
+/// What a thread needs to serve subscriptions and filters.
 #[derive(Debug)]
-struct Relayed {
-    stream: Arc<Stream>,
-    /// A hash of the client that was the first to ask for it.
-    owner: u64,
+pub(crate) struct Subscriptions {
+    thread: Rc<ThreadState>,
+    feeds: Arc<Feeds>,
+    fans: Fans,
 }
 
-impl Feed {
-    /// What nodes are asked for with this call.
-    fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
-        let mut relays = self.relays.lock();
-        // Whoever is about to follow one holds it already.
-        relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
-        if let Some(relayed) = relays.get(&*call) {
-            return Ok(Arc::clone(&relayed.stream));
-        }
-        if relays.len() >= RELAYS_MAX {
-            return Err(Unable::Crowded);
-        }
-        if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
-            return Err(Unable::TooMany);
-        }
-        let stream = Arc::<Stream>::default();
-        relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
-        Ok(stream)
+impl Subscriptions {
+    pub(crate) fn new(thread: &Rc<ThreadState>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
+        let (thread, feeds) = (Rc::clone(thread), Arc::clone(feeds));
+        Rc::new(Subscriptions { thread, feeds, fans: Fans::default() })
     }
+}
+
+/// What a request may subscribe to, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subscribing<'a> {
+    pub(crate) subscriptions: &'a Subscriptions,
+    /// The connection that is notified; `None` where it can carry only responses.
+    pub(crate) asking: Option<&'a Asking>,
 }
 
 /// What becomes of a call about subscriptions or filters.
@@ -134,15 +85,21 @@ pub(crate) enum Outcome {
 }
 
 /// Answers a call about subscriptions or filters.
-pub(crate) async fn answer(worker: &Rc<Worker>, request: &Request<'_>, call: &Call<'_>) -> Outcome {
+pub(crate) async fn answer(
+    cx: &Rc<ThreadContext>,
+    subscribing: Subscribing<'_>,
+    route: &Route<'_>,
+) -> Outcome {
+    let (subscriptions, call) = (subscribing.subscriptions, route.call);
+    let chain = &cx.snapshot.chains[route.chain];
     let answered = if is_subscription(&call.method) {
-        match request.subscribing {
+        match subscribing.asking {
             None => Err(unable(Unable::NotHere)),
             Some(asking) if is_unsubscription(&call.method) => unsubscribe(asking, &call.params),
-            Some(asking) => subscribe(worker, request, asking, call).await,
+            Some(asking) => subscribe(cx, route, asking).await,
         }
-    } else if is_own_filter(worker.shared.chains[request.chain].family.name(), &call.method) {
-        filters::answer(worker, request, call).await
+    } else if is_own_filter(chain.family.name(), &call.method) {
+        filters::answer(cx, &subscriptions.feeds.of(chain), route).await
     } else {
         Ok(Outcome::Node)
     };
@@ -168,12 +125,11 @@ fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Outcome, Failure>
 }
 
 async fn subscribe(
-    worker: &Rc<Worker>,
-    request: &Request<'_>,
+    cx: &Rc<ThreadContext>,
+    route: &Route<'_>,
     asking: &Asking,
-    call: &Call<'_>,
 ) -> Result<Outcome, Failure> {
-    let subscriber = &asking.subscriber;
+    let (subscriber, call) = (&asking.subscriber, route.call);
     if call.id.raw().is_none() {
         // Nobody would know what it is told of, nor how to end it.
         return Err(unable(Unable::Params));
@@ -184,31 +140,28 @@ async fn subscribe(
     // Notifications name the namespace as nodes write it.
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
-    let chain = &worker.shared.chains[request.chain];
+    let chain = &cx.snapshot.chains[route.chain];
     let asked = Asked::read(chain.family.name(), namespace, &call.params).map_err(unable)?;
-    let feed = &chain.feed;
+    let feed = subscriber.subscriptions().feeds.of(chain);
     let (stream, origin, wanted) = match asked {
         Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
         Asked::Logs(wanted) => (Arc::clone(&feed.logs), Origin::Logs, Wanted::Logs(wanted)),
         Asked::Other => {
-            let order = Order::of(worker, request, call);
+            let order = Order::of(cx, route);
             let key = order.key(&call.params).map_err(|_| unable(Unable::TooLong))?;
-            let stream = feed.relay(key, request.caller.hash()).map_err(unable)?;
+            let stream = feed.relay(key, route.caller.hash()).map_err(unable)?;
             (stream, Origin::Node(order), Wanted::All)
         }
     };
-    let fan = fan::of(subscriber.thread(), chain, stream, origin);
+    let fan = fan::of(subscriber.subscriptions(), chain, stream, origin);
     let Some(id) = subscriber.join(&fan, namespace, wanted) else {
         fan.end_if_empty();
         return Err(Failure::ours(Kind::Stopping));
     };
     asking.joined();
-    let group = request.group.unwrap_or_else(|| {
-        let router = &worker.shared.router;
-        router.group(request.chain, &call.method)
-    });
+    let group = route.group(cx);
     // Until it is answered, nothing else is told on this connection.
-    let deadline = worker.recent() + worker.shared.config.groups[group].deadline;
+    let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
     let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
     match opened.unwrap_or(Err(Refused::NoNode)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
@@ -316,8 +269,7 @@ impl LogsWanted {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: one client cannot take every connection that subscriptions may open to nodes, and filters
-    //! are read as geth reads them.
+    //! Goal: filters are read as geth reads them.
 
     use super::*;
 
@@ -343,18 +295,5 @@ mod tests {
             LogsWanted::read(br#"{"ADDRESS":1}"#),
             Err(Unable::Filter(NoSelection::Address))
         );
-    }
-
-    #[test]
-    fn one_client_leaves_room_for_others() {
-        let feed = Feed::default();
-        let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
-            .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
-            .collect();
-        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), Unable::TooMany);
-        feed.relay("call 3".into(), 1).expect("what is there may be joined");
-        feed.relay("one more".into(), 2).expect("another client has room");
-        held.pop();
-        feed.relay("one more".into(), 1).expect("one has ended");
     }
 }

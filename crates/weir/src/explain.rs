@@ -11,14 +11,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::Config;
 use gateway::config::group::Group;
-use gateway::rules::access::{
+use gateway::policy::access::{
     Denial, Grant, MethodCase, is_own_filter, is_subscription, may_call, may_use,
 };
-use gateway::rules::cacheable::{self, CacheRule};
-use gateway::rules::direct::{self, CallFacts, Directed, End, Facts, caller_hash};
-use gateway::rules::heads::{ChainView, Head};
-use gateway::rules::logs::plan_filter;
-use gateway::rules::route::{ChainRoutes, Router};
+use gateway::policy::cacheable::CacheRule;
+use gateway::policy::direct::{CallFacts, Directed, End, Facts, caller_hash};
+use gateway::policy::heads::{ChainView, Head};
+use gateway::policy::logs::plan_filter;
+use gateway::policy::route::{ChainRoutes, Router};
+use gateway::policy::{cacheable, direct};
 use wire::block::{BlockRef, NotABlock, block_ref};
 use wire::call::{Body, Call, Limits, Refusal, decode};
 use wire::filter::LogFilter;
@@ -26,8 +27,8 @@ use wire::key::{KeyParts, Resolved, write_key};
 use wire::method::{Bound, Method, family};
 use wire::reach::reach;
 
-use crate::FAULTY;
-use crate::source::{self, Source};
+use crate::source::Source;
+use crate::{FAULTY, source};
 
 mod words;
 
@@ -373,7 +374,7 @@ impl Case<'_> {
         let mut lines = Vec::new();
         for limit in &self.config.limits {
             let fits = limit.chain.is_none_or(|chain| chain == self.chain)
-                && gateway::rules::limit::fits(&limit.methods, name);
+                && gateway::policy::limit::fits(&limit.methods, name);
             // Limits in dry run are judged apart from the others.
             if fits && !zones.contains(&(limit.zone, limit.dry_run)) {
                 zones.push((limit.zone, limit.dry_run));

@@ -9,7 +9,7 @@ use gateway::config::access_log::LogTarget;
 use gateway::config::group::{Balance, Group, HashKey};
 use gateway::config::limits::{KeyPart, Limit, LimitKind, Zone};
 use gateway::config::node::Node;
-use gateway::rules::limit::CALL;
+use gateway::policy::limit::CALL;
 use settings::Diagnostics;
 
 /// A file, or URLs in its place.

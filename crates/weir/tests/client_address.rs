@@ -1,7 +1,7 @@
 //! Goal: a client's address is the connection's unless a trusted proxy says otherwise, over HTTP/1.1,
 //! HTTP/2, TLS and the PROXY protocol. Method: nodes behind a gateway that chooses by the client's
 //! address (`hash_key = "client"`), so that the node that answers tells which address counted. What
-//! the rules make of odd headers is tested beside them, in `crates/gateway/src/rules/client/tests.rs`.
+//! the rules make of odd headers is tested beside them, in `crates/gateway/src/policy/client/tests.rs`.
 
 #![allow(clippy::unwrap_used)]
 

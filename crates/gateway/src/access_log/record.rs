@@ -3,16 +3,20 @@
 //! Texts of clients are escaped, so that no client can write a line or move a cursor. No record holds
 //! a key: a path is masked before, and headers that carry secrets are not kept.
 
-use std::fmt::{self, Write as _};
+use crate::config::access_log::format::Format;
+use crate::config::access_log::format::Part;
+use crate::config::access_log::format::USER_AGENT;
+use crate::config::access_log::format::Var;
+use std::fmt;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
+use crate::access::caller::Extra;
 use crate::call::cache_status::CacheStatus;
-use crate::config::access_log::format::{Format, Part, USER_AGENT, Var};
-use crate::front::caller::Extra;
 
 #[cfg(test)]
 mod tests;
@@ -230,7 +234,7 @@ fn escape_json(out: &mut String, value: &[u8]) {
 /// masks unknown and former ones.
 pub(crate) fn masked(path: &str) -> Box<str> {
     const MASK: &str = "***";
-    let long = |segment: &str| segment.len() >= crate::front::caller::KEY_BYTES_MIN;
+    let long = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;
     if !path.split('/').any(long) {
         return path.into();
     }

@@ -13,20 +13,21 @@ use super::history::History;
 use super::status::Status;
 use super::status::tests::{fresh, populated};
 use super::{metrics, page};
-use crate::cache::Entry;
+use crate::cache::memory::Entry;
+use crate::io::memory::Hold;
 use crate::limits::{Charge, Counted};
-use crate::memory::Hold;
 use crate::metrics::thread::{Counters, Labels};
-use crate::rules::cacheable::{Binding, Kept};
-use crate::rules::memory::Purpose;
-use crate::shared::{Outcome, Shared};
+use crate::policy::cacheable::{Binding, Kept};
+use crate::policy::memory::Purpose;
+use crate::state::process::Outcome;
+use crate::state::snapshot::Snapshot;
 
 /// [`populated`], with all that is still zero there.
-fn full() -> Arc<Shared> {
-    let shared = populated();
-    shared.lineage.reloaded(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
-    shared.lineage.upgrade_failed("it ended");
-    let memory = &shared.lineage.memory;
+fn full() -> Arc<Snapshot> {
+    let snapshot = populated();
+    snapshot.process.reloaded(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
+    snapshot.process.upgrade_failed("it ended");
+    let memory = &snapshot.registry.memory;
     memory.set_max(64 << 20);
     for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
         let mut hold = Hold::new(memory, purpose);
@@ -37,26 +38,26 @@ fn full() -> Arc<Shared> {
     let kept = Kept { binding: Binding::Free, generation: 4, null: false };
     let bytes = bytes::Bytes::from_static(b"\"0x1\"");
     let entry = Entry { bytes, is_error: false, node: 0, kept, until: None, doubted_since: None };
-    assert!(shared.cache.as_ref().unwrap().put(b"key", entry));
-    let redis = shared.redis.as_ref().unwrap();
+    assert!(snapshot.cache.as_ref().unwrap().put(b"key", entry));
+    let redis = snapshot.redis.as_ref().unwrap();
     redis.messages_sent.store(11, Ordering::Relaxed);
     redis.messages_heard.store(12, Ordering::Relaxed);
-    let quotas = shared.quotas.as_ref().unwrap();
-    let grant = &shared.config.access.keys[0].grant;
+    let quotas = snapshot.quotas.as_ref().unwrap();
+    let grant = &snapshot.config.access.keys[0].grant;
     (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());
     quotas.book.refused.store(14, Ordering::Relaxed);
     quotas.book.write_failures.store(15, Ordering::Relaxed);
-    fill_zone(&shared);
-    shared.chains[1].reorgs.store(16, Ordering::Relaxed);
-    shared.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
-    shared.counters.iter().zip(1..).for_each(|(thread, number)| thread.fill(1000 * number));
-    shared
+    fill_zone(&snapshot);
+    snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);
+    snapshot.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
+    snapshot.counters.iter().zip(1..).for_each(|(thread, number)| thread.fill(1000 * number));
+    snapshot
 }
 
 /// More clients than the zone can hold.
-fn fill_zone(shared: &Shared) {
-    let limits = shared.limits.as_ref().unwrap();
-    let apart = Counters::new(&Labels::of(&shared.config));
+fn fill_zone(snapshot: &Snapshot) {
+    let limits = snapshot.limits.as_ref().unwrap();
+    let apart = Counters::new(&Labels::of(&snapshot.config));
     for client in 0..2000 {
         let caller = Counted {
             client: IpAddr::V4(Ipv4Addr::from_bits(client)),
@@ -107,8 +108,8 @@ fn families(text: &str) -> String {
 }
 
 /// The same for a status.
-fn steady(shared: &Shared) -> Status {
-    let mut status = Status::of(shared);
+fn steady(snapshot: &Snapshot) -> Status {
+    let mut status = Status::of(snapshot);
     status.version = "0.0.0";
     status.uptime_seconds = 93_784.5;
     status.process.id = 1;
@@ -171,8 +172,8 @@ fn the_status_is_as_in_the_golden_file() {
 fn the_status_keeps_its_schema() {
     let schema = serde_json::from_str(&super::status::schema()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    for shared in [full(), fresh()] {
-        let mut status = serde_json::to_value(Status::of(&shared)).unwrap();
+    for snapshot in [full(), fresh()] {
+        let mut status = serde_json::to_value(Status::of(&snapshot)).unwrap();
         schema.validate(&status).unwrap();
         status["chains"][0]["nodes"][0]["state"] = "tired".into();
         assert!(schema.validate(&status).is_err());
@@ -181,11 +182,11 @@ fn the_status_keeps_its_schema() {
 
 #[test]
 fn the_page_is_as_in_the_golden_file() {
-    let shared = full();
-    let status = steady(&shared);
+    let snapshot = full();
+    let status = steady(&snapshot);
     let mut history = History::default();
     history.sample(Duration::ZERO, 1, &Counters::default());
-    history.sample(Duration::from_secs(1), 1, &Counters::sum(&shared.counters));
+    history.sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
     let html = page::html(&status, &history, &status.unready(), "n0");
     expect_file!["goldens/page.txt"].assert_eq(&tags(&html));
 }

@@ -14,11 +14,11 @@ use prometheus_client::registry::Registry;
 use super::status::{
     ChainStatus, GroupStatus, NodeState, NodeStatus, ReloadStatus, Status, ZoneStatus,
 };
+use crate::cache::redis;
 use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
 use crate::quota::{Stand, unix_seconds};
-use crate::redis;
-use crate::shared::Shared;
+use crate::state::snapshot::Snapshot;
 
 #[cfg(test)]
 mod tests;
@@ -139,9 +139,9 @@ fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Objects
 }
 
 /// Returns the text for `/metrics`.
-pub(crate) fn text(shared: &Shared) -> String {
+pub(crate) fn text(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape::of(shared)));
+    registry.register_collector(Box::new(Scrape::of(snapshot)));
     let mut text = String::with_capacity(64 * 1024);
     prometheus_client::encoding::text::encode(&mut text, &registry)
         .expect("writing into a string cannot fail");
@@ -168,27 +168,27 @@ pub fn reference() -> String {
 }
 
 impl Scrape {
-    fn of(shared: &Shared) -> Scrape {
-        let counters = Counters::sum(&shared.counters);
-        let status = Status::with(shared, &counters);
-        if let Some(queues) = &shared.access_log {
+    fn of(snapshot: &Snapshot) -> Scrape {
+        let counters = Counters::sum(&snapshot.counters);
+        let status = Status::with(snapshot, &counters);
+        if let Some(queues) = &snapshot.access_log {
             counters.log_dropped.add(queues.unwritten());
         }
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Scrape {
             status,
             counters,
-            quotas: shared.quotas.as_ref().map(|quotas| QuotaScrape {
-                keys: quotas.stands(&shared.config, unix_seconds()),
+            quotas: snapshot.quotas.as_ref().map(|quotas| QuotaScrape {
+                keys: quotas.stands(&snapshot.config, unix_seconds()),
                 refused: count(&quotas.book.refused),
                 alone: quotas.is_alone(),
                 write_failures: count(&quotas.book.write_failures),
             }),
-            redis_messages: shared.redis.as_ref().map(|redis| {
+            redis_messages: snapshot.redis.as_ref().map(|redis| {
                 [("sent", count(&redis.messages_sent)), ("heard", count(&redis.messages_heard))]
             }),
-            has_shared_limits: redis::zones::is_wanted(&shared.config),
-            has_index: shared.lineage.index().is_some(),
+            has_shared_limits: redis::zones::is_wanted(&snapshot.config),
+            has_index: snapshot.process.index().is_some(),
         }
     }
 

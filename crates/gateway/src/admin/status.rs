@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::closed_set::closed_set;
-use crate::rules::memory::Purpose;
+use crate::policy::closed_set::closed_set;
+use crate::policy::memory::Purpose;
 
 mod read;
 

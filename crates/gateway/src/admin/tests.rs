@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{CONNECTIONS_MAX, Lifecycle, Phase, serve};
 use crate::admin::status::tests::{fresh, populated};
-use crate::shared::Shared;
+use crate::state::snapshot::Snapshot;
 
 struct Served {
     address: std::net::SocketAddr,
@@ -17,12 +17,12 @@ struct Served {
 }
 
 impl Served {
-    async fn start(shared: Arc<Shared>, ready: bool) -> Served {
+    async fn start(snapshot: Arc<Snapshot>, ready: bool) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (phase, seen) = watch::channel(Phase::Serving);
         let lifecycle = Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
-        tokio::task::spawn_local(serve(listener, watch::channel(shared).1, lifecycle));
+        tokio::task::spawn_local(serve(listener, watch::channel(snapshot).1, lifecycle));
         Served { address, phase }
     }
 
@@ -111,15 +111,15 @@ fn the_policy_admits_the_page_only() {
 #[test]
 fn readiness_follows_the_gateways_life() {
     run(async {
-        let shared = fresh();
-        for chain in &shared.chains {
-            let mut view = crate::rules::heads::ChainView::default();
-            view.head = Some(crate::rules::heads::Head { number: 1, hash: [1; 32] });
-            chain.publish(view, shared.now());
+        let snapshot = fresh();
+        for chain in &snapshot.chains {
+            let mut view = crate::policy::heads::ChainView::default();
+            view.head = Some(crate::policy::heads::Head { number: 1, hash: [1; 32] });
+            chain.publish(view, snapshot.now());
         }
-        let starting = Served::start(Arc::clone(&shared), false).await;
+        let starting = Served::start(Arc::clone(&snapshot), false).await;
         assert!(starting.ask("GET", "/readyz").await.ends_with("\r\n\r\nstarting\n"));
-        let served = Served::start(shared, true).await;
+        let served = Served::start(snapshot, true).await;
         let ready = served.ask("GET", "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"), "{ready}");
         served.phase.send_replace(Phase::Draining);

@@ -1,6 +1,6 @@
 //! How the cache took part in a response.
 
-use crate::rules::closed_set::closed_set;
+use crate::policy::closed_set::closed_set;
 
 closed_set! {
     /// How the cache took part in a response.

@@ -1,6 +1,6 @@
 //! `[access]`, `[[key]]` and `[[jwt]]`: who may call what.
 //!
-//! What a list decides is `rules/access.rs`, what a rule decides `rules/direct.rs`.
+//! What a list decides is `rules/access.rs`, what a rule decides `policy/direct.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,12 +12,12 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
 use settings::{At, Report, World, not_found};
 
-use super::chain::{self, Chain};
+use super::chain::Chain;
 use super::values::{CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, Text, Time};
-use super::{TEXT_BYTES_MAX, jwt, only_one};
-use crate::rules::access::{AddressRules, Grant, MethodRules, Networks, Policy};
-use crate::rules::limit::CALL;
-use crate::tls::client;
+use super::{TEXT_BYTES_MAX, chain, jwt, only_one};
+use crate::config::tls::client;
+use crate::policy::access::{AddressRules, Grant, MethodRules, Networks, Policy};
+use crate::policy::limit::CALL;
 
 settings::choice! {
     /// Where a key may stand in a request.

@@ -9,7 +9,7 @@ use settings::{Key, Report, Table, not_found};
 use wire::method::FamilyName;
 
 use super::values::{DAY, HOUR, Methods, UrlPath, name};
-use crate::rules::access::MethodRules;
+use crate::policy::access::MethodRules;
 
 /// The chain of a file that has none.
 const ONLY_CHAIN: &str = "ethereum";

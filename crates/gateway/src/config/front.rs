@@ -5,7 +5,7 @@ use settings::value::{As, Bool, Bytes, Count, Duration, List};
 use wire::call::Limits;
 
 use super::values::{DAY, GIB, HOUR, METHOD_BYTES_MAX, MIB, Network, Origin, Size};
-use crate::rules::client::{AddressSource, Trusted};
+use crate::policy::client::{AddressSource, Trusted};
 
 settings::choice! {
     /// Where a client's address is taken from.

@@ -9,13 +9,13 @@ use std::time::Duration;
 use settings::value::{Bool, Count, Duration as Period, List, Number};
 use settings::{Report, not_found};
 
-use super::chain::{self, Chain};
+use super::chain::Chain;
 use super::node::Node;
 use super::overload::OverloadTable;
-use super::shown;
 use super::values::{GIB, HOUR, HashKeyName, MethodPattern, Methods, Name, Share, Size};
-use crate::rules::access::MethodSet;
-use crate::rules::overload::limiter::LimiterSettings;
+use super::{chain, shown};
+use crate::policy::access::MethodSet;
+use crate::policy::overload::limiter::LimiterSettings;
 
 /// The group that serves the methods which no other one names.
 const OTHER_METHODS: &str = "all";

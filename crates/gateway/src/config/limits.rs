@@ -8,10 +8,11 @@ use settings::{Report, not_found};
 use wire::method::{FamilyName, family};
 
 use super::access::Access;
-use super::chain::{self, Chain};
+use super::chain;
+use super::chain::Chain;
 use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, name};
-use crate::rules::access::Grant;
-use crate::rules::limit::{CALL, Rate, Terms, fits};
+use crate::policy::access::Grant;
+use crate::policy::limit::{CALL, Rate, Terms, fits};
 
 /// Methods that a warning names at most.
 const METHODS_NAMED_MAX: usize = 3;

@@ -16,10 +16,11 @@ use settings::value::{Bool, Count, Duration as Period, File, List};
 use settings::{Key, Report};
 
 use super::values::{Cipher, DAY, HOUR, HostPattern, SECOND};
-use crate::tls::certificate::{self, Certificate, CertificateFault};
-use crate::tls::choose::Certificates;
-use crate::tls::tickets::TicketKey;
-use crate::tls::{self, ClientAuth, SessionTerms, Settings, TicketKeys, ciphers};
+use crate::config::tls;
+use crate::config::tls::certificate::{Certificate, CertificateFault};
+use crate::config::tls::choose::Certificates;
+use crate::config::tls::tickets::TicketKey;
+use crate::config::tls::{ClientAuth, SessionTerms, Settings, TicketKeys, certificate, ciphers};
 
 settings::choice! {
     /// Versions of TLS.

@@ -10,10 +10,10 @@ use rustls::pki_types::ServerName;
 use settings::value::{Bool, Count, Duration, File};
 use settings::{Located, Report};
 
-use super::chain::{self, Chain, ChainTable};
+use super::chain::{Chain, ChainTable};
 use super::url::{NodeUrl, Transport};
 use super::values::{DAY, GIB, HOUR, Headers, Host, Name, NodeAddress, SECOND, Size};
-use super::{is_near, tls};
+use super::{chain, is_near};
 
 #[cfg(test)]
 mod tests;
@@ -365,11 +365,11 @@ fn tls_of(table: &NodeTable, folder: &Path, url: &NodeUrl, report: &mut Report<'
     };
     let ca = table.tls_ca.as_ref().map(|path| folder.join(path));
     let client = if *table.tls_verify {
-        tls::verifying_client(ca.as_deref())
+        super::upstream_tls::verifying_client(ca.as_deref())
     } else {
         let message = "anyone on the way can answer in this node's place";
         report.warn(&table.tls_verify, message, "tls_ca with the node's certificate");
-        tls::trusting_client()
+        super::upstream_tls::trusting_client()
     };
     let trust = match &ca {
         _ if !*table.tls_verify => Trust::Anybody,

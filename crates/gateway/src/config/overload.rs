@@ -6,7 +6,7 @@ use settings::Report;
 use settings::value::{Bool, Count, Duration as Period, List, Number};
 
 use super::values::{HOUR, Name};
-use crate::rules::overload::Priorities;
+use crate::policy::overload::Priorities;
 
 settings::table! {
     /// What happens to calls once nodes are saturated. For each group the gateway finds the number of

@@ -9,10 +9,10 @@ use settings::Report;
 use settings::value::{Bool, Bytes, Count, Duration, File};
 
 use super::cache::Cache;
+use super::is_near;
 use super::limits::{Limit, Zone, ZoneTable, meet};
 use super::redis_url::RedisUrl;
 use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
-use super::{is_near, tls};
 
 settings::table! {
     /// What several gateways share: a second tier of the cache, which outlives them, and zones of
@@ -175,7 +175,7 @@ fn tls(
         }
         return None;
     }
-    match tls::plain_client(ca.as_deref()) {
+    match super::upstream_tls::plain_client(ca.as_deref()) {
         Ok(client) => Some(RedisTls { client }),
         Err(message) => {
             let allowed = "a file of pem certificates";

@@ -1,7 +1,7 @@
 //! The URL of a Redis, whose secrets cannot be printed by accident.
 //!
 //! One text says where it is and how it is set up: alone, behind sentinels, or as a cluster, with
-//! further addresses as `node=` in the query. It opens no connection; that is `redis/`.
+//! further addresses as `node=` in the query. It opens no connection; that is `cache/redis/`.
 
 use std::fmt;
 

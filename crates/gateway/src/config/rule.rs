@@ -8,7 +8,7 @@ use super::chain::Chain;
 use super::group::Group;
 use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
 use super::{kept_header, only_one};
-use crate::rules::direct::{Action, HeaderTest, Rule, ShareOf, WHOLE};
+use crate::policy::direct::{Action, HeaderTest, Rule, ShareOf, WHOLE};
 
 settings::choice! {
     /// What a share is taken of.

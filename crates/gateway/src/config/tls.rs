@@ -1,117 +1,178 @@
-//! The TLS client for one node, built when the configuration is checked so that a bad certificate
-//! file is a fault of the configuration and not of the first call.
+//! TLS towards clients: certificates, ciphers, resumption and clients' certificates, made ready when
+//! the configuration is checked, so that a bad file is a fault of it and not of the first handshake.
 //!
-//! It opens no connection; `nodes/` does, with what is built here.
+//! It opens no connection: the handshake of one is `downstream/tls.rs`. TLS to nodes is `config/tls.rs`.
+//! In reading order: `certificate` (ours), `choose` (which of ours), `ciphers`, `tickets` and
+//! `sessions` (resumption), `client` (theirs).
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use aws_lc_rs::digest::{Context, SHA256};
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// A client that trusts the built-in roots, or only the certificates of a PEM file.
+pub(crate) mod certificate;
+pub(crate) mod choose;
+pub(crate) mod ciphers;
+pub(crate) mod client;
+pub(crate) mod sessions;
+pub(crate) mod tickets;
+
+use choose::Certificates;
+use sessions::Sessions;
+use tickets::{TicketKey, Tickets};
+
+/// Whether clients are asked for a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// They are not asked.
+    Off,
+    /// They are asked, and served without one; one that is shown must be good.
+    Optional,
+    /// Who shows none is not served.
+    Required,
+}
+
+/// What a [`ServerConfig`] is made of.
+pub(crate) struct Settings {
+    pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
+    /// The best first; empty for all of them in the client's order.
+    pub(crate) ciphers: Vec<SupportedCipherSuite>,
+    pub(crate) certificates: Certificates,
+    /// None turns tickets off.
+    pub(crate) tickets: Option<Vec<TicketKey>>,
+    pub(crate) sessions_max: usize,
+    pub(crate) session_age_max: Duration,
+    pub(crate) client_auth: ClientAuth,
+    /// Whom clients' certificates come from.
+    pub(crate) client_roots: Vec<CertificateDer<'static>>,
+}
+
+/// Where the keys of tickets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TicketKeys {
+    /// There are no tickets.
+    Off,
+    /// Each process makes its own.
+    OfProcess,
+    OfFiles,
+}
+
+/// Sessions that began under one configuration may go on under another with equal terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionTerms {
+    /// Tells apart how clients are verified.
+    auth: [u8; 32],
+    pub(crate) tickets: TicketKeys,
+    sessions_max: usize,
+    session_age_max: Duration,
+}
+
+impl Settings {
+    /// On what terms sessions begin.
+    pub(crate) fn terms(&self) -> SessionTerms {
+        SessionTerms {
+            auth: auth_id(self.client_auth, &self.client_roots),
+            tickets: match &self.tickets {
+                None => TicketKeys::Off,
+                Some(keys) if keys.is_empty() => TicketKeys::OfProcess,
+                Some(_) => TicketKeys::OfFiles,
+            },
+            sessions_max: self.sessions_max,
+            session_age_max: self.session_age_max,
+        }
+    }
+}
+
+/// Makes the settings ready.
+///
+/// # Errors
+/// If they do not fit each other; `config/listen_tls.rs` finds that out before.
+pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
+    let mut crypto = provider::default_provider();
+    let chosen = !settings.ciphers.is_empty();
+    if chosen {
+        crypto.cipher_suites = settings.ciphers;
+    }
+    let crypto = Arc::new(crypto);
+    let auth = auth_id(settings.client_auth, &settings.client_roots);
+    let verifier = verifier(&crypto, settings.client_auth, settings.client_roots)?;
+    let mut server = ServerConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&settings.versions)
+        .map_err(|error| error.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(settings.certificates));
+    server.ignore_client_order = chosen;
+    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    server.session_storage = match settings.sessions_max {
+        0 => Arc::new(NoServerSessionStorage {}),
+        max => Arc::new(Sessions::new(max, settings.session_age_max)),
+    };
+    match settings.tickets {
+        None => {}
+        Some(keys) if keys.is_empty() => {
+            server.ticketer = provider::Ticketer::new().map_err(|error| error.to_string())?;
+        }
+        Some(keys) => {
+            server.ticketer = Arc::new(Tickets::new(keys, &auth, settings.session_age_max));
+        }
+    }
+    Ok(Arc::new(server))
+}
+
+/// Tells apart how clients are verified: a session is resumed only under the rule that it began
+/// under, because nobody verifies a certificate again when a session is resumed.
+fn auth_id(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(&[auth as u8]);
+    for root in roots {
+        context.update(&(root.len() as u64).to_be_bytes());
+        context.update(root);
+    }
+    let mut id = [0; 32];
+    id.copy_from_slice(context.finish().as_ref());
+    id
+}
+
+fn verifier(
+    crypto: &Arc<rustls::crypto::CryptoProvider>,
+    auth: ClientAuth,
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    if auth == ClientAuth::Off {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(crypto));
+    let builder = match auth {
+        ClientAuth::Optional => builder.allow_unauthenticated(),
+        _ => builder,
+    };
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// The certificates of a PEM file, at least one.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    verifying(ca).map(over_http1)
-}
-
-/// The same for a protocol that has no name in TLS.
-///
-/// # Errors
-/// As [`verifying_client`].
-pub(super) fn plain_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    verifying(ca).map(Arc::new)
-}
-
-fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            let broken = |error: rustls::pki_types::pem::Error| match error {
-                rustls::pki_types::pem::Error::Io(error) => {
-                    format!("cannot read the file: {error}")
-                }
-                error => format!("not a file of pem certificates: {error}"),
-            };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(broken)? {
-                let certificate = certificate.map_err(broken)?;
-                roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
-            }
-            if roots.is_empty() {
-                return Err("the file holds no certificate".to_owned());
-            }
-        }
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let broken = |error: rustls::pki_types::pem::Error| match error {
+        rustls::pki_types::pem::Error::Io(error) => format!("cannot read the file: {error}"),
+        error => format!("not a file of pem certificates: {error}"),
+    };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(broken)?;
+    if certificates.is_empty() {
+        return Err("the file holds no certificate".to_owned());
     }
-    let builder = builder()?.with_root_certificates(roots);
-    Ok(builder.with_no_client_auth())
-}
-
-/// A client that takes any certificate: for a node whose operator has said so.
-///
-/// # Errors
-/// If TLS cannot be set up at all.
-pub(super) fn trusting_client() -> Result<Arc<ClientConfig>, String> {
-    let verifier = Arc::new(AnyCertificate { provider: aws_lc_rs::default_provider() });
-    let builder = builder()?.dangerous().with_custom_certificate_verifier(verifier);
-    Ok(over_http1(builder.with_no_client_auth()))
-}
-
-fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
-    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("cannot set up tls: {error}"))
-}
-
-fn over_http1(mut client: ClientConfig) -> Arc<ClientConfig> {
-    client.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Arc::new(client)
-}
-
-/// Takes any certificate, but still checks that the other side holds its key.
-#[derive(Debug)]
-struct AnyCertificate {
-    provider: CryptoProvider,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    Ok(certificates)
 }

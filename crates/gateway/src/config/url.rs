@@ -2,7 +2,7 @@
 //!
 //! Providers put their keys into the path, the query, the user part or even the host name. So
 //! `Display` and `Debug` show only what cannot be a key, and the parts that are needed to talk to
-//! the node have methods of their own. It opens no connection; that is `nodes/`.
+//! the node have methods of their own. It opens no connection; that is `upstream/`.
 
 use std::fmt;
 

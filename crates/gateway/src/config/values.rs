@@ -13,12 +13,13 @@ use wire::call::is_name_byte;
 use super::access_log::format::{CARRIERS_OF_SECRETS, Format};
 use super::group::HashKey;
 use super::limits::KeyPart;
-use super::redis_url::{self, RedisUrl};
-use super::url::{self, NodeUrl};
-use crate::rules::access::{MethodSet, Networks};
-use crate::rules::client::Trusted;
-use crate::rules::limit::Rate;
-use crate::tls::ciphers;
+use super::redis_url::RedisUrl;
+use super::url::NodeUrl;
+use super::{redis_url, url};
+use crate::config::tls::ciphers;
+use crate::policy::access::{MethodSet, Networks};
+use crate::policy::client::Trusted;
+use crate::policy::limit::Rate;
 
 #[cfg(test)]
 mod tests;

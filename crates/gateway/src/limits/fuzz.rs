@@ -3,7 +3,7 @@
 //! Called by `fuzz/src/limit.rs` for as long as one likes, and by the test below for a second in every
 //! check.
 
-use crate::rules::limit::{
+use crate::policy::limit::{
     CALL, Judgement, Looked, Rate, State, Terms, judge, left, look, look_share, raised,
     retry_share_ms,
 };

@@ -3,7 +3,7 @@
 //! The table of a shared zone holds what Redis last said of each key, in this process's clock, so
 //! that it is good for two things. A call that Redis would certainly refuse is refused here: others
 //! can only have added to a key since. And when Redis is away, a gateway goes on from there by its
-//! share ([`crate::rules::limit::look_share`]): a key that was at its limit stays there. A key that
+//! share ([`crate::policy::limit::look_share`]): a key that was at its limit stays there. A key that
 //! was charged by the share is marked: Redis may know less of it. What is known here is told with
 //! every question, so that a Redis that has forgotten everything grants no second burst. While all
 //! is well it changes nothing: of a key that is not marked so much is told as is left of it at the
@@ -20,7 +20,7 @@ use super::{Act, ChainLimits, Charge, Counted, Limits, RateLimit};
 use crate::limits::table::Material;
 use crate::metrics::label::{LimitJudge, LimitOutcome};
 use crate::metrics::thread::Counters;
-use crate::rules::limit::{Judgement, Looked, State, Terms, judge, left, look};
+use crate::policy::limit::{Judgement, Looked, State, Terms, judge, left, look};
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 //!
 //! Open addressing with linear probing; a key that goes leaves no gap behind (entries after it move
 //! up). Nothing is allocated after the start, and the system gives memory only where keys come to
-//! lie. What the states mean is `rules/limit.rs`.
+//! lie. What the states mean is `policy/limit.rs`.
 
-use crate::rules::limit::State;
+use crate::policy::limit::State;
 
 mod hint;
 

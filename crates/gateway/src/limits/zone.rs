@@ -10,8 +10,9 @@ use wire::method::stands_for;
 
 use super::Counted;
 use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
+use crate::config;
+use crate::config::Config;
 use crate::config::limits::{Cost, KeyPart};
-use crate::config::{self, Config};
 
 /// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;

@@ -13,8 +13,8 @@ use super::label::{
     ProxyRefusal, RedisFailure, RedisLookup, RedisStore, RefusedStatus, TlsVersion,
 };
 use crate::call::cache_status::CacheStatus;
-use crate::rules::access::Denial;
-use crate::rules::overload::{Class, Shed};
+use crate::policy::access::Denial;
+use crate::policy::overload::{Class, Shed};
 
 /// Declares the counters of one type of object, after the labels that tell the objects apart.
 macro_rules! counters {

@@ -6,9 +6,9 @@
 use rustls::{HandshakeKind, ProtocolVersion};
 
 use crate::call::cache_status::CacheStatus;
-use crate::rules::access::Denial;
-use crate::rules::closed_set::closed_set;
-use crate::rules::overload::{Class, Shed};
+use crate::policy::access::Denial;
+use crate::policy::closed_set::closed_set;
+use crate::policy::overload::{Class, Shed};
 
 /// A label with a closed set of values.
 pub(crate) trait Label: Copy + 'static {

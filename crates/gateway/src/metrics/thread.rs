@@ -35,7 +35,7 @@ pub(crate) struct Counters {
     pub(crate) methods: Labelled<ChainLabel, [MethodCounters]>,
     pub(crate) upstreams: Labelled<[Arc<str>; 2], UpstreamCounters>,
     pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
-    /// By [`crate::rules::access::Grant::index`].
+    /// By [`crate::policy::access::Grant::index`].
     pub(crate) keys: Labelled<[Arc<str>; 1], KeyCounters>,
     pub(crate) rules: Labelled<[Arc<str>; 1], RuleCounters>,
     pub(crate) zones: Labelled<[Arc<str>; 1], ZoneCounters>,

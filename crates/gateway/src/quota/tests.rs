@@ -8,8 +8,9 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::quota::file::{self, Kept};
-use crate::rules::quota::Told;
+use crate::config::quota::file;
+use crate::config::quota::file::Kept;
+use crate::policy::quota::Told;
 
 /// 2026-11-30T23:59:50Z.
 const NEARLY_DECEMBER: u64 = 1_796_083_190;
@@ -119,13 +120,13 @@ fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
     let place = folder.path().join("quotas.json");
-    assert!(keep::write(&quotas.book, &place));
+    assert!(crate::runtime::quota::write(&quotas.book, &place));
     // The process that takes over, and the last of what the former one has used.
     let second = config(folder.path(), &text);
     let after = Quotas::after(None, &second).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
-    assert!(keep::write(&quotas.book, &place));
-    assert!(keep::write(&after.book, &place));
+    assert!(crate::runtime::quota::write(&quotas.book, &place));
+    assert!(crate::runtime::quota::write(&after.book, &place));
     assert_eq!(after.stands(&second, now)[0].used, 7);
     assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
 }
@@ -135,7 +136,10 @@ fn a_folder_that_is_not_there_is_no_file() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
-    assert!(!keep::write(&quotas.book, &folder.path().join("nowhere/quotas.json")));
+    assert!(!crate::runtime::quota::write(
+        &quotas.book,
+        &folder.path().join("nowhere/quotas.json")
+    ));
     assert_eq!(quotas.book.write_failures.load(Ordering::Relaxed), 1);
     let faults = Config::from_text(
         "test",

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
-use crate::error::Error;
-use crate::thread::Door;
+use crate::downstream::thread::Door;
+use crate::runtime::error::Error;
 
 /// Connections that may wait to be accepted; Linux caps it at `net.core.somaxconn`, 4096 by
 /// default.

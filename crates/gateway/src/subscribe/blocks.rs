@@ -14,12 +14,13 @@ use wire::block::hash_of_value;
 use wire::json::walk;
 use wire::logs::{LogKeys, removed};
 
-use crate::front::answer::Payload;
-use crate::path::{self, Inquiry};
-use crate::rules::contents::{Contents, Wanted};
-use crate::rules::heads::{Hash, Head};
-use crate::rules::trail::Change;
-use crate::worker::Worker;
+use crate::call::response::Payload;
+use crate::policy::contents::{Contents, Wanted};
+use crate::policy::heads::{Hash, Head};
+use crate::policy::trail::Change;
+use crate::resolve::internal;
+use crate::resolve::internal::Inquiry;
+use crate::state::context::ThreadContext;
 
 /// Blocks that are fetched at a time.
 pub(super) const FETCHES: usize = 8;
@@ -101,17 +102,21 @@ struct Kept {
     bytes: usize,
 }
 
-/// A block of the chain with this index in the worker's configuration.
-pub(super) async fn block(worker: &Rc<Worker>, chain: usize, head: Head) -> Result<Bytes, NotYet> {
+/// A block of the chain with this index in the context's configuration.
+pub(super) async fn block(
+    cx: &Rc<ThreadContext>,
+    chain: usize,
+    head: Head,
+) -> Result<Bytes, NotYet> {
     let params = format!("[\"{}\",false]", hex(&head.hash));
-    let block = ask(worker, chain, "eth_getBlockByHash", &params, head, false).await?;
+    let block = ask(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
     let hash = walk::member(&block, "hash").and_then(hash_of_value);
     if hash == Some(head.hash) { Ok(block) } else { Err(NotYet) }
 }
 
 /// What the chain's nodes say of a block, those that have it.
 async fn ask(
-    worker: &Rc<Worker>,
+    cx: &Rc<ThreadContext>,
     chain: usize,
     method: &'static str,
     params: &str,
@@ -119,7 +124,7 @@ async fn ask(
     fresh: bool,
 ) -> Result<Bytes, NotYet> {
     let inquiry = Inquiry { chain, method, params: params.as_bytes(), height: head.number, fresh };
-    match path::inquire(worker, &inquiry).await {
+    match internal::inquire(cx, &inquiry).await {
         Payload::Result(result) if &*result != b"null" => Ok(result),
         Payload::Result(_) | Payload::Error(_) | Payload::Failed(_) => Err(NotYet),
     }
@@ -133,7 +138,7 @@ impl Blocks {
     /// The logs that a change of the chain adds or, marked so, removes.
     pub(super) async fn logs(
         &self,
-        worker: &Rc<Worker>,
+        cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
     ) -> Result<Arc<Logs>, NotYet> {
@@ -143,7 +148,7 @@ impl Blocks {
             Change::Added(_) => match known {
                 Some(logs) => Ok(logs),
                 None => {
-                    let logs = Arc::new(self.fetch(worker, chain, head).await?);
+                    let logs = Arc::new(self.fetch(cx, chain, head).await?);
                     self.keep(head.hash, &logs);
                     Ok(logs)
                 }
@@ -152,7 +157,7 @@ impl Blocks {
                 let logs = match known {
                     Some(logs) => logs,
                     // From before anybody wanted to know; nodes may have forgotten the block.
-                    None => Arc::new(self.fetch(worker, chain, head).await.unwrap_or_default()),
+                    None => Arc::new(self.fetch(cx, chain, head).await.unwrap_or_default()),
                 };
                 let marked = logs.iter().map(|(keys, raw)| (keys.clone(), removed(raw).into()));
                 Ok(Arc::new(marked.collect()))
@@ -160,11 +165,16 @@ impl Blocks {
         }
     }
 
-    async fn fetch(&self, worker: &Rc<Worker>, chain: usize, head: Head) -> Result<Logs, NotYet> {
-        let asked = worker.shared.now();
+    async fn fetch(
+        &self,
+        cx: &Rc<ThreadContext>,
+        chain: usize,
+        head: Head,
+    ) -> Result<Logs, NotYet> {
+        let asked = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
         // Not through the cache: an empty answer that is doubted here would be kept there for ever.
-        let raw = ask(worker, chain, "eth_getLogs", &params, head, true).await?;
+        let raw = ask(cx, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
             let keys = LogKeys::read(log).filter(|keys| keys.block_hash == head.hash)?;
             Some((keys, raw.slice_ref(log)))
@@ -173,7 +183,7 @@ impl Blocks {
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
         // A node that has not indexed its newest block yet says that it has no logs.
         if logs.is_empty() {
-            let raw = block(worker, chain, head).await?;
+            let raw = block(cx, chain, head).await?;
             let contents = Contents::read(&raw, asked);
             let may_have = contents.and_then(|block| block.may_have(&Wanted::default()));
             if may_have == Some(true) && self.doubts.lock().doubts(head.hash, asked) {

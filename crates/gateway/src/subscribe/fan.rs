@@ -10,16 +10,15 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
-use super::LogsWanted;
 use super::blocks::Logs;
-use super::source::{self, Origin};
+use super::source::Origin;
 use super::stream::{Refused, Stream, Turn};
 use super::subscriber::Subscriber;
-use crate::path;
-use crate::rules::access::Grant;
-use crate::shared::ChainShared;
-use crate::thread::Thread;
-use crate::worker::Worker;
+use super::{LogsWanted, Subscriptions, source};
+use crate::access::permit::still_permitted;
+use crate::policy::access::Grant;
+use crate::state::context::ThreadContext;
+use crate::upstream::chain::ChainState;
 
 /// The fans of one thread.
 #[derive(Debug, Default)]
@@ -28,11 +27,11 @@ pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 /// Tells each turn of a stream to the subscribers of one thread, as long as there are any.
 #[derive(Debug)]
 pub(crate) struct Fan {
-    chain: Arc<ChainShared>,
+    chain: Arc<ChainState>,
     stream: Arc<Stream>,
     /// It tells what a node tells, of which some may be missed.
     relayed: bool,
-    thread: Rc<Thread>,
+    subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
     next: Cell<u64>,
     /// What tells.
@@ -57,33 +56,33 @@ struct Member {
 
 /// The thread's fan of a stream; begins to follow it if it does not yet.
 pub(super) fn of(
-    thread: &Rc<Thread>,
-    chain: &Arc<ChainShared>,
+    subscriptions: &Rc<Subscriptions>,
+    chain: &Arc<ChainState>,
     stream: Arc<Stream>,
     origin: Origin,
 ) -> Rc<Fan> {
     let known =
-        thread.fans.0.borrow().iter().find(|fan| Arc::ptr_eq(&fan.stream, &stream)).cloned();
+        subscriptions.fans.0.borrow().iter().find(|fan| Arc::ptr_eq(&fan.stream, &stream)).cloned();
     if let Some(fan) = known {
         return fan;
     }
     let (turns, starts) = stream.follow();
     let relayed = matches!(origin, Origin::Node(_));
     if starts {
-        source::start(thread, chain, &stream, origin);
+        source::start(subscriptions, chain, &stream, origin);
     }
     let fan = Rc::new(Fan {
         chain: Arc::clone(chain),
         stream,
         relayed,
-        thread: Rc::clone(thread),
+        subscriptions: Rc::clone(subscriptions),
         members: RefCell::default(),
         next: Cell::new(0),
         task: RefCell::default(),
     });
     let task = tokio::task::spawn_local(Rc::clone(&fan).run(turns));
     fan.task.replace(Some(task.abort_handle()));
-    thread.fans.0.borrow_mut().push(Rc::clone(&fan));
+    subscriptions.fans.0.borrow_mut().push(Rc::clone(&fan));
     fan
 }
 
@@ -102,15 +101,19 @@ impl Fan {
     }
 
     /// Whether somebody with this grant may still have begun what this member is told.
-    pub(super) fn may_tell(&self, number: u64, worker: &Worker, grant: Option<&Grant>) -> bool {
-        let Some(chain) = worker.shared.place_of(&self.chain) else {
+    pub(super) fn may_tell(&self, number: u64, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
+        let Some(chain) = cx.snapshot.place_of(&self.chain) else {
             // The source ends it in other words.
             return true;
         };
         let members = self.members.borrow();
         members.get(&number).is_none_or(|member| {
             let method = format!("{}_subscribe", member.namespace);
-            path::still_permitted(worker, chain, &method, grant)
+            {
+                let snapshot = &cx.snapshot;
+                let family = snapshot.chains[chain].family;
+                still_permitted(&snapshot.config, family, chain, &method, grant)
+            }
         })
     }
 
@@ -138,14 +141,14 @@ impl Fan {
         };
         let number = self.next.replace(self.next.get() + 1);
         members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
-        self.thread.worker().counters.subscriptions_open.add(1);
+        self.subscriptions.thread.context().counters.subscriptions_open.add(1);
         number
     }
 
     /// Lets a member go; after the last one nothing is followed any more.
     pub(super) fn leave(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
-            self.thread.worker().counters.subscriptions_open.subtract_one();
+            self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
             self.end_if_empty();
         }
     }
@@ -155,7 +158,7 @@ impl Fan {
         if !self.members.borrow().is_empty() {
             return;
         }
-        let mut fans = self.thread.fans.0.borrow_mut();
+        let mut fans = self.subscriptions.fans.0.borrow_mut();
         fans.retain(|fan| !std::ptr::eq(&**fan, self));
         self.stream.leave();
         if let Some(task) = self.task.take() {
@@ -168,7 +171,12 @@ impl Fan {
         for member in members.values() {
             member.tell(said);
         }
-        self.thread.worker().counters.subscription_notifications.add(members.len() as u64);
+        self.subscriptions
+            .thread
+            .context()
+            .counters
+            .subscription_notifications
+            .add(members.len() as u64);
     }
 
     fn tell_logs(&self, logs: &Logs) {
@@ -184,7 +192,7 @@ impl Fan {
             places.iter().for_each(|place| member.tell(&logs[*place].1));
             count += places.len() as u64;
         }
-        self.thread.worker().counters.subscription_notifications.add(count);
+        self.subscriptions.thread.context().counters.subscription_notifications.add(count);
     }
 
     /// Nobody can be told any more what comes next: they have to begin anew.

@@ -1,6 +1,6 @@
 //! Filters: clients that ask now and then what has happened since (`eth_newFilter` and its kin).
 //!
-//! A filter remembers nothing but how far its client was told (`rules/trail.rs`), and what has happened
+//! A filter remembers nothing but how far its client was told (`policy/trail.rs`), and what has happened
 //! since is found out when the client asks, from the gateway's own view of the chain. So a filter costs
 //! nothing while nobody asks, outlives every node, and misses nothing however rarely it is asked for.
 //! Those for pending transactions are a node's own, and go to the node of their client.
@@ -20,12 +20,13 @@ use wire::json::text::Text;
 use wire::json::walk;
 
 use super::blocks::FETCHES;
-use super::{LogsWanted, Outcome, Unable, said, unable};
-use crate::error::{Failure, Kind};
-use crate::front::answer::Payload;
-use crate::path::Request;
-use crate::rules::trail::{Apart, Change, Trail};
-use crate::worker::Worker;
+use super::feeds::Feed;
+use super::{LogsWanted, Outcome, said, unable};
+use crate::call::failure::{Failure, Kind, Unable};
+use crate::call::response::Payload;
+use crate::policy::trail::{Apart, Change, Trail};
+use crate::resolve::Route;
+use crate::state::context::ThreadContext;
 
 /// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
 const TRAIL_BLOCKS: usize = 64;
@@ -79,33 +80,32 @@ enum Wanted {
 
 /// Answers a call about a filter of this chain.
 pub(super) async fn answer(
-    worker: &Rc<Worker>,
-    request: &Request<'_>,
-    call: &Call<'_>,
+    cx: &Rc<ThreadContext>,
+    feed: &Feed,
+    route: &Route<'_>,
 ) -> Result<Outcome, Failure> {
-    let chain = &worker.shared.chains[request.chain];
-    let filters = &chain.feed.filters;
+    let (call, filters) = (route.call, &feed.filters);
     match &*call.method {
-        "eth_newBlockFilter" => begin(worker, request, Wanted::Blocks),
+        "eth_newBlockFilter" => begin(cx, feed, route, Wanted::Blocks),
         "eth_newFilter" => {
             let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
             let (logs, raw) = LogsWanted::read(raw).map_err(unable)?;
-            begin(worker, request, Wanted::Logs { logs, raw: raw.into() })
+            begin(cx, feed, route, Wanted::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
             _ => Ok(Outcome::Node),
         },
-        "eth_getFilterLogs" => match find(worker, request, call) {
+        "eth_getFilterLogs" => match find(cx, feed, call) {
             None => Ok(Outcome::Node),
             Some(filter) => match &filter.wanted {
                 Wanted::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
                 Wanted::Blocks => Err(unable(Unable::NoFilter)),
             },
         },
-        "eth_getFilterChanges" => match find(worker, request, call) {
+        "eth_getFilterChanges" => match find(cx, feed, call) {
             None => Ok(Outcome::Node),
-            Some(filter) => changes(worker, request.chain, &filter).await,
+            Some(filter) => changes(cx, feed, route.chain, &filter).await,
         },
         _ => Ok(Outcome::Node),
     }
@@ -123,12 +123,12 @@ fn id_of(params: &Params<'_>) -> Option<u128> {
 }
 
 /// The filter that a call names, which is asked for now.
-fn find(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Option<Arc<Filter>> {
+fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = id_of(&call.params)?;
-    let filters = worker.shared.chains[request.chain].feed.filters.0.lock();
+    let filters = feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
-    let now = worker.now();
-    let lifetime = worker.shared.config.front.filter_timeout;
+    let now = cx.now();
+    let lifetime = cx.snapshot.config.front.filter_timeout;
     let mut asked = filter.asked.lock();
     if now.saturating_sub(*asked) > lifetime {
         return None;
@@ -137,17 +137,22 @@ fn find(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Option<Arc<F
     Some(Arc::clone(filter))
 }
 
-fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outcome, Failure> {
-    let chain = &worker.shared.chains[request.chain];
+fn begin(
+    cx: &ThreadContext,
+    feed: &Feed,
+    route: &Route<'_>,
+    wanted: Wanted,
+) -> Result<Outcome, Failure> {
+    let chain = &cx.snapshot.chains[route.chain];
     let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
     let trail = trail.ok_or_else(|| Failure::ours(Kind::NoNode))?;
-    let bounds = &worker.shared.config.front;
-    let (now, owner) = (worker.now(), request.caller.hash());
+    let bounds = &cx.snapshot.config.front;
+    let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
     // Nobody else can name it.
     rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
     let id = u128::from_be_bytes(bytes);
-    let mut filters = chain.feed.filters.0.lock();
+    let mut filters = feed.filters.0.lock();
     let full = filters.by_id.len() >= bounds.filters_max;
     if full
         || now.saturating_sub(filters.swept) > bounds.filter_timeout
@@ -167,8 +172,13 @@ fn begin(worker: &Worker, request: &Request<'_>, wanted: Wanted) -> Result<Outco
 }
 
 /// What has happened since the client asked last, as far as it can be found out now.
-async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<Outcome, Failure> {
-    let state = &worker.shared.chains[chain];
+async fn changes(
+    cx: &Rc<ThreadContext>,
+    feed: &Feed,
+    chain: usize,
+    filter: &Filter,
+) -> Result<Outcome, Failure> {
+    let state = &cx.snapshot.chains[chain];
     let mut told = filter.trail.lock().await;
     let view = state.view.load_full();
     // Should the client leave meanwhile, nothing was told.
@@ -196,7 +206,7 @@ async fn changes(worker: &Rc<Worker>, chain: usize, filter: &Filter) -> Result<O
         }
         Wanted::Logs { logs: wanted, .. } => {
             let found = changes.into_iter().map(async |change| {
-                let logs = state.feed.blocks.logs(worker, chain, change).await;
+                let logs = feed.blocks.logs(cx, chain, change).await;
                 (change, logs)
             });
             let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));

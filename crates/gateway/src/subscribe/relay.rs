@@ -10,17 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use wire::answer::{Outcome, read_answer};
-use wire::call::{Call, Params};
+use wire::call::Params;
 use wire::json::walk;
 use wire::key::{NoKey, write_params};
 
 use super::source::Source;
 use super::stream::{Refused, Standing, Stream, Turn};
-use crate::nodes::multiplex;
-use crate::nodes::trunk::{Notice, Settings, Trunk};
-use crate::path::Request;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::resolve::Route;
+use crate::state::context::ThreadContext;
+use crate::state::snapshot::Snapshot;
+use crate::upstream::multiplex;
+use crate::upstream::trunk::{Notice, Settings, Trunk};
 
 /// First and longest wait before another node is asked.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -40,10 +40,9 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn of(worker: &Worker, request: &Request<'_>, call: &Call<'_>) -> Order {
-        let shared = &worker.shared;
-        let routed = || shared.router.group(request.chain, &call.method);
-        let group = &shared.config.groups[request.group.unwrap_or_else(routed)];
+    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> Order {
+        let call = route.call;
+        let group = &cx.snapshot.config.groups[route.group(cx)];
         Order {
             group: Arc::clone(&group.name),
             // One spelling for all clients, so that equal subscriptions share one connection.
@@ -64,14 +63,14 @@ impl Order {
     }
 
     /// The nodes to be asked that can tell, fit ones only.
-    fn nodes(&self, shared: &Shared, chain: usize) -> Vec<usize> {
-        let groups = shared.config.chains[chain].groups.iter();
-        let mut groups = groups.filter(|group| shared.config.groups[**group].name == self.group);
+    fn nodes(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
+        let groups = snapshot.config.chains[chain].groups.iter();
+        let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
         let Some(group) = groups.next() else { return Vec::new() };
-        let members = &shared.config.groups[*group].nodes;
-        let candidates = shared.groups[*group].candidates.load();
+        let members = &snapshot.config.groups[*group].nodes;
+        let candidates = snapshot.groups[*group].candidates.load();
         let nodes = candidates.places.iter().map(|place| members[usize::from(*place)]);
-        nodes.filter(|node| shared.nodes[*node].config.multiplexed().is_some()).collect()
+        nodes.filter(|node| snapshot.nodes[*node].config.multiplexed().is_some()).collect()
     }
 }
 
@@ -96,13 +95,13 @@ pub(super) async fn run(source: Source, order: Order) {
             source.stream.tell(Turn::Broken);
             return source.stream.end();
         };
-        let shared = Arc::clone(&source.thread.worker().shared);
-        let nodes = order.nodes(&shared, chain);
+        let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
+        let nodes = order.nodes(&snapshot, chain);
         let refused = match nodes.get(turn % nodes.len().max(1)) {
             None => Some(Refused::NoNode),
             Some(&node) => {
                 let began = Instant::now();
-                match relay(&source, &order, &shared, node, &mut opened).await {
+                match relay(&source, &order, &snapshot, node, &mut opened).await {
                     Ended::Left => continue,
                     Ended::Refused(error) => Some(Refused::ByNode(error)),
                     Ended::Lost => {
@@ -115,7 +114,7 @@ pub(super) async fn run(source: Source, order: Order) {
                 }
             }
         };
-        drop(shared);
+        drop(snapshot);
         turn = turn.wrapping_add(1);
         // Who has just asked is told; who was told that all is well is not let down by one node.
         if let Some(refused) = refused.filter(|_| !opened) {
@@ -134,15 +133,15 @@ pub(super) async fn run(source: Source, order: Order) {
 async fn relay(
     source: &Source,
     order: &Order,
-    shared: &Arc<Shared>,
+    snapshot: &Arc<Snapshot>,
     node: usize,
     opened: &mut bool,
 ) -> Ended {
-    let own = &shared.nodes[node];
+    let own = &snapshot.nodes[node];
     let Ok((stream, websocket, read)) = multiplex::open(&own.dial, &own.config).await else {
         return Ended::Lost;
     };
-    let group = shared.config.groups.iter().find(|group| group.name == order.group);
+    let group = snapshot.config.groups.iter().find(|group| group.name == order.group);
     let Some(group) = group else { return Ended::Lost };
     let settings = Settings {
         answer_bytes_max: group.answer_bytes_max,
@@ -173,7 +172,7 @@ async fn relay(
             () = source.stream.left() => return Ended::Left,
             _ = look.tick() => {
                 // A reload may have brought other nodes, or taken this one away.
-                let present = Arc::clone(&source.thread.worker().shared);
+                let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
                 let Some(node) = present.nodes.iter().position(|one| one.is(own)) else {
                     return Ended::Lost;
                 };

@@ -1,7 +1,7 @@
 //! Finds out what is to be told of a chain's blocks: one task per chain and kind, on the thread of who
 //! asked first, for all threads.
 //!
-//! With every change of the served chain it works out what has happened since (`rules/trail.rs`) and
+//! With every change of the served chain it works out what has happened since (`policy/trail.rs`) and
 //! fetches the blocks or their logs by hash (`blocks.rs`). What cannot be fetched is asked for again
 //! until it is there, or until the chain has dropped it; nothing behind it is told before.
 
@@ -12,13 +12,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use wire::block::header_of;
 
-use super::blocks::{self, FETCHES, NotYet};
-use super::relay::{self, Order};
+use super::blocks::{FETCHES, NotYet};
+use super::relay::Order;
 use super::stream::{Standing, Stream, Turn};
-use crate::rules::trail::{Apart, Change, Trail};
-use crate::shared::ChainShared;
-use crate::thread::Thread;
-use crate::worker::Worker;
+use super::{Subscriptions, blocks, relay};
+use crate::policy::trail::{Apart, Change, Trail};
+use crate::state::context::ThreadContext;
+use crate::upstream::chain::ChainState;
 
 /// Blocks that are remembered: reorgs as deep are told. As many as the chain's view remembers.
 const TRAIL_BLOCKS: usize = 256;
@@ -37,13 +37,16 @@ pub(super) enum Origin {
 
 /// Starts what finds out the stream's turns, from this moment on.
 pub(super) fn start(
-    thread: &Rc<Thread>,
-    chain: &Arc<ChainShared>,
+    subscriptions: &Rc<Subscriptions>,
+    chain: &Arc<ChainState>,
     stream: &Arc<Stream>,
     origin: Origin,
 ) {
-    let source =
-        Source { thread: Rc::clone(thread), chain: Arc::clone(chain), stream: Arc::clone(stream) };
+    let source = Source {
+        subscriptions: Rc::clone(subscriptions),
+        chain: Arc::clone(chain),
+        stream: Arc::clone(stream),
+    };
     let tells = match origin {
         Origin::Heads => Tells::Headers,
         Origin::Logs => Tells::Logs,
@@ -66,15 +69,15 @@ enum Tells {
 
 /// What all sources have.
 pub(super) struct Source {
-    pub(super) thread: Rc<Thread>,
-    pub(super) chain: Arc<ChainShared>,
+    pub(super) subscriptions: Rc<Subscriptions>,
+    pub(super) chain: Arc<ChainState>,
     pub(super) stream: Arc<Stream>,
 }
 
 impl Source {
     /// The chain's index in the configuration that holds now; none if it is served no more.
     pub(super) fn chain_index(&self) -> Option<usize> {
-        self.thread.worker().shared.place_of(&self.chain)
+        self.subscriptions.thread.context().snapshot.place_of(&self.chain)
     }
 
     /// Tells what happens to the chain until nobody wants to hear it.
@@ -83,13 +86,13 @@ impl Source {
         let mut again = AGAIN_MIN;
         while !self.stream.end_if_left() {
             turned.borrow_and_update();
-            let worker = self.thread.worker();
-            let Some(chain) = worker.shared.place_of(&self.chain) else {
+            let cx = self.subscriptions.thread.context();
+            let Some(chain) = cx.snapshot.place_of(&self.chain) else {
                 self.stream.tell(Turn::Broken);
                 self.stream.end();
                 return;
             };
-            let pause = match self.advance(&worker, chain, &mut trail, tells).await {
+            let pause = match self.advance(&cx, chain, &mut trail, tells).await {
                 Ok(()) => {
                     again = AGAIN_MIN;
                     None
@@ -100,7 +103,7 @@ impl Source {
                     Some(pause)
                 }
             };
-            drop(worker);
+            drop(cx);
             let wait = async {
                 match pause {
                     Some(pause) => tokio::time::sleep(pause).await,
@@ -115,11 +118,11 @@ impl Source {
         }
     }
 
-    /// Tells what has happened since the end of the trail, of the chain at this place of the worker's
+    /// Tells what has happened since the end of the trail, of the chain at this place of the context's
     /// configuration.
     async fn advance(
         &self,
-        worker: &Rc<Worker>,
+        cx: &Rc<ThreadContext>,
         chain: usize,
         trail: &mut Option<Trail>,
         tells: Tells,
@@ -141,7 +144,7 @@ impl Source {
         };
         drop(view);
         let turns = changes.into_iter().map(async |change| {
-            let turn = self.turn(worker, chain, change, tells).await;
+            let turn = self.turn(cx, chain, change, tells).await;
             (change, turn)
         });
         let mut turns = std::pin::pin!(futures_util::stream::iter(turns).buffered(FETCHES));
@@ -158,20 +161,21 @@ impl Source {
     /// What there is to be told of a change, if anything.
     async fn turn(
         &self,
-        worker: &Rc<Worker>,
+        cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
         tells: Tells,
     ) -> Result<Option<Turn>, NotYet> {
         match (tells, change) {
             (Tells::Headers, Change::Added(head)) => {
-                let block = blocks::block(worker, chain, head).await?;
+                let block = blocks::block(cx, chain, head).await?;
                 Ok(Some(Turn::All(header_of(&block).into())))
             }
             // That a block was dropped is told by the one in its place.
             (Tells::Headers, Change::Dropped(_)) => Ok(None),
             (Tells::Logs, _) => {
-                let logs = self.chain.feed.blocks.logs(worker, chain, change).await?;
+                let logs =
+                    self.subscriptions.feeds.of(&self.chain).blocks.logs(cx, chain, change).await?;
                 Ok((!logs.is_empty()).then_some(Turn::Logs(logs)))
             }
         }

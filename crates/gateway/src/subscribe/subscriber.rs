@@ -8,19 +8,19 @@ use std::task::{Context, Waker};
 use aws_lc_rs::rand;
 use bytes::Bytes;
 
+use super::Subscriptions;
 use super::fan::{Fan, Wanted};
-use crate::front::answer::Body;
-use crate::rules::access::Grant;
-use crate::thread::Thread;
-use crate::worker::Worker;
+use crate::call::reply::Body;
+use crate::policy::access::Grant;
+use crate::state::context::ThreadContext;
 
 /// A connection that can be told of things.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    thread: Rc<Thread>,
+    subscriptions: Rc<Subscriptions>,
     subscriptions_max: usize,
     queue_bytes_max: usize,
-    subscriptions: RefCell<Vec<Subscription>>,
+    own: RefCell<Vec<Subscription>>,
     inbox: RefCell<Inbox>,
     /// Subscriptions whose client has not been told their ids yet.
     untold: Cell<usize>,
@@ -54,15 +54,15 @@ struct Inbox {
 
 impl Subscriber {
     pub(crate) fn new(
-        thread: &Rc<Thread>,
+        subscriptions: &Rc<Subscriptions>,
         subscriptions_max: usize,
         queue_bytes_max: usize,
     ) -> Rc<Subscriber> {
         Rc::new(Subscriber {
-            thread: Rc::clone(thread),
+            subscriptions: Rc::clone(subscriptions),
             subscriptions_max,
             queue_bytes_max,
-            subscriptions: RefCell::default(),
+            own: RefCell::default(),
             inbox: RefCell::default(),
             untold: Cell::new(0),
             waker: RefCell::new(None),
@@ -70,13 +70,13 @@ impl Subscriber {
         })
     }
 
-    pub(super) fn thread(&self) -> &Rc<Thread> {
-        &self.thread
+    pub(super) fn subscriptions(&self) -> &Rc<Subscriptions> {
+        &self.subscriptions
     }
 
     /// Whether one more subscription may begin.
     pub(super) fn has_room(&self) -> bool {
-        self.subscriptions.borrow().len() < self.subscriptions_max
+        self.own.borrow().len() < self.subscriptions_max
     }
 
     /// Begins a subscription and gives its id, which nobody can guess; none if the system has no
@@ -92,13 +92,13 @@ impl Subscriber {
         let id: Rc<str> = format!("0x{:032x}", u128::from_be_bytes(bytes)).into();
         let number = fan.join(Rc::clone(self), Rc::clone(&id), namespace, wanted);
         let subscription = Subscription { id: Rc::clone(&id), fan: Rc::clone(fan), number };
-        self.subscriptions.borrow_mut().push(subscription);
+        self.own.borrow_mut().push(subscription);
         Some(id)
     }
 
     /// Ends a subscription; whether there was one.
     pub(super) fn leave(&self, id: &[u8]) -> bool {
-        let mut subscriptions = self.subscriptions.borrow_mut();
+        let mut subscriptions = self.own.borrow_mut();
         let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
             return false;
         };
@@ -109,10 +109,10 @@ impl Subscriber {
     }
 
     /// Whether somebody with this grant may still have all the subscriptions.
-    pub(crate) fn may_hear(&self, worker: &Worker, grant: Option<&Grant>) -> bool {
-        let subscriptions = self.subscriptions.borrow();
+    pub(crate) fn may_hear(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
+        let subscriptions = self.own.borrow();
         let mut all = subscriptions.iter();
-        all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, worker, grant))
+        all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, cx, grant))
     }
 
     /// Bytes that wait to be taken.
@@ -122,7 +122,7 @@ impl Subscriber {
 
     /// Ends all subscriptions.
     pub(crate) fn end(&self) {
-        for Subscription { fan, number, .. } in self.subscriptions.take() {
+        for Subscription { fan, number, .. } in self.own.take() {
             fan.leave(number);
         }
     }

@@ -3,11 +3,11 @@
 use gateway::config::cache::Cache;
 use gateway::config::group::Group;
 use gateway::config::limits::{Cost, Limit, Zone};
-use gateway::rules::access::Denial;
-use gateway::rules::direct::{Action, Rule, WHOLE};
-use gateway::rules::heads::ChainView;
-use gateway::rules::logs::{LogsPlan, Part};
-use gateway::rules::overload::Class;
+use gateway::policy::access::Denial;
+use gateway::policy::direct::{Action, Rule, WHOLE};
+use gateway::policy::heads::ChainView;
+use gateway::policy::logs::{LogsPlan, Part};
+use gateway::policy::overload::Class;
 use wire::block::{BlockRef, NotABlock, Tag};
 use wire::call::{Params, Refusal};
 use wire::key::{KeyParts, Resolved};

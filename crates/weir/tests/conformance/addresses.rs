@@ -1,6 +1,6 @@
 //! The scenarios of nginx's own tests of `realip`: whose address counts. It is read from the access
 //! log, where it stands as `$remote_addr` does in nginx's. PROXY headers, TLS and HTTP/2 are in
-//! `crates/weir/tests/client_address.rs`, odd headers in `crates/gateway/src/rules/client/tests.rs`.
+//! `crates/weir/tests/client_address.rs`, odd headers in `crates/gateway/src/policy/client/tests.rs`.
 
 use super::raw::post_with;
 use super::scene::{Scene, Served, SimNode, body, polled_once, wait_until};

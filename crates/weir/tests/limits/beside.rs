@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use gateway::rules::limit::Rate;
+use gateway::policy::limit::Rate;
 use tokio::time::Instant;
 
 use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gateway::rules::limit::{CALL, Judgement, Looked, Rate, State, Terms, judge, look};
+use gateway::policy::limit::{CALL, Judgement, Looked, Rate, State, Terms, judge, look};
 
 use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};
 use super::nginx::{KEEP_ALIVE_MS, Nginx};

@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use gateway::rules::limit::{CALL, Judgement, Rate, State, Terms, judge, look, raised};
+use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, judge, look, raised};
 
 use super::scene::pause;
 use super::server::Redis;
 
-const SCRIPT: &str = include_str!("../../../gateway/src/redis/zones.lua");
+const SCRIPT: &str = include_str!("../../../gateway/src/cache/redis/zones.lua");
 
 /// A connection that speaks RESP, one command after the other.
 struct Connection(BufReader<TcpStream>);

@@ -9,7 +9,7 @@ fn banned_names_are_caught() {
     assert_eq!(caught("crates/wire/src/helper.rs"), 1);
     assert_eq!(caught("crates/gateway/src/http_utils.rs"), 1);
     assert_eq!(caught("crates/gateway/src/common/limit.rs"), 1);
-    assert_eq!(caught("crates/gateway/src/nodes/mod.rs"), 1);
+    assert_eq!(caught("crates/gateway/src/upstream/mod.rs"), 1);
     assert_eq!(caught("crates/gateway/src/scores.rs"), 0);
     assert_eq!(caught("crates/gateway/src/information.rs"), 0);
 }

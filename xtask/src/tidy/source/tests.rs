@@ -20,7 +20,7 @@ fn a_file_without_a_doc_is_caught() {
 #[test]
 fn a_rule_that_reads_the_world_is_caught() {
     let caught = |path, text| lines(pure_rules, path, text);
-    let rule = "crates/gateway/src/rules/limit.rs";
+    let rule = "crates/gateway/src/policy/limit.rs";
     for bad in [
         "use std::time::Instant;",
         "let t = std::time::SystemTime::now();",
@@ -31,10 +31,10 @@ fn a_rule_that_reads_the_world_is_caught() {
         "std::thread::yield_now();",
     ] {
         assert_eq!(caught(rule, bad), [1], "{bad}");
-        assert_eq!(caught("crates/gateway/src/rules.rs", bad), [1], "{bad}");
+        assert_eq!(caught("crates/gateway/src/policy.rs", bad), [1], "{bad}");
         assert_eq!(caught("crates/lab/src/analysis/search.rs", bad), [1], "{bad}");
-        assert!(caught("crates/gateway/src/nodes/send.rs", bad).is_empty(), "{bad}");
-        assert!(caught("crates/gateway/src/rules/limit/tests.rs", bad).is_empty(), "{bad}");
+        assert!(caught("crates/gateway/src/upstream/send.rs", bad).is_empty(), "{bad}");
+        assert!(caught("crates/gateway/src/policy/limit/tests.rs", bad).is_empty(), "{bad}");
     }
     for good in ["use std::time::Duration;", "// no tokio here", "let operand::A = instant;"] {
         assert!(caught(rule, good).is_empty(), "{good}");
@@ -44,8 +44,8 @@ fn a_rule_that_reads_the_world_is_caught() {
 #[test]
 fn an_error_answer_built_elsewhere_is_caught() {
     let caught = |path| lines(one_error_table, path, "\nwire::answer::write_error(&mut out);");
-    assert_eq!(caught("crates/gateway/src/front/http.rs"), [2]);
-    assert!(caught("crates/gateway/src/front/answer.rs").is_empty());
+    assert_eq!(caught("crates/gateway/src/downstream/http.rs"), [2]);
+    assert!(caught("crates/gateway/src/downstream/answer.rs").is_empty());
     assert!(caught("crates/wire/src/answer.rs").is_empty());
     assert!(caught("crates/simnode/src/rpc.rs").is_empty());
 }

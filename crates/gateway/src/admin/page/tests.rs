@@ -11,12 +11,12 @@ use crate::admin::status::tests::populated;
 use crate::metrics::thread::Counters;
 
 fn page(change: impl FnOnce(&mut Status)) -> String {
-    let shared = populated();
-    let mut status = Status::of(&shared);
+    let snapshot = populated();
+    let mut status = Status::of(&snapshot);
     change(&mut status);
     let mut history = History::default();
     history.sample(Duration::ZERO, 1, &Counters::default());
-    history.sample(Duration::from_secs(1), 1, &Counters::sum(&shared.counters));
+    history.sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
     html(&status, &history, &status.unready(), "n0")
 }
 

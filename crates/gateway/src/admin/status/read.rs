@@ -12,43 +12,45 @@ use super::{
 use crate::call::cache_status::CacheStatus;
 use crate::config;
 use crate::config::group::{Balance, HashKey};
+use crate::io::memory::Budget;
 use crate::limits::{KEY_BYTES, Limits};
-use crate::memory::Budget;
 use crate::metrics::counters::{GroupCounters, MethodCounters, UpstreamCounters};
 use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, LimitOutcome};
 use crate::metrics::thread::{ChainLabel, Counters};
-use crate::rules::heads::NodeView;
-use crate::rules::health;
-use crate::rules::memory::Purpose;
-use crate::shared::{ChainShared, Outcome, Reloaded, Reloads, Shared};
+use crate::policy::heads::NodeView;
+use crate::policy::health;
+use crate::policy::memory::Purpose;
+use crate::state::process::{Outcome, Reloaded, Reloads};
+use crate::state::snapshot::Snapshot;
+use crate::upstream::chain::ChainState;
 
 /// Methods of a chain in the status, those with the most calls; `/metrics` has all.
 const METHODS_MAX: usize = 20;
 
 impl Status {
     /// Reads the present state.
-    pub(crate) fn of(shared: &Shared) -> Status {
-        Status::with(shared, &Counters::sum(&shared.counters))
+    pub(crate) fn of(snapshot: &Snapshot) -> Status {
+        Status::with(snapshot, &Counters::sum(&snapshot.counters))
     }
 
     /// Reads the present state with the counters that were added up before.
-    pub(crate) fn with(shared: &Shared, counters: &Counters) -> Status {
-        let chains = shared
+    pub(crate) fn with(snapshot: &Snapshot, counters: &Counters) -> Status {
+        let chains = snapshot
             .chains
             .iter()
             .enumerate()
-            .map(|(index, chain)| chain_status(shared, counters, index, chain))
+            .map(|(index, chain)| chain_status(snapshot, counters, index, chain))
             .collect();
         Status {
             version: env!("CARGO_PKG_VERSION"),
-            uptime_seconds: seconds(shared.now()),
+            uptime_seconds: seconds(snapshot.now()),
             process: process(),
-            config: config_status(shared.lineage.reloads()),
+            config: config_status(snapshot.process.reloads()),
             chains,
-            cache: memory_cache(shared, counters),
-            memory: MemoryStatus::of(&shared.lineage.memory),
-            zones: zone_statuses(shared, counters),
+            cache: memory_cache(snapshot, counters),
+            memory: MemoryStatus::of(&snapshot.registry.memory),
+            zones: zone_statuses(snapshot, counters),
             totals: totals(counters),
         }
     }
@@ -71,9 +73,9 @@ impl Status {
     }
 }
 
-fn zone_statuses(shared: &Shared, counters: &Counters) -> Vec<ZoneStatus> {
-    let fills = shared.limits.as_ref().map(Limits::fills).unwrap_or_default();
-    let zones = shared.config.zones.iter().zip(fills).zip(counters.zones.iter());
+fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
+    let fills = snapshot.limits.as_ref().map(Limits::fills).unwrap_or_default();
+    let zones = snapshot.config.zones.iter().zip(fills).zip(counters.zones.iter());
     zones
         .map(|((zone, fill), (_, own))| {
             let count = |outcome: LimitOutcome| own.calls[outcome].get();
@@ -130,14 +132,14 @@ fn quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
 }
 
 fn chain_status(
-    shared: &Shared,
+    snapshot: &Snapshot,
     counters: &Counters,
     index: usize,
-    chain: &ChainShared,
+    chain: &ChainState,
 ) -> ChainStatus {
-    let config = &shared.config.chains[index];
+    let config = &snapshot.config.chains[index];
     let view = chain.view.load();
-    let now = shared.now();
+    let now = snapshot.now();
     ChainStatus {
         name: chain.name.to_string(),
         family: chain.family.name().as_str(),
@@ -153,25 +155,25 @@ fn chain_status(
         nodes: config
             .nodes
             .iter()
-            .map(|&node| node_status(shared, &counters.upstreams[node], node, now))
+            .map(|&node| node_status(snapshot, &counters.upstreams[node], node, now))
             .collect(),
         groups: config
             .groups
             .iter()
-            .map(|&group| group_status(shared, &counters.groups[group], group))
+            .map(|&group| group_status(snapshot, &counters.groups[group], group))
             .collect(),
         methods: method_statuses(chain, &counters.methods[index]),
     }
 }
 
 fn node_status(
-    shared: &Shared,
+    snapshot: &Snapshot,
     counters: &UpstreamCounters,
     index: usize,
     now: Duration,
 ) -> NodeStatus {
-    let node = &shared.nodes[index];
-    let view = shared.chains[node.config.chain].view.load();
+    let node = &snapshot.nodes[index];
+    let view = snapshot.chains[node.config.chain].view.load();
     let seen = node.seen(&view).unwrap_or_default();
     let (state, until) = if node.foreign.load(Relaxed) {
         (NodeState::Foreign, None)
@@ -230,12 +232,12 @@ fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Dura
     }
 }
 
-fn group_status(shared: &Shared, counters: &GroupCounters, index: usize) -> GroupStatus {
-    let config = &shared.config.groups[index];
-    let candidates = shared.groups[index].candidates.load();
+fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> GroupStatus {
+    let config = &snapshot.config.groups[index];
+    let candidates = snapshot.groups[index].candidates.load();
     let name = |place: &u16| {
         let node = config.nodes[usize::from(*place)];
-        shared.config.nodes[node].name.to_string()
+        snapshot.config.nodes[node].name.to_string()
     };
     GroupStatus {
         name: config.name.to_string(),
@@ -249,14 +251,14 @@ fn group_status(shared: &Shared, counters: &GroupCounters, index: usize) -> Grou
             },
         },
         candidates: candidates.places.iter().map(name).collect(),
-        in_flight_limit: shared.groups[index].room.as_ref().map(|room| room.limit()),
+        in_flight_limit: snapshot.groups[index].room.as_ref().map(|room| room.limit()),
         in_flight: counters.in_flight.get(),
         queued: counters.queued.get(),
         shed: counters.shed.iter().map(|(_, reasons)| reasons.total()).sum(),
     }
 }
 
-fn method_statuses(chain: &ChainShared, counters: &[MethodCounters]) -> Vec<MethodStatus> {
+fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
     let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.name() };
     let mut called: Vec<_> =
         label.methods().zip(counters).filter(|(_, own)| own.calls() > 0).collect();
@@ -277,14 +279,14 @@ fn method_statuses(chain: &ChainShared, counters: &[MethodCounters]) -> Vec<Meth
     called.into_iter().map(status).collect()
 }
 
-fn memory_cache(shared: &Shared, counters: &Counters) -> MemoryCache {
+fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
     let [hits, misses, joins, bypasses] = CacheStatus::ALL.map(|status| counters.answered(status));
     let judged = hits + misses + joins;
     MemoryCache {
-        enabled: shared.cache.is_some(),
-        entries: shared.cache.as_ref().map_or(0, |cache| cache.len() as u64),
-        bytes: shared.cache.as_ref().map_or(0, |cache| cache.bytes()),
-        bytes_max: shared.config.cache.bytes_max as u64,
+        enabled: snapshot.cache.is_some(),
+        entries: snapshot.cache.as_ref().map_or(0, |cache| cache.len() as u64),
+        bytes: snapshot.cache.as_ref().map_or(0, |cache| cache.bytes()),
+        bytes_max: snapshot.config.cache.bytes_max as u64,
         hits,
         misses,
         joins,

@@ -11,8 +11,9 @@ use crate::config::Config;
 use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
-use crate::rules::heads::{ChainView, Head, NodeView};
-use crate::shared::{Outcome, Shared};
+use crate::policy::heads::{ChainView, Head, NodeView};
+use crate::state::process::Outcome;
+use crate::state::snapshot::Snapshot;
 
 const CONFIG: &str = r#"
 [server]
@@ -76,16 +77,16 @@ zone = "clients"
 "#;
 
 /// Two chains and three nodes of which nothing is known yet.
-pub(crate) fn fresh() -> Arc<Shared> {
+pub(crate) fn fresh() -> Arc<Snapshot> {
     let config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
         .unwrap_or_else(|faults| panic!("{faults}"));
-    Shared::new(config, Vec::new())
+    Snapshot::new(config, Vec::new())
 }
 
 /// An index that has nothing.
 struct NoIndex;
 
-impl crate::index::Index for NoIndex {
+impl crate::cache::index::Index for NoIndex {
     fn chain(&self) -> &str {
         "none"
     }
@@ -98,37 +99,41 @@ impl crate::index::Index for NoIndex {
         false
     }
 
-    fn ask(&self, _: crate::index::Question, _: tokio::sync::oneshot::Sender<crate::index::Found>) {
+    fn ask(
+        &self,
+        _: crate::cache::index::Question,
+        _: tokio::sync::oneshot::Sender<crate::cache::index::Found>,
+    ) {
     }
 }
 
 /// The same with heads, an ejected and a foreign node, and something in every counter of both
 /// threads.
-pub(crate) fn populated() -> Arc<Shared> {
-    let shared = fresh();
+pub(crate) fn populated() -> Arc<Snapshot> {
+    let snapshot = fresh();
     let mut view = ChainView::default();
     view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
     view.finalized = Some(22_431_000);
     view.generation = 4;
-    let [mark, other] = [0, 1].map(|node: usize| shared.nodes[node].mark);
+    let [mark, other] = [0, 1].map(|node: usize| snapshot.nodes[node].mark);
     let head = Some(22_431_084);
     let seen = NodeView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
     let behind = NodeView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
     view.nodes = vec![seen, behind];
-    shared.chains[0].publish(view, Duration::from_millis(1));
-    shared.chains[0].reorgs.store(2, Ordering::Relaxed);
-    shared.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
+    snapshot.chains[0].publish(view, Duration::from_millis(1));
+    snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
+    snapshot.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
     for _ in 0..3 {
-        let now = shared.now();
-        shared.nodes[1].health.lock().poll_failed(now, 0);
+        let now = snapshot.now();
+        snapshot.nodes[1].health.lock().poll_failed(now, 0);
     }
-    shared.lineage.with_index(Arc::new(NoIndex));
-    shared.lineage.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
-    shared.nodes[1].ejections.store(1, Ordering::Relaxed);
-    shared.nodes[1].readmissions.store(5, Ordering::Relaxed);
-    shared.nodes[2].foreign.store(true, Ordering::Relaxed);
-    let (call, _) = shared.chains[0].family.find("eth_call").unwrap();
-    for thread in &shared.counters {
+    snapshot.process.with_index(Arc::new(NoIndex));
+    snapshot.process.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
+    snapshot.nodes[1].ejections.store(1, Ordering::Relaxed);
+    snapshot.nodes[1].readmissions.store(5, Ordering::Relaxed);
+    snapshot.nodes[2].foreign.store(true, Ordering::Relaxed);
+    let (call, _) = snapshot.chains[0].family.find("eth_call").unwrap();
+    for thread in &snapshot.counters {
         thread.keys[0].calls.add(2);
         thread.rules[0].calls.add(1);
         let unknown = thread.methods[0].len() - 1;
@@ -165,7 +170,7 @@ pub(crate) fn populated() -> Arc<Shared> {
             count.add(3);
         }
     }
-    shared
+    snapshot
 }
 
 #[test]
@@ -212,15 +217,15 @@ fn chains_and_nodes_are_shown_as_they_are() {
 
 #[test]
 fn a_healthy_node_behind_the_others_is_called_lagging() {
-    let shared = fresh();
+    let snapshot = fresh();
     let mut view = ChainView::default();
     let seen = |node: usize, lag: u64| {
-        let mark = shared.nodes[node].mark;
+        let mark = snapshot.nodes[node].mark;
         NodeView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
     };
     view.nodes = vec![seen(0, 0), seen(1, 40)];
-    shared.chains[0].publish(view, Duration::ZERO);
-    let status = Status::of(&shared);
+    snapshot.chains[0].publish(view, Duration::ZERO);
+    let status = Status::of(&snapshot);
     let states: Vec<_> = status.chains[0].nodes.iter().map(|node| node.state).collect();
     assert_eq!(states, [NodeState::Healthy, NodeState::Lagging]);
     assert_eq!(status.chains[1].nodes[0].state, NodeState::Healthy, "nothing is known of it yet");

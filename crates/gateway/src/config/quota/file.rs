@@ -1,13 +1,14 @@
 //! The file that quotas are kept in: what each key has used in one month.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rules::quota::Month;
+use crate::policy::quota::Month;
 
 /// Largest file: some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;

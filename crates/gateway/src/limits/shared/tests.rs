@@ -13,7 +13,7 @@ use super::*;
 use crate::config::Config;
 use crate::metrics::label::LimitJudge;
 use crate::metrics::thread::Labels;
-use crate::rules::limit::{CALL, raised};
+use crate::policy::limit::{CALL, raised};
 
 const START: u64 = 1 << 40;
 /// What Redis is waited for, ms.

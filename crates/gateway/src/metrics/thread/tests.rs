@@ -8,7 +8,7 @@ use wire::method::FamilyName;
 use super::{ChainLabel, Counters, Labels, REMOVED_MAX};
 use crate::call::cache_status::CacheStatus;
 use crate::metrics::label::{AttemptOutcome, LimitOutcome, RefusedStatus};
-use crate::rules::overload::{Class, Shed};
+use crate::policy::overload::{Class, Shed};
 
 /// Labels of chains, each with a zone and a group of its name, and of upstreams of these chains.
 pub(crate) fn labels(chains: &[&str], upstreams: &[(&str, &str)]) -> Labels {

@@ -1,0 +1,113 @@
+//! Goal: a key is found where it may stand, and nowhere else, and is kept as a hash only. Method:
+//! raw heads through the reader, and paths by themselves.
+
+use super::*;
+use crate::downstream::head::{Head, read_head};
+
+const KEY: &str = "wk_0123456789abcdefghij";
+
+fn places() -> KeyPlaces {
+    KeyPlaces { header: Some("x-api-key".into()), bearer: true, path: true, query: true }
+}
+
+fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
+    let extra = WantedExtra {
+        places: Some(places),
+        tokens: true,
+        kept_headers: vec!["user-agent".into(), "x-team".into()],
+    };
+    let wanted = Wanted { hash_header: None, limits: Vec::new(), extra: Some(extra) };
+    let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
+    read_head(text.as_bytes(), 1 << 14, &wanted, None).unwrap().unwrap()
+}
+
+fn gate() -> Gate {
+    let keys = [(sha256(KEY.as_bytes()), 0)].into_iter().collect();
+    Gate { keys, certificates: HashMap::default() }
+}
+
+/// Whether the key is found, and the path that is left.
+fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
+    let head = head(places.clone(), target, lines);
+    assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
+    let (given, path) = given(&gate(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let is_key = given.is_some_and(|given| given.hash() == sha256(KEY.as_bytes()));
+    Ok((is_key, path.to_owned()))
+}
+
+#[test]
+fn a_key_is_found_in_each_place() {
+    for (target, lines, path) in [
+        ("/", format!("X-Api-Key: {KEY}\r\n"), "/"),
+        ("/eth", format!("x-api-key:  {KEY} \r\n"), "/eth"),
+        ("/", format!("Authorization: Bearer {KEY}\r\n"), "/"),
+        ("/", format!("authorization: bearer   {KEY}\r\n"), "/"),
+        (&format!("/{KEY}"), String::new(), "/"),
+        (&format!("/{KEY}/"), String::new(), "/"),
+        (&format!("/eth/v1/{KEY}"), String::new(), "/eth/v1"),
+        (&format!("/{KEY}/eth/v1"), String::new(), "/eth/v1"),
+        (&format!("/eth?key={KEY}"), String::new(), "/eth"),
+        (&format!("/eth?a=b&key={KEY}#x"), String::new(), "/eth"),
+        // Twice the same is one.
+        ("/", format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n"), "/"),
+        // A key in the path is taken off, wherever the one that counts is.
+        (&format!("/{KEY}"), format!("x-api-key: {KEY}\r\n"), "/"),
+    ] {
+        assert_eq!(
+            found(places(), target, &lines),
+            Ok((true, path.to_owned())),
+            "{target} {lines}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_key_is_none() {
+    for (target, lines, path) in [
+        ("/", String::new(), "/"),
+        ("/eth?key=", String::new(), "/eth"),
+        ("/eth?keys=wk_0123456789abcdefghij", String::new(), "/eth"),
+        ("/0123456789abcdef01234567", String::new(), "/0123456789abcdef01234567"),
+        (&format!("/a/{KEY}/b"), String::new(), &format!("/a/{KEY}/b")),
+        ("/", format!("authorization: Basic {KEY}\r\n"), "/"),
+        ("/", format!("authorization: Bearer{KEY}\r\n"), "/"),
+        ("/", "authorization: Bearer\r\n".to_owned(), "/"),
+    ] {
+        assert_eq!(
+            found(places(), target, &lines),
+            Ok((false, path.to_owned())),
+            "{target} {lines}"
+        );
+    }
+}
+
+#[test]
+fn two_keys_are_refused() {
+    let two = format!("x-api-key: {KEY}\r\nx-api-key: other\r\n");
+    assert_eq!(found(places(), "/", &two), Err(Denial::TwoKeys));
+    let two = format!("x-api-key: {KEY}\r\nauthorization: Bearer other\r\n");
+    assert_eq!(found(places(), "/", &two), Err(Denial::TwoKeys));
+}
+
+#[test]
+fn places_that_are_off_are_not_looked_at() {
+    let off = KeyPlaces { header: None, bearer: false, path: false, query: false };
+    let target = format!("/{KEY}?key={KEY}");
+    let lines = format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n");
+    assert_eq!(found(off, &target, &lines), Ok((false, format!("/{KEY}"))));
+}
+
+#[test]
+fn host_and_kept_headers_are_taken() {
+    let head = head(places(), "/", "User-Agent: a\r\nuser-agent: b\r\nCookie: c\r\n");
+    let extra = head.extra.as_deref().unwrap();
+    assert_eq!(&*extra.host, "rpc.example");
+    assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
+    assert_eq!(extra.headers[1], None);
+    for (host, due) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
+        let wanted = WantedExtra { places: None, tokens: false, kept_headers: Vec::new() };
+        let mut extra = Extra::new(&wanted);
+        extra.note_target(host, "/", &wanted);
+        assert_eq!(&*extra.host, due);
+    }
+}

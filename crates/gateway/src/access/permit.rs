@@ -1,0 +1,59 @@
+//! What a caller may call.
+
+use wire::method::{Family, Method, stands_for};
+use wire::reach::{Reach, reach};
+
+use crate::config::Config;
+use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
+
+/// Returns true if a caller with this grant, which was allowed to call this method, still is. What
+/// the call's group denies was checked then: a rule may have chosen the group.
+pub(crate) fn still_permitted(
+    config: &Config,
+    family: &Family,
+    chain: usize,
+    method: &str,
+    grant: Option<&Grant>,
+) -> bool {
+    let case = MethodCase {
+        method,
+        reach: reach(family.name(), method),
+        policy: &config.access.policy,
+        chain: &config.chains[chain].methods,
+        group_deny: &MethodSet::default(),
+        grant,
+    };
+    grant.is_none_or(|grant| grant.leads_to(chain)) && may_call(&case).is_ok()
+}
+
+/// The effect of a method.
+pub(crate) fn effect(family: &Family, row: Option<&'static Method>, method: &str) -> Reach {
+    row.map_or_else(|| reach(family.name(), method), |row| row.reach)
+}
+
+/// Checks that a caller may call a method, and what the method stands for; `group` gives the group
+/// that serves a method.
+///
+/// # Errors
+/// Why it may not.
+pub(crate) fn permit(
+    config: &Config,
+    chain: usize,
+    method: &str,
+    reach: Reach,
+    grant: Option<&Grant>,
+    group: impl Fn(&str) -> usize,
+) -> Result<(), Denial> {
+    let may_call_as = |method: &str| {
+        may_call(&MethodCase {
+            method,
+            reach,
+            policy: &config.access.policy,
+            chain: &config.chains[chain].methods,
+            group_deny: &config.groups[group(method)].methods_deny,
+            grant,
+        })
+    };
+    stands_for(method).map_or(Ok(()), may_call_as)?;
+    may_call_as(method)
+}

@@ -1,0 +1,149 @@
+//! Tokens: JSON web tokens (RFC 7519) whose signature and claims are checked, and remembered until
+//! they end, so that the cost of a signature is paid once for each token and thread.
+//!
+//! The algorithms follow from the configured key (`config/jwt.rs`), never from the token.
+
+use std::sync::Arc;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+use crate::config::Config;
+use crate::config::access::{Issuer, VerifyKey};
+use crate::config::chain::Chain;
+use crate::policy::access::{Denial, Grant, MethodRules, MethodSet, Networks};
+
+#[cfg(test)]
+mod tests;
+
+/// Tokens that one thread remembers; one takes about half a kilobyte.
+const REMEMBERED: usize = 4096;
+/// Longest subject that becomes a part of a name.
+const SUBJECT_CHARS_MAX: usize = 64;
+/// Most methods or chains that one token lists: each call is compared with them.
+const LISTED_MAX: usize = 256;
+
+/// What one thread remembers of tokens.
+pub(crate) struct Tokens {
+    known: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
+}
+
+impl Tokens {
+    /// Nothing yet.
+    pub(crate) fn new() -> Tokens {
+        Tokens { known: quick_cache::unsync::Cache::new(REMEMBERED) }
+    }
+
+    /// What a token grants; whether it has ended since is for who asks.
+    ///
+    /// # Errors
+    /// [`Denial::Expired`], [`Denial::BadKey`].
+    pub(crate) fn grant(
+        &mut self,
+        hash: &[u8; 32],
+        token: &str,
+        config: &Config,
+    ) -> Result<Arc<Grant>, Denial> {
+        if let Some(grant) = self.known.get(hash) {
+            return Ok(Arc::clone(grant));
+        }
+        let grant = Arc::new(verify(token, &config.access.issuers, &config.chains)?);
+        self.known.insert(*hash, Arc::clone(&grant));
+        Ok(grant)
+    }
+}
+
+/// What a token grants, if one of the issuers has signed it.
+///
+/// # Errors
+/// [`Denial::Expired`] where only time speaks against it, [`Denial::BadKey`].
+pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Result<Grant, Denial> {
+    let header = decode_header(token).map_err(|_| Denial::BadKey)?;
+    let mut worst = Denial::BadKey;
+    for issuer in issuers {
+        let fits = |key: &&VerifyKey| {
+            let named = header.kid.as_deref().zip(key.id.as_deref());
+            key.algorithms.contains(&header.alg) && named.is_none_or(|(given, own)| given == own)
+        };
+        for key in issuer.keys.iter().filter(fits) {
+            match decode::<Map<String, Value>>(token, &key.key, &validation(issuer, key)) {
+                Ok(data) => return grant(issuer, &data.claims, chains),
+                Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
+                    worst = Denial::Expired;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    Err(worst)
+}
+
+fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
+    let mut validation = Validation::new(key.algorithms[0]);
+    validation.algorithms.clone_from(&key.algorithms);
+    validation.leeway = issuer.leeway.as_secs();
+    validation.validate_nbf = true;
+    let mut required = vec!["exp"];
+    if let Some(name) = &issuer.issuer {
+        validation.set_issuer(&[name]);
+        required.push("iss");
+    }
+    if issuer.audience.is_empty() {
+        validation.validate_aud = false;
+    } else {
+        validation.set_audience(&issuer.audience);
+        required.push("aud");
+    }
+    validation.set_required_spec_claims(&required);
+    validation
+}
+
+fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Result<Grant, Denial> {
+    let text = |name: &str| claims.get(name).and_then(Value::as_str);
+    let name = match text("sub") {
+        Some(subject) => {
+            let subject: String = subject.chars().take(SUBJECT_CHARS_MAX).collect();
+            format!("{}:{subject}", issuer.name).into()
+        }
+        None => Arc::clone(&issuer.name),
+    };
+    let ends = claims.get("exp").and_then(Value::as_f64).ok_or(Denial::BadKey)?;
+    let listed = |name: &str| claims.get(name).map(list).transpose();
+    let methods = listed(&issuer.claims.methods)?;
+    let own_chains = listed(&issuer.claims.chains)?.map(|names| {
+        let named = |chain: &Chain| names.contains(&&*chain.name);
+        let places = chains.iter().enumerate().filter(|(_, chain)| named(chain));
+        places.map(|(place, _)| place).collect()
+    });
+    // An empty list allows nothing, and not everything as a list does that nobody wrote.
+    let allow = match &methods {
+        Some(names) if names.is_empty() => MethodSet::new([""]),
+        Some(names) => MethodSet::new(names.iter().copied()),
+        None => MethodSet::default(),
+    };
+    Ok(Grant {
+        name,
+        index: issuer.index,
+        tier: text(&issuer.claims.tier).map(Arc::from).or_else(|| issuer.tier.clone()),
+        methods: MethodRules { allow, deny: MethodSet::default() },
+        node_methods: MethodSet::default(),
+        transactions: None,
+        chains: own_chains,
+        clients: Networks::default(),
+        expires: Some((ends as u64).saturating_add(issuer.leeway.as_secs())),
+        rate: None,
+        burst: None,
+        quota: None,
+    })
+}
+
+/// A list of texts, or one text with spaces in between.
+fn list(value: &Value) -> Result<Vec<&str>, Denial> {
+    let texts: Option<Vec<&str>> = match value {
+        Value::String(text) => Some(text.split_whitespace().collect()),
+        Value::Array(values) => values.iter().map(Value::as_str).collect(),
+        _ => None,
+    };
+    texts.filter(|texts| texts.len() <= LISTED_MAX).ok_or(Denial::BadKey)
+}

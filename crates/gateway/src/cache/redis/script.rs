@@ -1,0 +1,75 @@
+//! Scripts that Redis runs, sent whole only where it does not know them yet.
+
+use std::sync::OnceLock;
+
+use fred::prelude::*;
+
+use crate::cache::redis::line::Line;
+
+/// A script.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    /// By what Redis knows it.
+    sha1: OnceLock<String>,
+}
+
+impl Script {
+    pub(crate) const fn new(text: &'static str) -> Script {
+        Script { text, sha1: OnceLock::new() }
+    }
+
+    /// What it answers with these keys and arguments.
+    pub(super) async fn run(
+        &self,
+        line: &Line,
+        names: Vec<String>,
+        arguments: Vec<i64>,
+    ) -> Result<Value, Error> {
+        let client = line.client()?;
+        let asked = async {
+            let known = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
+            match known {
+                // The code of Redis's error, which the client does not tell apart.
+                Err(error) if error.details().starts_with("NOSCRIPT") => {
+                    client.eval(self.text, names, arguments).await
+                }
+                known => known,
+            }
+        };
+        line.while_connected(asked).await
+    }
+
+    fn sha1(&self) -> &str {
+        self.sha1.get_or_init(|| {
+            let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
+            hex(aws_lc_rs::digest::digest(algorithm, self.text.as_bytes()).as_ref())
+        })
+    }
+}
+
+/// Bytes in hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
+}
+
+/// A list of whole numbers that a script answered.
+pub(super) fn numbers(said: &Value) -> Option<Vec<i64>> {
+    let Value::Array(numbers) = said else { return None };
+    numbers.iter().map(Value::as_i64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a script is asked for by the name that Redis gives it.
+
+    use super::*;
+
+    #[test]
+    fn a_script_is_known_by_its_digest() {
+        // `printf 'return 1' | sha1sum`
+        let script = Script::new("return 1");
+        assert_eq!(script.sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

@@ -1,0 +1,82 @@
+//! Goal: what was written is read back exactly, and nothing else is. Method: round trips over all
+//! bonds, every single damaged byte and every cut of a value, and made-up bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MAX: usize = 1 << 20;
+
+fn value(body: &[u8], bond: Bond) -> Value<'_> {
+    Value { material: b"the key", body: Cow::Borrowed(body), is_error: false, bond, written_ms: 7 }
+}
+
+fn bonds() -> [Bond; 5] {
+    let (number, hash) = (u64::MAX - 1, [0xab; 32]);
+    [
+        Bond::Free,
+        Bond::Final { number, hash: None },
+        Bond::Final { number, hash: Some(hash) },
+        Bond::Block { number, hash },
+        Bond::Head { number, hash },
+    ]
+}
+
+#[test]
+fn values_come_back_as_they_were() {
+    let long = b"0123456789".repeat(1_000);
+    for bond in bonds() {
+        for (is_error, pack_min) in [(false, 0), (true, usize::MAX), (false, 1)] {
+            for body in [&b"null"[..], b"\"0x1\"", &long] {
+                let value = Value { is_error, ..value(body, bond) };
+                let bytes = value.encode(pack_min);
+                assert_eq!(decode(&bytes, MAX).unwrap(), value);
+            }
+        }
+    }
+    let packed = value(&long, Bond::Free).encode(1);
+    assert!(packed.len() < 300, "{} bytes of a text that repeats itself", packed.len());
+    assert!(value(&long, Bond::Free).encode(long.len() + 1).len() > long.len());
+}
+
+#[test]
+fn damaged_and_cut_values_are_refused() {
+    let long = b"0123456789".repeat(30);
+    for pack_min in [1, usize::MAX] {
+        let bytes = value(&long, bonds()[3]).encode(pack_min);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            assert!(decode(&damaged, MAX).is_err(), "byte {at} may be wrong");
+            assert!(decode(&bytes[..at], MAX).is_err(), "it may end at {at}");
+        }
+    }
+    assert_eq!(decode(b"", MAX), Err(Refused::Malformed));
+}
+
+#[test]
+fn a_small_value_cannot_unpack_into_a_large_one() {
+    let long = vec![b'0'; MAX + 1];
+    let bytes = value(&long, Bond::Free).encode(1);
+    assert!(bytes.len() < 1_000);
+    assert_eq!(decode(&bytes, MAX), Err(Refused::TooLarge));
+    // One that lies about its length, with a right sum.
+    let mut lying = bytes[..bytes.len() - CRC_BYTES].to_vec();
+    lying[57..61].copy_from_slice(&100u32.to_le_bytes());
+    let sum = crc(&lying);
+    lying.extend_from_slice(&sum.to_le_bytes());
+    assert_eq!(decode(&lying, MAX), Err(Refused::Malformed));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        crate::cache::redis::fuzz::redis(&bytes);
+    }
+}
+
+#[test]
+fn a_second_of_edits_finds_nothing() {
+    let tried = crate::cache::redis::fuzz::mutate(7, &mut |tried| tried < 20_000);
+    assert_eq!(tried, 20_000);
+}

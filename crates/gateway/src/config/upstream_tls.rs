@@ -1,0 +1,117 @@
+//! The TLS client for one node, built when the configuration is checked so that a bad certificate
+//! file is a fault of the configuration and not of the first call.
+//!
+//! It opens no connection; `upstream/` does, with what is built here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// A client that trusts the built-in roots, or only the certificates of a PEM file.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    verifying(ca).map(over_http1)
+}
+
+/// The same for a protocol that has no name in TLS.
+///
+/// # Errors
+/// As [`verifying_client`].
+pub(super) fn plain_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    verifying(ca).map(Arc::new)
+}
+
+fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            let broken = |error: rustls::pki_types::pem::Error| match error {
+                rustls::pki_types::pem::Error::Io(error) => {
+                    format!("cannot read the file: {error}")
+                }
+                error => format!("not a file of pem certificates: {error}"),
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(broken)? {
+                let certificate = certificate.map_err(broken)?;
+                roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
+            }
+            if roots.is_empty() {
+                return Err("the file holds no certificate".to_owned());
+            }
+        }
+    }
+    let builder = builder()?.with_root_certificates(roots);
+    Ok(builder.with_no_client_auth())
+}
+
+/// A client that takes any certificate: for a node whose operator has said so.
+///
+/// # Errors
+/// If TLS cannot be set up at all.
+pub(super) fn trusting_client() -> Result<Arc<ClientConfig>, String> {
+    let verifier = Arc::new(AnyCertificate { provider: aws_lc_rs::default_provider() });
+    let builder = builder()?.dangerous().with_custom_certificate_verifier(verifier);
+    Ok(over_http1(builder.with_no_client_auth()))
+}
+
+fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
+    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("cannot set up tls: {error}"))
+}
+
+fn over_http1(mut client: ClientConfig) -> Arc<ClientConfig> {
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(client)
+}
+
+/// Takes any certificate, but still checks that the other side holds its key.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: CryptoProvider,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

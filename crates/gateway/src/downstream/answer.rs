@@ -1,0 +1,374 @@
+//! Everything that a client is sent: HTTP heads, JSON-RPC envelopes, and every error.
+//!
+//! This is the one table from failures and refusals to statuses, codes and messages; nobody else
+//! builds an error answer. Results and error objects of nodes pass as the bytes that they are.
+
+use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
+use crate::call::reply::{Answered, Body, Content, Reply};
+use crate::call::response::Payload;
+use crate::config::Config;
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::answer::{write_error, write_error_raw, write_result};
+use wire::error::ErrorCode;
+use wire::quantity::write_decimal;
+
+use crate::access_log::pending::PendingRecord;
+use crate::call::cache_status::CacheStatus;
+use crate::call::failure::{Failure, Kind};
+use crate::config::front::Cors;
+use crate::downstream::head::HeadFault;
+use crate::io::chunked::ChunkFault;
+use crate::io::memory;
+use crate::io::memory::{Account, Budget, Hold};
+use crate::policy::access::Denial;
+use crate::policy::memory::Purpose;
+use crate::state::snapshot::Snapshot;
+
+/// What of the request shapes the HTTP answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) origin: Option<&'a str>,
+    pub(crate) keep_alive: bool,
+    /// Whether a client that asked to keep the connection has to be told that it is kept.
+    pub(crate) tell_keep_alive: bool,
+    /// An HTTP date, made once per second.
+    pub(crate) date: &'a [u8],
+}
+
+/// A body with what its HTTP head must say.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) status: u16,
+    pub(crate) body: Body,
+    pub(crate) cache: Option<Cow<'static, str>>,
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) encoding: Option<&'static str>,
+    /// The access-log record; `None` while the log is off.
+    pub(crate) record: Option<Box<PendingRecord>>,
+    /// The bytes of its body, while it waits for its client.
+    pub(crate) hold: Option<Hold>,
+}
+
+impl Message {
+    fn plain(status: u16, body: Body) -> Message {
+        Message {
+            status,
+            body,
+            cache: None,
+            node: None,
+            retry_after: None,
+            encoding: None,
+            record: None,
+            hold: None,
+        }
+    }
+
+    /// Refuses a request for want of memory.
+    pub(crate) fn refuse_memory() -> Message {
+        let message = Message::refuse(503, OUT_OF_MEMORY);
+        Message { retry_after: Some(memory::RETRY_AFTER), ..message }
+    }
+
+    /// Counts the body's bytes until it is written. Where there is no room for them, the client is
+    /// told to come back.
+    pub(crate) fn held(mut self, budget: &Arc<Budget>, account: &Rc<Account>) -> Message {
+        if self.body.len() > memory::FREE_BYTES {
+            let mut hold = Hold::of(budget, Purpose::Response, account);
+            if hold.set(self.body.len()).is_err() {
+                return Message { record: self.record, ..Message::refuse_memory() };
+            }
+            self.hold = Some(hold);
+        }
+        self
+    }
+
+    /// The answer to GET and HEAD on a chain's path: that the gateway is there.
+    pub(crate) fn alive() -> Message {
+        Message::plain(200, Body::whole(Vec::new()))
+    }
+
+    /// The answer to OPTIONS.
+    pub(crate) fn options() -> Message {
+        Message::plain(204, Body::whole(Vec::new()))
+    }
+
+    /// Refuses a whole HTTP request, with a JSON-RPC body so that a client library shows the text.
+    pub(crate) fn refuse(status: u16, message: &str) -> Message {
+        let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
+        let mut body = Vec::with_capacity(64 + message.len());
+        write_error(&mut body, b"null", i64::from(code.0), message, None);
+        Message::plain(status, Body::whole(body))
+    }
+
+    /// Refuses a request for who sends it.
+    pub(crate) fn denied(denial: Denial) -> Message {
+        match denial {
+            Denial::NoKey => Message::refuse(401, "an API key or token is required"),
+            Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
+            Denial::Expired => Message::refuse(401, "the API key or token has expired"),
+            Denial::TwoKeys => Message::refuse(401, "more than one API key was given"),
+            Denial::Address => Message::refuse(403, "this client address is not allowed"),
+            Denial::Chain => Message::refuse(403, FORBIDDEN),
+            // Judged call by call, and answered there.
+            Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
+                Message::refuse(403, "request is not allowed here")
+            }
+        }
+    }
+
+    /// Refuses a request of a client that was refused too often.
+    pub(crate) fn refused_often(failure: &Failure) -> Message {
+        let status = match failure.kind {
+            Kind::OverRate { status } => status,
+            _ => 429,
+        };
+        let text = "too many requests of this client were refused";
+        let mut body = Vec::with_capacity(128);
+        write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
+        let message = Message::plain(status, Body::whole(body));
+        Message { retry_after: failure.retry_after, ..message }
+    }
+
+    /// Refuses a head.
+    pub(crate) fn refuse_head(fault: HeadFault) -> Message {
+        let status = match fault {
+            HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
+            HeadFault::Version => 505,
+            HeadFault::Expectation => 417,
+            HeadFault::Syntax
+            | HeadFault::BareLineFeed
+            | HeadFault::Host
+            | HeadFault::BadHost
+            | HeadFault::TwoLengths
+            | HeadFault::BadLength
+            | HeadFault::BadTransferCoding => 400,
+        };
+        Message::refuse(status, &fault.to_string())
+    }
+
+    /// Refuses a chunked body that is no such, or is over `bytes_max`.
+    pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> Message {
+        match fault {
+            ChunkFault::TooLarge => Message::refuse_size(bytes_max),
+            _ => Message::refuse(400, &fault.to_string()),
+        }
+    }
+
+    /// Refuses a body over `bytes_max`.
+    pub(crate) fn refuse_size(bytes_max: usize) -> Message {
+        Message::refuse(413, &format!("body is over {bytes_max} bytes, the most that is allowed"))
+    }
+
+    /// The message for what the path answered.
+    pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
+        match reply {
+            Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
+            Reply::One(answered) => one(answered, snapshot),
+            Reply::Batch(items) => batch(&items, snapshot),
+        }
+    }
+}
+
+fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
+    let status = match &answered.payload {
+        Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
+        _ => 200,
+    };
+    let retry_after = match &answered.payload {
+        Content::Payload(Payload::Failed(failure)) => failure.retry_after,
+        _ => None,
+    };
+    let mut message = Message::plain(status, Body::default());
+    message.retry_after = retry_after;
+    if snapshot.config.front.answer_headers {
+        message.cache = answered.mark.map(|mark| Cow::Borrowed(mark.as_str()));
+        message.node = answered.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name));
+    }
+    message.body = match answered.payload {
+        Content::Payload(Payload::Result(result)) => {
+            let mut start = Vec::with_capacity(40 + answered.id.len());
+            write_result(&mut start, answered.id, b"");
+            // The envelope is closed behind the payload, which is not copied here.
+            start.pop();
+            Body { start, middle: result, end: b"}" }
+        }
+        payload => {
+            let mut start = Vec::with_capacity(256);
+            write_content(&mut start, answered.id, &payload, snapshot);
+            Body::whole(start)
+        }
+    };
+    message
+}
+
+fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
+    let front = &snapshot.config.front;
+    let mut body = Vec::with_capacity(256 * items.len());
+    let mut counts = [0usize; CacheStatus::ALL.len()];
+    body.push(b'[');
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        let before = body.len();
+        write_content(&mut body, item.id, &item.payload, snapshot);
+        if body.len() > front.batch_answer_bytes_max {
+            body.truncate(before);
+            let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
+            write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
+        }
+        if let Some(mark) = item.mark {
+            counts[mark.index()] += 1;
+        }
+    }
+    body.push(b']');
+    let (status, retry_after) = batch_status(items);
+    let mut message = Message::plain(status, Body::whole(body));
+    message.retry_after = retry_after;
+    if front.answer_headers {
+        let said: Vec<String> = CacheStatus::ALL
+            .iter()
+            .filter(|mark| counts[mark.index()] > 0)
+            .map(|mark| format!("{}={}", mark.as_str(), counts[mark.index()]))
+            .collect();
+        message.cache = (!said.is_empty()).then(|| Cow::Owned(said.join(", ")));
+    }
+    message
+}
+
+/// A batch has the status 200, unless a limit or an overload refused all of it: then the first one's status, and
+/// the time until the first one may come again.
+fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
+    let limited = |item: &Answered<'_>| match &item.payload {
+        Content::Payload(Payload::Failed(Failure {
+            kind: Kind::OverQuota, retry_after, ..
+        })) => Some((429, *retry_after)),
+        Content::Payload(Payload::Failed(Failure {
+            kind:
+                Kind::OverRate { status }
+                | Kind::OverConcurrency { status }
+                | Kind::Overloaded { status },
+            retry_after,
+            ..
+        })) => Some((*status, *retry_after)),
+        _ => None,
+    };
+    let Some((status, _)) = items.first().and_then(limited) else { return (200, None) };
+    let mut waits = Vec::new();
+    for item in items {
+        let Some((_, wait)) = limited(item) else { return (200, None) };
+        waits.extend(wait);
+    }
+    (status, waits.into_iter().min())
+}
+
+fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: &Snapshot) {
+    match content {
+        Content::Payload(Payload::Result(result)) => write_result(out, id, result),
+        Content::Payload(Payload::Error(error)) => write_error_raw(out, id, error),
+        Content::Payload(Payload::Failed(failure)) => {
+            let (code, message) = describe(failure.kind, &snapshot.config);
+            write_error(out, id, i64::from(code.0), message, None);
+        }
+        Content::Refused(refusal) => {
+            write_error(out, id, i64::from(refusal.code.0), &refusal.message, None);
+        }
+    }
+}
+
+/// Writes the HTTP/1.1 head of `message`.
+pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>) {
+    if message.status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        write_decimal(out, u64::from(message.status));
+        out.push(b' ');
+        out.extend_from_slice(reason(message.status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    each_header(message, shape, |name, value| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    });
+    if message.status != 204 {
+        out.extend_from_slice(b"content-length: ");
+        write_decimal(out, message.body.len() as u64);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !shape.keep_alive {
+        out.extend_from_slice(b"connection: close\r\n");
+    } else if shape.tell_keep_alive {
+        out.extend_from_slice(b"connection: keep-alive\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Names every header of `message` but its length and connection handling, which HTTP/2 frames.
+pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl FnMut(&str, &[u8])) {
+    each("date", shape.date);
+    if message.body.len() > 0 {
+        each("content-type", b"application/json");
+    }
+    if let Some(encoding) = message.encoding {
+        each("content-encoding", encoding.as_bytes());
+        each("vary", b"accept-encoding");
+    }
+    if let Some(cache) = &message.cache {
+        each("x-weir-cache", cache.as_bytes());
+    }
+    if let Some(node) = &message.node {
+        each("x-weir-node", node.as_bytes());
+    }
+    if let Some(retry_after) = message.retry_after {
+        let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
+        each("retry-after", seconds.to_string().as_bytes());
+    }
+    if message.status == 401 {
+        each("www-authenticate", b"Bearer realm=\"weir\"");
+    }
+    if message.status == 405 {
+        each("allow", b"GET, HEAD, OPTIONS, POST");
+    }
+    if let Some(origin) = shape.origin {
+        cors(message, shape.config, origin, each);
+    }
+}
+
+fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&str, &[u8])) {
+    let front = &config.front;
+    match &front.cors_origins {
+        Cors::Any => each("access-control-allow-origin", b"*"),
+        Cors::Origins(_) => {
+            each("vary", b"origin");
+            if !front.cors_origins.admits(origin) {
+                return;
+            }
+            each("access-control-allow-origin", origin.as_bytes());
+        }
+    }
+    if message.status == 204 {
+        each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
+        let own = "content-type, authorization, accept-encoding";
+        each(
+            "access-control-allow-headers",
+            format!("{own}, {}", config.access.key_header).as_bytes(),
+        );
+        // A day; browsers cap it lower by themselves.
+        each("access-control-max-age", b"86400");
+    } else {
+        each("access-control-expose-headers", b"x-weir-cache, x-weir-node, retry-after");
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status).ok().and_then(|known| known.canonical_reason()).unwrap_or("")
+}

@@ -1,0 +1,124 @@
+//! A client connection before its first request, where there is something before it: the PROXY
+//! header, the TLS handshake, and with it the choice of HTTP. What follows is `http1.rs` and
+//! `http2.rs`; connections in clear text without a PROXY header go there directly.
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::config::listen_tls::ListenTls;
+use crate::config::tls::client::ClientCertificate;
+use crate::downstream::http1::Standing;
+use crate::downstream::peer::Peer;
+use crate::downstream::thread::Thread;
+use crate::downstream::{http1, http2, tls};
+use crate::metrics::label::{Handshake, ProxyRefusal, TlsVersion};
+use crate::policy::client::AddressSource;
+use crate::policy::proxy;
+use crate::policy::proxy::HEADER_BYTES_MAX;
+use crate::state::context::ThreadContext;
+
+/// Serves a connection to the TLS address.
+pub(crate) async fn serve_tls(
+    thread: Rc<Thread>,
+    mut tcp: TcpStream,
+    from: IpAddr,
+    listen: Arc<ListenTls>,
+    standing: Rc<Standing>,
+) {
+    // Not beyond the handshake: a connection outlives configurations.
+    let cx = thread.context();
+    let Some(mut peer) = peer(&cx, &mut tcp, from).await else { return };
+    let shaken = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
+    drop(listen);
+    let stream = match shaken {
+        Ok(stream) => stream,
+        Err(fault) => {
+            cx.counters.tls_handshakes_failed[fault.class()].add(1);
+            tracing::debug!(%from, %fault, "tls handshake failed");
+            return;
+        }
+    };
+    let session = stream.session();
+    let version = TlsVersion::of(session.protocol_version());
+    let handshake = Handshake::of(session.handshake_kind());
+    cx.counters.tls_handshakes[version][handshake].add(1);
+    if let Some([own, ..]) = session.peer_certificates() {
+        let certificate = ClientCertificate::read(own);
+        tracing::debug!(%from, ?certificate, "client has shown a certificate");
+        peer.certificate = Some(Rc::new(certificate));
+    }
+    drop(cx);
+    if session.alpn_protocol() == Some(b"h2") {
+        // It ends its streams by itself when a stop begins.
+        let account = Rc::clone(&standing.account);
+        let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
+        if let Err(error) = served {
+            tracing::trace!(%from, %error, "client connection ended");
+        }
+    } else {
+        http1::serve(thread, stream, peer, standing).await;
+    }
+}
+
+/// Serves a connection in clear text that begins with a PROXY header.
+pub(crate) async fn serve_proxied(
+    thread: Rc<Thread>,
+    mut tcp: TcpStream,
+    from: IpAddr,
+    standing: Rc<Standing>,
+) {
+    let cx = thread.context();
+    let Some(peer) = peer(&cx, &mut tcp, from).await else { return };
+    drop(cx);
+    http1::serve(thread, tcp, peer, standing).await;
+}
+
+/// Who is at the other end; `None` where the connection is to be closed.
+async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
+    let front = &cx.snapshot.config.front;
+    if front.client_address != AddressSource::ProxyProtocol {
+        return Some(Peer::new(from));
+    }
+    let refusal = if front.trusted_proxies.contains(from) {
+        let deadline = Instant::now() + front.header_timeout;
+        match tokio::time::timeout_at(deadline, Box::pin(read_proxied(tcp))).await {
+            Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
+            Ok(Err(error)) => {
+                tracing::debug!(%from, %error, "no PROXY header can be read");
+                ProxyRefusal::Malformed
+            }
+            Err(_) => ProxyRefusal::Timeout,
+        }
+    } else {
+        ProxyRefusal::Untrusted
+    };
+    cx.counters.proxy_refused[refusal].add(1);
+    None
+}
+
+/// Reads exactly the PROXY header, so that the next byte is the client's own.
+async fn read_proxied(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
+    let mut header = Vec::new();
+    let mut seen = [0; HEADER_BYTES_MAX];
+    loop {
+        let bytes = tcp.peek(&mut seen[..HEADER_BYTES_MAX - header.len()]).await?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let before = header.len();
+        header.extend_from_slice(&seen[..bytes]);
+        let read = proxy::read(&header).map_err(io::Error::other)?;
+        let own = read.map_or(header.len(), |proxied| proxied.bytes) - before;
+        // What was looked at is there, so that this does not wait.
+        tcp.read_exact(&mut seen[..own]).await?;
+        if let Some(proxied) = read {
+            return Ok(proxied.source);
+        }
+    }
+}

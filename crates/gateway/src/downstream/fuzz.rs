@@ -1,0 +1,203 @@
+//! What must hold for any bytes at all that a client of HTTP/1.1 sends, as functions for fuzzers.
+//!
+//! Called by `fuzz/src/http1.rs` for as long as one likes, and by the test below for a second in every
+//! check. Not part of the crate's interface.
+
+use super::head::{HeadFault, Length, read_head};
+use crate::access::caller::Wanted;
+use crate::io::chunked::Chunked;
+
+/// Small, so that inputs reach them.
+const HEAD_BYTES_MAX: usize = 600;
+const BODY_BYTES_MAX: usize = 400;
+
+/// The bytes of its head, and its body.
+type Request = (Vec<u8>, Vec<u8>);
+
+/// What was read of a connection, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Conversation {
+    requests: Vec<Request>,
+    /// What comes next cannot be read: it is refused, and the connection closed.
+    refused: bool,
+}
+
+/// Tries bytes as those of one connection: whatever the cuts between reads, the same requests are read
+/// and the same is refused; and what is taken has one meaning only.
+///
+/// # Panics
+/// When that does not hold.
+pub(crate) fn http1(bytes: &[u8]) {
+    let whole = converse(bytes, usize::MAX);
+    for step in [1, 2, 7, 64] {
+        assert_eq!(converse(bytes, step), whole, "read otherwise in pieces of {step} bytes");
+    }
+    for (head, _) in &whole.requests {
+        assert_plain(head);
+    }
+}
+
+/// Reads as a connection does, from pieces of so many bytes.
+fn converse(bytes: &[u8], step: usize) -> Conversation {
+    let mut read = Conversation { requests: Vec::new(), refused: false };
+    let mut buf = Vec::new();
+    let mut open: Option<Open> = None;
+    for piece in bytes.chunks(step.min(bytes.len().max(1))) {
+        buf.extend_from_slice(piece);
+        loop {
+            match go_on(&mut buf, &mut open) {
+                Ok(Some(request)) => read.requests.push(request),
+                Ok(None) => break,
+                Err(()) => {
+                    read.refused = true;
+                    return read;
+                }
+            }
+        }
+    }
+    read
+}
+
+/// A request whose head was read.
+struct Open {
+    head: Vec<u8>,
+    length: Length,
+    chunked: Chunked,
+}
+
+/// One step: a whole request, or none yet.
+fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
+    let Some(request) = open else {
+        let Some(head) = read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(told)?
+        else {
+            return Ok(None);
+        };
+        assert!(head.bytes <= buf.len().min(HEAD_BYTES_MAX), "more than there is");
+        if matches!(head.length, Length::Fixed(length) if length > BODY_BYTES_MAX as u64) {
+            return Err(());
+        }
+        let chunked = Chunked::new(BODY_BYTES_MAX);
+        let length = head.length;
+        *open = Some(Open { head: buf.drain(..head.bytes).collect(), length, chunked });
+        return go_on(buf, open);
+    };
+    let body = match request.length {
+        Length::None => Vec::new(),
+        Length::Fixed(length) if (buf.len() as u64) < length => return Ok(None),
+        Length::Fixed(length) => buf.drain(..length as usize).collect(),
+        Length::Chunked => {
+            let used = request.chunked.feed(buf).map_err(|_| ())?;
+            assert!(used <= buf.len(), "more than there is");
+            buf.drain(..used);
+            if !request.chunked.is_done() {
+                return Ok(None);
+            }
+            std::mem::replace(&mut request.chunked, Chunked::new(0)).into_body()
+        }
+    };
+    assert!(body.len() <= BODY_BYTES_MAX, "{} bytes passed", body.len());
+    let head = open.take().map(|request| request.head).unwrap_or_default();
+    Ok(Some((head, body)))
+}
+
+/// Which fault it is may depend on the cuts: a head that is both too long and wrong.
+fn told(fault: HeadFault) {
+    assert!(!fault.to_string().is_empty(), "a fault says nothing");
+}
+
+/// A second reader's view of a head that was taken: line by line, without a parser.
+fn assert_plain(head: &[u8]) {
+    let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(head.len());
+    let text = head[start..].strip_suffix(b"\r\n\r\n").expect("a head ends in an empty line");
+    let lines: Vec<&[u8]> = split(text);
+    let names: Vec<Vec<u8>> = lines[1..]
+        .iter()
+        .map(|line| {
+            let bare = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+            assert!(!bare, "a line hides another: {}", line.escape_ascii());
+            assert!(!matches!(line.first(), None | Some(b' ' | b'\t')), "a folded line was taken");
+            let colon = line.iter().position(|byte| *byte == b':').expect("a header has a colon");
+            line[..colon].to_ascii_lowercase()
+        })
+        .collect();
+    let count = |name: &str| names.iter().filter(|own| own.as_slice() == name.as_bytes()).count();
+    let (lengths, codings, hosts) =
+        (count("content-length"), count("transfer-encoding"), count("host"));
+    assert!(lengths + codings <= 1, "two lengths were taken: {}", head.escape_ascii());
+    assert!(hosts <= 1, "two hosts were taken: {}", head.escape_ascii());
+}
+
+/// The lines between CR LF.
+fn split(text: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
+        lines.push(&rest[..at]);
+        rest = &rest[at + 2..];
+    }
+    lines.push(rest);
+    lines
+}
+
+/// Connections to start from.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let texts: [&[u8]; 10] = [
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"method\":\"x\"}",
+        b"POST /eth?key=1 HTTP/1.1\r\nhost: [::1]:80\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;ext=1\r\n world\r\n0\r\nTrailer: x\r\n\r\n",
+        b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: a\r\nOrigin: https://a\r\nAccept-Encoding: gzip;q=0, zstd\r\n\r\n",
+        b"POST http://a/b HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nHost: a\nX: y\r\n z\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost : a\r\nX:\ty \r\nContent-Length: 0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ];
+    texts.map(<[u8]>::to_vec).into()
+}
+
+/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), http1, seed, go_on)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a second of fuzzing in every check, and two readers that are seen to disagree.
+
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn seeds_are_the_requests_that_they_look_like() {
+        let counts: Vec<(usize, bool)> = seeds()
+            .iter()
+            .map(|seed| {
+                http1(seed);
+                let read = converse(seed, usize::MAX);
+                (read.requests.len(), read.refused)
+            })
+            .collect();
+        let (one, none) = ((1, false), (0, true));
+        assert_eq!(counts, [one, one, (2, false), one, one, none, none, none, none, none]);
+        let body = |at: usize| converse(&seeds()[at], 3).requests[0].1.clone();
+        assert_eq!((body(0).len(), body(1)), (14, b"hello world".to_vec()));
+    }
+
+    #[test]
+    fn a_hidden_length_is_seen() {
+        let hidden =
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n";
+        assert!(std::panic::catch_unwind(|| assert_plain(hidden)).is_err());
+        let folded = b"POST / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n";
+        assert!(std::panic::catch_unwind(|| assert_plain(folded)).is_err());
+    }
+
+    #[test]
+    fn one_second_of_mutations_holds() {
+        let start = Instant::now();
+        let tried = mutate(5, &mut |_| start.elapsed() < Duration::from_secs(1));
+        assert!(tried > 100, "only {tried} inputs in a second");
+    }
+}

@@ -1,0 +1,730 @@
+//! One HTTP/1.1 client connection, from its first byte to its close.
+//!
+//! It reads requests one after the other, hands each body to the path, and writes the answers in
+//! the same order. A connection that waits for a request holds no buffer. Parsing is `head.rs` and
+//! `body.rs`, HTTP/2 is `http2.rs`, a request that goes on as a WebSocket `websocket.rs`, what is
+//! written is `answer.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::access::caller;
+use crate::access::caller::Caller;
+use crate::access_log::pending::{CallRecords, PendingRecord};
+use crate::config::front::{ContentType, Front};
+use crate::downstream::answer::{Message, Shape};
+use crate::downstream::head::{Coding, Head, Length, Media, Verb};
+use crate::downstream::peer::Peer;
+use crate::downstream::thread::Thread;
+use crate::downstream::{answer, compress, http2, log, websocket};
+use crate::io::chunked::Chunked;
+use crate::io::memory::{Account, Full, Hold};
+use crate::io::wait;
+use crate::io::wait::{Filled, Watchdog};
+use crate::io::websocket::deflate;
+use crate::path;
+use crate::path::{Request, rewritten};
+use crate::policy::access::Denial;
+use crate::policy::memory::Purpose;
+use crate::state::context::ThreadContext;
+use crate::subscribe::subscriber::Asking;
+use crate::subscribe::{Subscribing, Subscriptions};
+use crate::upstream::overload;
+
+/// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
+/// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
+const LINGER: Duration = Duration::from_secs(2);
+/// And at most this much of it.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// A payload from this size on is sent from where it lies instead of being copied behind the head.
+pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
+/// A buffer larger than this is given back between requests.
+const BUFFER_BYTES_KEPT: usize = 1024;
+/// At most this much is read ahead while a request waits for its turn; beyond it the client is not
+/// listened to until it has its answer.
+const EARLY_BYTES_MAX: usize = 64 * 1024;
+/// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const PROTOCOL: &str = "HTTP/1.1";
+
+/// What the thread knows of a connection, to end it in a graceful stop.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Whether a request has begun that is not answered yet.
+    busy: Cell<bool>,
+    leaving: Cell<bool>,
+    /// Of the connection's task while it waits for a request.
+    waker: RefCell<Option<Waker>>,
+    /// The bytes that it holds.
+    pub(crate) account: Rc<Account>,
+}
+
+impl Standing {
+    /// Ends the connection if it waits for a request and none has come by now.
+    pub(crate) fn leave_if_idle(&self) {
+        self.leaving.set(true);
+        if !self.busy.get()
+            && let Some(waker) = self.waker.borrow_mut().take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// Whether something has begun that is not answered yet.
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.busy.set(busy);
+    }
+
+    /// Whether to end instead of waiting on; asked whenever there is nothing to read.
+    pub(super) fn is_leaving(&self, cx: &Context<'_>) -> bool {
+        let mut waker = self.waker.borrow_mut();
+        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        self.leaving.get()
+    }
+}
+
+/// Serves one client until it leaves, misbehaves, or the thread drains.
+pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing: Rc<Standing>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let from = peer.clone();
+    let budget = Arc::clone(&thread.context().snapshot.registry.memory);
+    let connection = Connection {
+        stream,
+        hold: Hold::of(&budget, Purpose::Request, &standing.account),
+        watchdog: Watchdog::default(),
+        buf: Vec::new(),
+        early: Vec::new(),
+        peer,
+        standing,
+        thread,
+    };
+    // A client that goes away is no event for anyone.
+    if let Err(error) = connection.run().await {
+        let client = from.address;
+        tracing::trace!(%client, subject = from.subject(), %error, "client connection ended");
+    }
+}
+
+struct Connection<S> {
+    stream: S,
+    watchdog: Watchdog,
+    /// Counts the bytes of requests.
+    hold: Hold,
+    buf: Vec<u8>,
+    /// What came while a request waited for its turn; follows `buf`.
+    early: Vec<u8>,
+    peer: Peer,
+    standing: Rc<Standing>,
+    thread: Rc<Thread>,
+}
+
+/// How reading a request ended short of a request.
+enum Stop {
+    /// Nothing more to say: close.
+    Close,
+    /// Say this, then close; more of the request may be on its way.
+    Refuse(Box<Message>),
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Stop {
+        Stop::Close
+    }
+}
+
+fn refuse(message: Message) -> Stop {
+    Stop::Refuse(Box::new(message))
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    async fn run(mut self) -> io::Result<()> {
+        let mut requests = 0u64;
+        let mut first = true;
+        loop {
+            if self.buf.is_empty() && !self.wait_for_request(first).await? {
+                return Ok(());
+            }
+            self.standing.busy.set(true);
+            // One and the same configuration up to the answer, whatever is reloaded meanwhile.
+            let cx = self.thread.context();
+            let head = match self.next_head(&cx, first).await {
+                Ok(Some(head)) => head,
+                Ok(None) => {
+                    // It ends its streams by itself when a stop begins.
+                    drop(cx);
+                    let rest = std::mem::take(&mut self.buf);
+                    let account = Rc::clone(&self.standing.account);
+                    let served = http2::serve(self.thread, self.stream, rest, self.peer, account);
+                    return Box::pin(served).await;
+                }
+                Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
+            };
+            first = false;
+            if head.upgrade.is_some() && cx.snapshot.config.front.websocket {
+                return Box::pin(self.upgrade(cx, head)).await;
+            }
+            let body = match self.read_body(&cx, &head).await {
+                Ok(body) => body,
+                Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
+            };
+            let front = &cx.snapshot.config.front;
+            let delays = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
+            let mut message = if delays || overload::is_any_crowded(&cx.upstreams) {
+                match Box::pin(self.respond_or_leave(&cx, &head, &body)).await {
+                    Some(message) => message,
+                    None => return Ok(()),
+                }
+            } else {
+                let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
+                let bearer = Bearer::of(
+                    &self.peer,
+                    PROTOCOL,
+                    &waiting,
+                    &self.standing.account,
+                    &self.thread.subscriptions,
+                );
+                respond(&cx, &head, bytes, &bearer).await
+            };
+            if compress::is_wanted(&message, head.accept, front) {
+                message = Box::pin(compress::encode(message, head.accept)).await;
+            }
+            // A stop may have begun meanwhile.
+            requests += 1;
+            let more = requests < front.keep_alive_requests_max && !self.thread.state.draining();
+            let keep_alive = head.keep_alive && more;
+            let written = self.write(&cx, &head, &message, keep_alive).await;
+            if let Some(record) = message.record.take() {
+                log::log(&cx, *record, &message);
+            }
+            written?;
+            if !keep_alive {
+                return self.stream.shutdown().await;
+            }
+            self.forget(body.end(&head));
+            drop((body, message));
+            // It shrinks, unless requests were sent ahead, and these are bounded.
+            let _counted = self.hold.set(self.buf.capacity() + self.early.capacity());
+            if !self.early.is_empty() {
+                self.buf.append(&mut self.early);
+            }
+        }
+    }
+
+    /// Goes on as a WebSocket, unless who asks may not.
+    async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
+        let upgrade = head.upgrade.clone().unwrap_or_default();
+        let front = &cx.snapshot.config.front;
+        if !upgrade.version_known {
+            let (patience, parts) = (front.write_timeout, [websocket::OTHER_VERSION, b"", b""]);
+            wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
+            return self.stream.shutdown().await;
+        }
+        let packing = front.websocket_compression && deflate::is_offered(&upgrade.extensions);
+        let opening = websocket::accepted(&upgrade, packing);
+        let opening = opening.filter(|_| head.length == Length::None);
+        // It may be opened by whoever a GET would be answered to.
+        let waiting = Cell::new(0);
+        let bearer = Bearer::of(
+            &self.peer,
+            PROTOCOL,
+            &waiting,
+            &self.standing.account,
+            &self.thread.subscriptions,
+        );
+        let mut message = respond(&cx, &head, b"", &bearer).await;
+        if !websocket::may_open(front, head.origin.as_deref()) {
+            message = counted(&cx, Message::refuse(403, "this origin is not allowed"));
+        }
+        let (Some(opening), 200) = (&opening, message.status) else {
+            if message.status == 200 {
+                message = counted(&cx, Message::refuse(400, "bad WebSocket request"));
+            }
+            return self.stop(&cx, refuse(message)).await;
+        };
+        let parts = [&opening[..], b"", b""];
+        wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await?;
+        message.status = 101;
+        if let Some(record) = message.record.take() {
+            log::log(&cx, *record, &message);
+        }
+        let (rest, bounds) =
+            (self.buf.split_off(head.bytes), websocket::Bounds::of(front, packing));
+        // Messages begin under the configuration of their time.
+        drop(cx);
+        let opened = websocket::Opened {
+            thread: self.thread,
+            stream: self.stream,
+            watchdog: self.watchdog,
+            rest,
+            peer: self.peer,
+            standing: self.standing,
+        };
+        websocket::serve(opened, bounds, &head).await
+    }
+
+    /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
+    /// wait ends, as in nginx. `None` if it left.
+    async fn respond_or_leave(
+        &mut self,
+        cx: &Rc<ThreadContext>,
+        head: &Head,
+        body: &ReadBody,
+    ) -> Option<Message> {
+        let waiting = Cell::new(0);
+        let bytes = body.bytes(&self.buf);
+        let bearer = Bearer::of(
+            &self.peer,
+            PROTOCOL,
+            &waiting,
+            &self.standing.account,
+            &self.thread.subscriptions,
+        );
+        let held = self.buf.capacity();
+        let mut responding = pin!(respond(cx, head, bytes, &bearer));
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(message) = responding.as_mut().poll(cx) {
+                return Poll::Ready(Some(message));
+            }
+            // Whoever sends the next requests meanwhile is there; what came of them is kept.
+            while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
+                let early = &mut self.early;
+                match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
+                    Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                        if self.hold.set(held + self.early.capacity()).is_err() {
+                            return Poll::Ready(None);
+                        }
+                    }
+                    Poll::Ready(_) => return Poll::Ready(None),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits, without holding on to any configuration, until a request begins; whether one has.
+    async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
+        self.standing.busy.set(false);
+        let deadline = {
+            let cx = self.thread.context();
+            let front = &cx.snapshot.config.front;
+            // The first head has the header timeout from the start: whoever connects has something
+            // to say. Between requests the idle timeout holds until the next one begins.
+            if first { cx.tick() + front.header_timeout } else { cx.recent() + front.idle_timeout }
+        };
+        let Connection { stream, watchdog, buf, standing, .. } = self;
+        let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
+            buf.extend_from_slice(bytes);
+        }));
+        let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
+            Poll::Pending if standing.is_leaving(cx) => Poll::Ready(Ok(Filled::Late)),
+            filled => filled,
+        });
+        Ok(matches!(filled.await?, Filled::Bytes(())))
+    }
+
+    /// Reads until the head that has begun is complete; `None` when the client speaks HTTP/2.
+    async fn next_head(
+        &mut self,
+        cx: &Rc<ThreadContext>,
+        first: bool,
+    ) -> Result<Option<Rc<Head>>, Stop> {
+        let mut deadline = None;
+        loop {
+            if first && is_preface(&self.buf) {
+                if self.buf.len() >= HTTP2_PREFACE.len() {
+                    return Ok(None);
+                }
+            } else {
+                match self.thread.heads.read(cx, &self.buf) {
+                    Ok(Some(head)) => return Ok(Some(head)),
+                    Ok(None) => {}
+                    Err(fault) => return Err(refuse(Message::refuse_head(fault))),
+                }
+            }
+            let header_timeout = cx.snapshot.config.front.header_timeout;
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
+            match self.fill(deadline).await? {
+                Filled::Bytes(()) => self.count(0)?,
+                Filled::End => return Err(Stop::Close),
+                Filled::Late => {
+                    return Err(refuse(Message::refuse(408, "request head took too long")));
+                }
+            }
+        }
+    }
+
+    async fn fill(&mut self, deadline: Instant) -> io::Result<Filled<()>> {
+        let buf = &mut self.buf;
+        wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
+            buf.extend_from_slice(bytes);
+        })
+        .await
+    }
+
+    async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<ReadBody, Stop> {
+        let front = &cx.snapshot.config.front;
+        let body_bytes_max = front.body_bytes_max;
+        if let Length::Fixed(length) = head.length
+            && length > body_bytes_max as u64
+        {
+            return Err(refuse(Message::refuse_size(body_bytes_max)));
+        }
+        let budget = &cx.snapshot.registry.memory;
+        if let Length::Fixed(length) = head.length
+            && !budget.has_room(Purpose::Request, length as usize)
+        {
+            budget.count_refusal(Purpose::Request);
+            return Err(refuse(Message::refuse_memory()));
+        }
+        if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
+            let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+            wait::write(
+                &mut self.stream,
+                &mut self.watchdog,
+                front.write_timeout,
+                [interim, b"", b""],
+            )
+            .await?;
+        }
+        let read = match head.length {
+            Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
+            Length::Fixed(length) => {
+                self.read_fixed(head.bytes, length as usize, front.body_timeout).await?
+            }
+            Length::Chunked => self.read_chunks(head.bytes, front).await?,
+        };
+        self.hold.set_waiting(false);
+        match head.coding {
+            Coding::Identity => Ok(read),
+            Coding::Other => {
+                Err(refuse(Message::refuse(415, "content-encoding must be gzip, zstd or identity")))
+            }
+            coding => {
+                let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
+                let decoded = compress::decode(coding, packed, body_bytes_max)
+                    .await
+                    .map_err(|fault| refuse(fault.message(body_bytes_max)))?;
+                self.count(decoded.capacity())?;
+                Ok(ReadBody::Decoded { body: decoded, end })
+            }
+        }
+    }
+
+    async fn read_fixed(
+        &mut self,
+        start: usize,
+        length: usize,
+        timeout: Duration,
+    ) -> Result<ReadBody, Stop> {
+        let end = start + length;
+        if self.buf.len() < end {
+            let deadline = Instant::now() + timeout;
+            while self.buf.len() < end {
+                self.fill_body(deadline).await?;
+                self.count(0)?;
+            }
+        }
+        Ok(ReadBody::InPlace { start, end })
+    }
+
+    async fn read_chunks(&mut self, start: usize, front: &Front) -> Result<ReadBody, Stop> {
+        let body_bytes_max = front.body_bytes_max;
+        let mut chunked = Chunked::new(body_bytes_max);
+        let deadline = Instant::now() + front.body_timeout;
+        loop {
+            let used = chunked
+                .feed(&self.buf[start..])
+                .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
+            // What was decoded is dropped at once, so that a body is held only once.
+            self.buf.drain(start..start + used);
+            self.count(chunked.bytes_held())?;
+            if chunked.is_done() {
+                return Ok(ReadBody::Decoded { body: chunked.into_body(), end: start });
+            }
+            self.fill_body(deadline).await?;
+        }
+    }
+
+    /// Counts the bytes of a request, with those of a body that lies apart.
+    fn count(&mut self, apart: usize) -> Result<(), Stop> {
+        let counted = self.hold.set(self.buf.capacity() + apart);
+        counted.map_err(|Full| refuse(Message::refuse_memory()))
+    }
+
+    async fn fill_body(&mut self, deadline: Instant) -> Result<(), Stop> {
+        match self.fill(deadline).await? {
+            Filled::Bytes(()) => Ok(()),
+            Filled::End => Err(Stop::Close),
+            Filled::Late => Err(refuse(Message::refuse(408, "request body took too long"))),
+        }
+    }
+
+    async fn write(
+        &mut self,
+        cx: &ThreadContext,
+        head: &Head,
+        message: &Message,
+        keep_alive: bool,
+    ) -> io::Result<()> {
+        let config = &cx.snapshot.config;
+        let front = &config.front;
+        let mut out = cx.upstreams.buffers.take();
+        let date = cx.date();
+        let shape = Shape {
+            config,
+            origin: head.origin.as_deref(),
+            keep_alive,
+            tell_keep_alive: head.tell_keep_alive,
+            date: &date,
+        };
+        answer::write_head(&mut out, message, shape);
+        let body = &message.body;
+        // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
+        // gathered write.
+        let parts = if head.verb == Verb::Head {
+            [&out[..], b"", b""]
+        } else if body.middle.len() <= COPY_BYTES_MAX {
+            out.reserve(body.len());
+            out.extend_from_slice(&body.start);
+            out.extend_from_slice(&body.middle);
+            out.extend_from_slice(body.end);
+            [&out[..], b"", b""]
+        } else {
+            out.extend_from_slice(&body.start);
+            [&out[..], &body.middle[..], body.end]
+        };
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
+        cx.upstreams.buffers.give(out);
+        done
+    }
+
+    /// Drops the request that was answered from the buffer.
+    fn forget(&mut self, end: usize) {
+        if end < self.buf.len() {
+            self.buf.drain(..end);
+        } else if self.buf.capacity() > BUFFER_BYTES_KEPT {
+            self.buf = Vec::new();
+        } else {
+            self.buf.clear();
+        }
+    }
+
+    async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
+        let Stop::Refuse(message) = stop else { return Ok(()) };
+        self.buf = Vec::new();
+        let _freed = self.hold.set(0);
+        cx.counters.refused(message.status);
+        if cx.snapshot.access_log.is_some() {
+            log::log(cx, PendingRecord::bare(self.peer.address, PROTOCOL), &message);
+        }
+        let mut out = cx.upstreams.buffers.take();
+        let date = cx.date();
+        let config = &cx.snapshot.config;
+        let front = &config.front;
+        let shape =
+            Shape { config, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
+        answer::write_head(&mut out, &message, shape);
+        let parts = [&out[..], &message.body.start[..], &[]];
+        let done =
+            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
+        cx.upstreams.buffers.give(out);
+        done?;
+        self.stream.shutdown().await?;
+        let deadline = Instant::now() + LINGER;
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES_MAX {
+            let filled =
+                wait::fill(&mut self.stream, &mut self.watchdog, deadline, <[u8]>::len).await?;
+            match filled {
+                Filled::Bytes(bytes) => dropped += bytes,
+                Filled::End | Filled::Late => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a request's body lies once it is whole.
+enum ReadBody {
+    InPlace {
+        start: usize,
+        end: usize,
+    },
+    /// Decoded apart; the request ends at `end` in the buffer.
+    Decoded {
+        body: Vec<u8>,
+        end: usize,
+    },
+}
+
+impl ReadBody {
+    fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        match self {
+            ReadBody::InPlace { start, end } => &buf[*start..*end],
+            ReadBody::Decoded { body, .. } => body,
+        }
+    }
+
+    fn into_bytes(self, buf: &[u8]) -> Vec<u8> {
+        match self {
+            ReadBody::InPlace { start, end } => buf[start..end].to_vec(),
+            ReadBody::Decoded { body, .. } => body,
+        }
+    }
+
+    fn end(&self, head: &Head) -> usize {
+        match self {
+            ReadBody::InPlace { end, .. } | ReadBody::Decoded { end, .. } => (*end).max(head.bytes),
+        }
+    }
+}
+
+fn is_preface(buf: &[u8]) -> bool {
+    let known = buf.len().min(HTTP2_PREFACE.len());
+    buf[..known] == HTTP2_PREFACE[..known]
+}
+
+/// What a request came over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bearer<'a> {
+    peer: &'a Peer,
+    protocol: &'static str,
+    /// How many of its calls wait for their turn by a limit.
+    waiting: &'a Cell<usize>,
+    /// Counts the response.
+    account: &'a Rc<Account>,
+    subscribing: Subscribing<'a>,
+}
+
+impl<'a> Bearer<'a> {
+    pub(crate) fn of(
+        peer: &'a Peer,
+        protocol: &'static str,
+        waiting: &'a Cell<usize>,
+        account: &'a Rc<Account>,
+        subscriptions: &'a Subscriptions,
+    ) -> Bearer<'a> {
+        let subscribing = Subscribing { subscriptions, asking: None };
+        Bearer { peer, protocol, waiting, account, subscribing }
+    }
+
+    /// One over which the client can be told of what is to come.
+    pub(crate) fn telling(self, asking: &'a Asking) -> Bearer<'a> {
+        let subscriptions = self.subscribing.subscriptions;
+        Bearer { subscribing: Subscribing { subscriptions, asking: Some(asking) }, ..self }
+    }
+}
+
+/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2. `waiting` tells
+/// meanwhile how many of its calls wait for their turn by a limit.
+pub(crate) async fn respond(
+    cx: &Rc<ThreadContext>,
+    head: &Head,
+    body: &[u8],
+    bearer: &Bearer<'_>,
+) -> Message {
+    let Bearer { peer, protocol, waiting, account, subscribing } = *bearer;
+    let snapshot = &cx.snapshot;
+    let client = peer.client(head, &snapshot.config.front);
+    let calls = snapshot.access_log.is_some().then(CallRecords::new);
+    let mut caller = Caller::at(client);
+    let mut path = head.path.as_str();
+    let mut message = 'served: {
+        if let Some(gate) = &snapshot.gate {
+            if let Some(message) = refused_often(cx, client) {
+                break 'served message;
+            }
+            let presented = head.presented(client, peer.certificate.as_deref());
+            match caller::admit(&snapshot.config, gate, cx.tokens.as_ref(), &presented) {
+                Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
+                Err(denial) => {
+                    if let Some(limits) = &snapshot.limits {
+                        limits.failed(client, cx.now_ms(), &cx.counters);
+                    }
+                    break 'served denied(cx, denial);
+                }
+            }
+        }
+        let mut request = Request {
+            chain: 0,
+            body,
+            caller: &caller,
+            path,
+            hash_header: head.hash_header.as_deref(),
+            limit_headers: &head.limit_headers,
+            ahead: None,
+            waiting,
+            extra: head.extra.as_deref(),
+            calls: calls.as_ref(),
+            subscribing,
+        };
+        let chain = snapshot.router.chain(path).or_else(|| rewritten(cx, &request));
+        let Some(chain) = chain else {
+            break 'served counted(cx, Message::refuse(404, "no chain is served at this path"));
+        };
+        request.chain = chain;
+        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain));
+        if denies && (head.verb == Verb::Post || head.upgrade.is_some()) {
+            break 'served denied(cx, Denial::Chain);
+        }
+        match head.verb {
+            Verb::Post => {}
+            Verb::Get | Verb::Head => break 'served Message::alive(),
+            Verb::Options => break 'served Message::options(),
+            Verb::Other => {
+                let text = "method must be POST, GET, HEAD or OPTIONS";
+                break 'served counted(cx, Message::refuse(405, text));
+            }
+        }
+        let strict = snapshot.config.front.content_type == ContentType::Strict;
+        if strict && head.media != Media::Json {
+            let text = "content-type must be application/json, application/json-rpc or \
+                        application/jsonrequest";
+            break 'served counted(cx, Message::refuse(415, text));
+        }
+        let reply = path::serve(cx, &request).await;
+        Message::reply(reply, snapshot)
+    };
+    if let Some(calls) = calls {
+        message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
+    }
+    message.held(&snapshot.registry.memory, account)
+}
+
+/// What a client gets that was refused for who it is more often than a limit allows.
+fn refused_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
+    let limits = cx.snapshot.limits.as_ref()?;
+    cx.tick();
+    let failure = limits.may_try(client, cx.now_ms(), &cx.counters).err()?;
+    Some(counted(cx, Message::refused_often(&failure)))
+}
+
+fn denied(cx: &ThreadContext, denial: Denial) -> Message {
+    cx.counters.denied[denial].add(1);
+    counted(cx, Message::denied(denial))
+}
+
+fn counted(cx: &ThreadContext, message: Message) -> Message {
+    cx.counters.refused(message.status);
+    message
+}

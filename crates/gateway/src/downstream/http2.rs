@@ -1,0 +1,389 @@
+//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113, sections
+//! 3.2 and 3.3).
+//!
+//! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
+//! and answered by the same function.
+
+use crate::state::context::ThreadContext;
+use crate::subscribe::Subscriptions;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use smallvec::SmallVec;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::access::caller::{Extra, Wanted};
+use crate::access_log::pending::PendingRecord;
+use crate::config::front::Front;
+use crate::downstream::answer::{Message, Shape};
+use crate::downstream::frames::Frames;
+use crate::downstream::head::{Accept, Coding, Head, Length, Media, Verb};
+use crate::downstream::http1::Bearer;
+use crate::downstream::peer::{Peer, Said};
+use crate::downstream::thread::Thread;
+use crate::downstream::unread::{Answer, Unread};
+use crate::downstream::{answer, compress, frames, head, http1, log};
+use crate::io::memory::{Account, Full, Hold};
+use crate::policy::memory::Purpose;
+
+/// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
+const STREAMS_MAX: u32 = 128;
+
+const PROTOCOL: &str = "HTTP/2.0";
+
+/// Serves a connection whose first bytes were read already.
+///
+/// Each request is answered under the configuration that it begins with; the connection's own bounds
+/// are those that it began with.
+pub(crate) async fn serve<S>(
+    thread: Rc<Thread>,
+    stream: S,
+    read: Vec<u8>,
+    peer: Peer,
+    account: Rc<Account>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let blocked = Rc::new(Cell::new(None));
+    let mut client = Frames::of_client();
+    client.feed(&read);
+    let own = Frames::default();
+    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked), client, own };
+    let unread = Rc::new(Unread::default());
+    let asked = Asked::new();
+    let service = hyper::service::service_fn(|request| {
+        let (cx, unread, peer) = (thread.context(), Rc::clone(&unread), peer.clone());
+        let (account, subscriptions) = (Rc::clone(&account), Rc::clone(&thread.subscriptions));
+        let under_way = asked.begin();
+        async move {
+            let response = respond(&cx, &unread, request, &peer, &account, &subscriptions).await;
+            drop(under_way);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let (patience, idle_timeout) = {
+        let front = &thread.context().snapshot.config.front;
+        (front.write_timeout, front.idle_timeout)
+    };
+    let connection = builder(&thread.context().snapshot.config.front)
+        .serve_connection(TokioIo::new(rewound), service);
+    tokio::pin!(connection);
+    let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
+    let mut draining = false;
+    // Since when the client is told to leave, having asked nothing for long.
+    let mut leaving: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            done = connection.as_mut() => return done.map_err(io::Error::other),
+            () = thread.state.drain_begun(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => {
+                let since: Option<Instant> = blocked.get();
+                let is_blocked = since.is_some_and(|since| since.elapsed() > patience);
+                if is_blocked || unread.is_stuck(patience) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                let is_idle = unread.is_empty() && asked.is_idle_for(idle_timeout);
+                match leaving {
+                    None if is_idle && !draining => {
+                        leaving = Some(Instant::now());
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Some(since) if is_idle && since.elapsed() > patience => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Requests of one connection. What else comes over it, pings and settings, does not keep it open
+/// beyond the idle timeout.
+struct Asked {
+    under_way: Cell<usize>,
+    /// When the last one ended, or the connection began.
+    last: Cell<Instant>,
+}
+
+impl Asked {
+    fn new() -> Rc<Asked> {
+        Rc::new(Asked { under_way: Cell::new(0), last: Cell::new(Instant::now()) })
+    }
+
+    /// A request, which ends with what is returned, also if its stream is reset.
+    fn begin(self: &Rc<Asked>) -> UnderWay {
+        self.under_way.set(self.under_way.get() + 1);
+        UnderWay(Rc::clone(self))
+    }
+
+    fn is_idle_for(&self, time: Duration) -> bool {
+        self.under_way.get() == 0 && self.last.get().elapsed() > time
+    }
+}
+
+struct UnderWay(Rc<Asked>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.last.set(Instant::now());
+    }
+}
+
+fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> {
+    let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(front.header_bytes_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(Some(front.idle_timeout))
+        .keep_alive_timeout(front.header_timeout);
+    builder
+}
+
+async fn respond(
+    cx: &Rc<ThreadContext>,
+    unread: &Rc<Unread>,
+    request: http::Request<Incoming>,
+    peer: &Peer,
+    account: &Rc<Account>,
+    subscriptions: &Subscriptions,
+) -> http::Response<Answer> {
+    let front = &cx.snapshot.config.front;
+    let (parts, body) = request.into_parts();
+    let head = head_of(&parts, &cx.snapshot.wanted, Said::by(front));
+    let client = peer.client(&head, front);
+    let body_bytes_max = front.body_bytes_max;
+    let waiting = Cell::new(0);
+    let bearer = Bearer::of(peer, PROTOCOL, &waiting, account, subscriptions);
+    let budget = &cx.snapshot.registry.memory;
+    let mut hold = Hold::of(budget, Purpose::Request, account);
+    let read = tokio::time::timeout(front.body_timeout, read(body, body_bytes_max, &mut hold));
+    let message = match read.await {
+        Err(_) => Message::refuse(408, "request body took too long"),
+        Ok(Err(message)) => message,
+        Ok(Ok(body)) => {
+            hold.set_waiting(false);
+            match head.coding {
+                Coding::Identity => http1::respond(cx, &head, &body, &bearer).await,
+                Coding::Other => {
+                    Message::refuse(415, "content-encoding must be gzip, zstd or identity")
+                }
+                coding => match compress::decode(coding, body, body_bytes_max).await {
+                    Ok(body) => http1::respond(cx, &head, &body, &bearer).await,
+                    Err(fault) => fault.message(body_bytes_max),
+                },
+            }
+        }
+    };
+    drop(hold);
+    let message = if compress::is_wanted(&message, head.accept, front) {
+        Box::pin(compress::encode(message, head.accept)).await
+    } else {
+        message
+    };
+    let mut message = message;
+    if cx.snapshot.access_log.is_some() {
+        let record = message.record.take();
+        let record = record.unwrap_or_else(|| Box::new(PendingRecord::bare(client, PROTOCOL)));
+        log::log(cx, *record, &message);
+    }
+    response(cx, unread, &head, message)
+}
+
+/// Reads a request's body, whose bytes are counted as they come.
+async fn read(mut body: Incoming, bytes_max: usize, hold: &mut Hold) -> Result<Vec<u8>, Message> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(Message::refuse(400, "request body was cut off"));
+        };
+        let Ok(piece) = frame.into_data() else { continue };
+        if whole.len() + piece.len() > bytes_max {
+            return Err(Message::refuse_size(bytes_max));
+        }
+        whole.extend_from_slice(&piece);
+        hold.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
+    }
+    Ok(whole)
+}
+
+fn response(
+    cx: &ThreadContext,
+    unread: &Rc<Unread>,
+    head: &Head,
+    message: Message,
+) -> http::Response<Answer> {
+    let date = cx.date();
+    let shape = Shape {
+        config: &cx.snapshot.config,
+        origin: head.origin.as_deref(),
+        keep_alive: true,
+        tell_keep_alive: false,
+        date: &date,
+    };
+    let mut response = http::Response::new(());
+    *response.status_mut() = http::StatusCode::from_u16(message.status)
+        .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    answer::each_header(&message, shape, |name, value| {
+        let name = http::HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
+            response.headers_mut().append(name, value);
+        }
+    });
+    let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
+    response.map(|()| unread.answer(body, message.hold))
+}
+
+fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
+    let extra = wanted.extra.as_ref().map(|wanted| {
+        let mut extra = Extra::new(wanted);
+        for (name, value) in &parts.headers {
+            extra.note(name.as_str(), value.as_bytes(), wanted);
+        }
+        // The pseudo-header takes the place of `host` (RFC 9113, section 8.3.1).
+        let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
+        let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        extra.note_target(host.unwrap_or(""), target, wanted);
+        Arc::new(extra)
+    });
+    let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
+    Head {
+        verb: match parts.method {
+            http::Method::POST => Verb::Post,
+            http::Method::GET => Verb::Get,
+            http::Method::HEAD => Verb::Head,
+            http::Method::OPTIONS => Verb::Options,
+            _ => Verb::Other,
+        },
+        path: head::path(parts.uri.path()),
+        length: Length::None,
+        keep_alive: true,
+        tell_keep_alive: false,
+        expect_continue: false,
+        media: value("content-type").map_or(Media::Absent, head::media),
+        accept: value("accept-encoding").map_or(Accept::default(), head::accept),
+        coding: value("content-encoding").map_or(Coding::Identity, head::coding),
+        origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
+        hash_header: wanted.hash_header.as_deref().and_then(value).map(Box::from),
+        limit_headers: wanted
+            .limits
+            .iter()
+            .map(|name| value(name.as_str()).map(SmallVec::from_slice))
+            .collect(),
+        forwarded: said.and_then(|said| {
+            let values = parts.headers.get_all(said.header());
+            said.client(values.iter().map(http::HeaderValue::as_bytes))
+        }),
+        extra,
+        upgrade: None,
+        bytes: 0,
+    }
+}
+
+/// Runs hyper's tasks on this thread's runtime.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// A stream whose first bytes were read before and are read again, and that tells since when its
+/// client takes nothing: who floods with pings or settings and reads none of what they are answered
+/// with would otherwise hold its connection for ever.
+struct Rewound<S> {
+    read: Vec<u8>,
+    at: usize,
+    stream: S,
+    blocked: Rc<Cell<Option<Instant>>>,
+    client: Frames,
+    own: Frames,
+}
+
+impl<S> Rewound<S> {
+    fn note<T>(&self, polled: Poll<T>) -> Poll<T> {
+        let since = match &polled {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(self.blocked.get().unwrap_or_else(Instant::now)),
+        };
+        self.blocked.set(since);
+        polled
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.at < this.read.len() {
+            let bytes = buf.remaining().min(this.read.len() - this.at);
+            buf.put_slice(&this.read[this.at..this.at + bytes]);
+            this.at += bytes;
+            if this.at == this.read.len() {
+                this.read = Vec::new();
+                this.at = 0;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        this.client.feed(&buf.filled()[before..]);
+        if frames::is_flood(&this.client, &this.own) {
+            return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            this.own.feed(&buf[..bytes]);
+        }
+        this.note(polled)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        this.note(polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

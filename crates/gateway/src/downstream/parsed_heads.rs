@@ -1,0 +1,68 @@
+//! The heads of requests that a thread has parsed, and what they present of their senders.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::head::{Head, HeadFault, Verb, read_head};
+use super::peer::Said;
+use crate::access::caller::Presented;
+use crate::config::tls::client::ClientCertificate;
+use crate::io::head_cache::HeadCache;
+use crate::state::context::ThreadContext;
+
+/// Heads known to one thread: one for each usual length, of few kinds of clients.
+const HEADS_KNOWN: usize = 64;
+
+type Heads = HeadCache<Rc<Head>>;
+
+/// The heads that one thread parsed under its present configuration, which decides what is read of
+/// them. A client sends the same head with every request, so most heads are parsed once.
+#[derive(Default)]
+pub(super) struct ParsedHeads(RefCell<Option<(Rc<ThreadContext>, Heads)>>);
+
+impl ParsedHeads {
+    /// Reads the head at the start of `buf`; `None` while it is incomplete.
+    pub(super) fn read(
+        &self,
+        cx: &Rc<ThreadContext>,
+        buf: &[u8],
+    ) -> Result<Option<Rc<Head>>, HeadFault> {
+        let mut known = self.0.borrow_mut();
+        if !known.as_ref().is_some_and(|(of, _)| Rc::ptr_eq(of, cx)) {
+            *known = Some((Rc::clone(cx), Heads::new(HEADS_KNOWN)));
+        }
+        let Some((_, heads)) = &mut *known else { return Ok(None) };
+        if let Some((_, head)) = heads.find(buf) {
+            return Ok(Some(Rc::clone(head)));
+        }
+        let front = &cx.snapshot.config.front;
+        let bytes_max = front.header_bytes_max;
+        let Some(head) = read_head(buf, bytes_max, &cx.snapshot.wanted, Said::by(front))? else {
+            return Ok(None);
+        };
+        let head = Rc::new(head);
+        // No two heads that upgrade to a WebSocket are the same.
+        if head.upgrade.is_none() {
+            heads.keep(buf, head.bytes, Rc::clone(&head));
+        }
+        Ok(Some(head))
+    }
+}
+
+impl Head {
+    /// What it presents of its sender, a client with this address.
+    pub(crate) fn presented<'a>(
+        &'a self,
+        client: IpAddr,
+        certificate: Option<&'a ClientCertificate>,
+    ) -> Presented<'a> {
+        Presented {
+            client,
+            path: self.path.as_str(),
+            extra: self.extra.as_deref(),
+            needs_key: self.verb == Verb::Post || self.upgrade.is_some(),
+            certificate,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! TLS on one client connection: the handshake, and the stream of bytes after it.
+//!
+//! rustls speaks the protocol; this moves its records between it and the socket with as few system
+//! calls as there can be. What ends a handshake from our side (session tickets) is sent together
+//! with the first answer, or when there is nothing to read; an answer is one write, whatever the
+//! number of its parts. Settings are made in `crate::config::tls`.
+
+use std::io::{BufRead, IoSlice, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::io::wait::Watchdog;
+use crate::metrics::label::HandshakeFailure;
+
+/// Why a handshake came to no end.
+#[derive(Debug)]
+pub(crate) enum HandshakeFault {
+    /// It took too long.
+    Late,
+    /// The client has gone, or the socket failed.
+    Closed,
+    /// What rustls says, sent to the client as an alert.
+    Tls(rustls::Error),
+}
+
+impl HandshakeFault {
+    /// Returns the class that is counted.
+    pub(crate) fn class(&self) -> HandshakeFailure {
+        match self {
+            HandshakeFault::Late => HandshakeFailure::Timeout,
+            HandshakeFault::Closed => HandshakeFailure::Closed,
+            HandshakeFault::Tls(error) => match error {
+                rustls::Error::InvalidMessage(_) => HandshakeFailure::NotTls,
+                rustls::Error::PeerIncompatible(_) => HandshakeFailure::NothingInCommon,
+                rustls::Error::NoCertificatesPresented => HandshakeFailure::CertificateMissing,
+                rustls::Error::InvalidCertificate(_) => HandshakeFailure::CertificateRefused,
+                rustls::Error::AlertReceived(_) => HandshakeFailure::Alert,
+                _ => HandshakeFailure::Other,
+            },
+        }
+    }
+}
+
+impl fmt::Display for HandshakeFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HandshakeFault::Late => write!(formatter, "took too long"),
+            HandshakeFault::Closed => write!(formatter, "client has closed the connection"),
+            HandshakeFault::Tls(error) => write!(formatter, "{error}"),
+        }
+    }
+}
+
+/// Shakes hands with a client.
+///
+/// # Errors
+/// A [`HandshakeFault`]; the connection must then be dropped.
+pub(crate) async fn handshake(
+    server: &Arc<ServerConfig>,
+    tcp: TcpStream,
+    timeout: Duration,
+) -> Result<TlsStream, HandshakeFault> {
+    let session = ServerConnection::new(Arc::clone(server)).map_err(HandshakeFault::Tls)?;
+    let mut stream = TlsStream { tcp, session: Box::new(session), ended: false };
+    let deadline = Instant::now() + timeout;
+    let mut watchdog = Watchdog::default();
+    std::future::poll_fn(|cx| match stream.poll_handshake(cx) {
+        Poll::Pending if watchdog.poll_passed(cx, deadline).is_ready() => {
+            Poll::Ready(Err(HandshakeFault::Late))
+        }
+        other => other,
+    })
+    .await?;
+    Ok(stream)
+}
+
+/// A connection whose handshake is done.
+pub(crate) struct TlsStream {
+    tcp: TcpStream,
+    session: Box<ServerConnection>,
+    /// Whether the client's side of the socket is at its end.
+    ended: bool,
+}
+
+/// How records could not be read.
+enum PullFault {
+    Io(io::Error),
+    Tls(rustls::Error),
+}
+
+impl From<PullFault> for HandshakeFault {
+    fn from(fault: PullFault) -> HandshakeFault {
+        match fault {
+            PullFault::Io(_) => HandshakeFault::Closed,
+            PullFault::Tls(error) => HandshakeFault::Tls(error),
+        }
+    }
+}
+
+impl From<PullFault> for io::Error {
+    fn from(fault: PullFault) -> io::Error {
+        match fault {
+            PullFault::Io(error) => error,
+            PullFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+        }
+    }
+}
+
+impl TlsStream {
+    /// What the handshake has agreed on.
+    pub(crate) fn session(&self) -> &ServerConnection {
+        &self.session
+    }
+
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
+        while self.session.is_handshaking() {
+            ready!(self.poll_push(cx)).map_err(|_| HandshakeFault::Closed)?;
+            if ready!(self.poll_pull(cx))? == 0 {
+                return Poll::Ready(Err(HandshakeFault::Closed));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads from the socket once and hands the bytes to rustls; 0 at the end.
+    fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PullFault>> {
+        let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            Err(error) => return Poll::Ready(Err(PullFault::Io(error))),
+        };
+        if let Err(error) = self.session.process_new_packets() {
+            // An alert tells the client why; that it cannot be sent is no further fault.
+            let _ = self.poll_push(cx);
+            return Poll::Ready(Err(PullFault::Tls(error)));
+        }
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// Writes all records that wait.
+    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Ciphertext { tcp: &mut self.tcp, cx }) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Encrypts what rustls takes, which holds at most 64 KiB of records that wait; when it takes
+    /// nothing, they go out first.
+    fn poll_encrypt(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut encrypt: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let taken = encrypt(&mut self.session.writer())?;
+        if taken > 0 {
+            return Poll::Ready(Ok(taken));
+        }
+        ready!(self.poll_push(cx))?;
+        Poll::Ready(encrypt(&mut self.session.writer()))
+    }
+}
+
+impl AsyncRead for TlsStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            let mut reader = this.session.reader();
+            match reader.fill_buf() {
+                Ok(bytes) => {
+                    let taken = bytes.len().min(buf.remaining());
+                    buf.put_slice(&bytes[..taken]);
+                    reader.consume(taken);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Cut without a farewell: lengths within HTTP tell what is whole.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            if this.ended {
+                return Poll::Ready(Ok(()));
+            }
+            match this.poll_pull(cx) {
+                Poll::Ready(bytes) => this.ended = bytes? == 0,
+                Poll::Pending => {
+                    // Whatever still waits has no answer to travel with.
+                    if let Poll::Ready(pushed) = this.poll_push(cx) {
+                        pushed?;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TlsStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_encrypt(cx, |writer| writer.write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_encrypt(cx, |writer| writer.write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_push(cx)
+    }
+
+    /// Says farewell. The socket stays open until it is dropped: TLS needs no further end of it.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.session.send_close_notify();
+        this.poll_push(cx)
+    }
+}
+
+/// The socket as rustls wants it: `WouldBlock` where one would wait.
+struct Ciphertext<'a, 'c> {
+    tcp: &'a mut TcpStream,
+    cx: &'a mut Context<'c>,
+}
+
+fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
+    match poll {
+        Poll::Ready(done) => done,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+impl Read for Ciphertext<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut buf = ReadBuf::new(into);
+        now(Pin::new(&mut *self.tcp).poll_read(self.cx, &mut buf))?;
+        Ok(buf.filled().len())
+    }
+}
+
+impl Write for Ciphertext<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        now(Pin::new(&mut *self.tcp).poll_write(self.cx, bytes))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match bufs {
+            // A plain write is a cheaper system call than a gathered one.
+            [one] => self.write(one),
+            several => now(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, several)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

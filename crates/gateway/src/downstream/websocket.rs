@@ -1,0 +1,663 @@
+//! A client's WebSocket, from the request that opens it to its close (RFC 6455).
+//!
+//! Each message is a request of its own and takes the same path as one over HTTP, under what the
+//! opening request said of its sender: key, limits and rules are looked at anew for each, so that a
+//! key that was taken away is of no use on an open connection either. Answers go out as they are
+//! done, in any order. Who does not read is not read from; should what waits for such a client grow
+//! beyond its bound all the same, it is told to go.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::access::caller;
+use crate::access::caller::Wanted;
+use crate::call::reply::Body;
+use crate::config::front::Front;
+use crate::downstream::answer::Message;
+use crate::downstream::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, unpack_apart};
+use crate::downstream::head::{Coding, Head, Media, Upgrade, Verb};
+use crate::downstream::http1::{Bearer, Standing, respond};
+use crate::downstream::log;
+use crate::downstream::peer::Peer;
+use crate::downstream::thread::Thread;
+use crate::io::memory::Hold;
+use crate::io::wait;
+use crate::io::wait::Watchdog;
+use crate::io::websocket::frame::{Decoder, Event, Fault, Op, Role};
+use crate::io::websocket::{deflate, handshake};
+use crate::policy::memory::Purpose;
+use crate::state::context::ThreadContext;
+use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
+
+mod out;
+#[cfg(test)]
+mod tests;
+
+use out::Out;
+
+const PROTOCOL: &str = "WebSocket";
+/// While more than this waits to be written, nothing is read.
+const OUT_BYTES_PAUSE: usize = 1 << 20;
+/// Nor while messages of more than this are under way.
+const RUNNING_BYTES_PAUSE: usize = 4 << 20;
+/// How long a client has to take a closing frame, and to answer it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reasons for closing (RFC 6455, 7.4.1).
+const GOING_AWAY: u16 = 1001;
+const POLICY: u16 = 1008;
+const AGAIN_LATER: u16 = 1013;
+/// How long it holds, for what a client has subscribed to, that it may be there.
+const ADMITTED_FOR: Duration = Duration::from_secs(1);
+
+/// What is sent to a request that cannot go on as a WebSocket.
+pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
+    Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
+
+/// The answer that opens a WebSocket; none if the request's key is not one.
+pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
+    let key = upgrade.key.as_deref()?;
+    STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
+    let accept = handshake::accept(key.as_bytes());
+    let mut head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n"
+    );
+    if packing {
+        head.push_str(&format!("Sec-WebSocket-Extensions: {}\r\n", deflate::ACCEPTED));
+    }
+    head.push_str("\r\n");
+    Some(head.into_bytes())
+}
+
+/// Whether a web page of this origin may open one: browsers ask nobody else.
+pub(crate) fn may_open(front: &Front, origin: Option<&str>) -> bool {
+    origin.is_none_or(|origin| front.cors_origins.admits(origin))
+}
+
+/// A connection that has just become a WebSocket.
+pub(crate) struct Opened<S> {
+    pub(crate) thread: Rc<Thread>,
+    pub(crate) stream: S,
+    pub(crate) watchdog: Watchdog,
+    /// What came behind the request.
+    pub(crate) rest: Vec<u8>,
+    pub(crate) peer: Peer,
+    pub(crate) standing: Rc<Standing>,
+}
+
+/// Serves it to its end.
+pub(crate) async fn serve<S>(opened: Opened<S>, bounds: Bounds, head: &Head) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut socket = Socket::new(opened, bounds, head);
+    let thread = Rc::clone(&socket.thread);
+    thread.context().counters.websocket_opened();
+    let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
+    thread.context().counters.websockets_open.subtract_one();
+    ended?;
+    socket.stream.shutdown().await
+}
+
+/// What it was opened with; a reload changes it for those that are opened later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    message_bytes_max: usize,
+    /// From how many bytes on messages are packed; none where nothing of the kind was agreed on.
+    packing: Option<usize>,
+    calls_max: usize,
+    queue_bytes_max: usize,
+    subscriptions_max: usize,
+    ping: Duration,
+    write_timeout: Duration,
+}
+
+impl Bounds {
+    pub(crate) fn of(front: &Front, packing: bool) -> Bounds {
+        Bounds {
+            packing: packing.then_some(front.compression_bytes_min),
+            message_bytes_max: front.body_bytes_max,
+            calls_max: front.websocket_messages_max,
+            queue_bytes_max: front.websocket_queue_bytes_max,
+            subscriptions_max: front.websocket_subscriptions_max,
+            ping: front.websocket_ping,
+            write_timeout: front.write_timeout,
+        }
+    }
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// A closing frame is on its way, or sent.
+    Closing {
+        /// None while what comes before that frame is still being written.
+        until: Option<Instant>,
+        /// The other side has sent one too.
+        heard: bool,
+    },
+}
+
+/// A message that is answered; its bytes come along, and what has begun with it.
+type Running = LocalBoxFuture<'static, Done>;
+
+/// What is done of what a client sent.
+enum Done {
+    Answered(Answered),
+    /// A long message was unpacked, which took so many bytes.
+    Unpacked {
+        said: Said,
+        bytes: usize,
+    },
+}
+
+struct Answered {
+    cx: Rc<ThreadContext>,
+    message: Message,
+    /// Its body in place of that of the message, where it is packed.
+    packed: Option<Vec<u8>>,
+    bytes: usize,
+    _asking: Asking,
+}
+
+struct Socket<S> {
+    thread: Rc<Thread>,
+    stream: S,
+    watchdog: Watchdog,
+    peer: Rc<Peer>,
+    standing: Rc<Standing>,
+    /// That of each message, as if it had come by POST.
+    head: Rc<Head>,
+    /// What was read of it.
+    wanted: Arc<Wanted>,
+    bounds: Bounds,
+    phase: Phase,
+    decoder: Decoder,
+    /// The other side has broken the protocol: what it says cannot be read any more.
+    deaf: bool,
+    /// What was read and is not taken apart yet, for want of room.
+    unread: Vec<u8>,
+    running: FuturesUnordered<Running>,
+    /// Bytes of their messages.
+    running_bytes: usize,
+    subscriber: Rc<Subscriber>,
+    /// Counts all bytes that it holds.
+    hold: Hold,
+    /// Until when who has subscribed is not asked again who it is.
+    admitted_until: Instant,
+    out: Out,
+    /// When silence is noticed next.
+    silent_at: Instant,
+    /// Whether it has been asked for a sign of life since it was last heard.
+    pinged: bool,
+}
+
+impl<S> Drop for Socket<S> {
+    fn drop(&mut self) {
+        self.subscriber.end();
+    }
+}
+
+impl<S> Socket<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    fn new(opened: Opened<S>, bounds: Bounds, head: &Head) -> Socket<S> {
+        let Opened { thread, stream, watchdog, rest, peer, standing } = opened;
+        let Bounds { subscriptions_max, queue_bytes_max, .. } = bounds;
+        let subscriber = Subscriber::new(&thread.subscriptions, subscriptions_max, queue_bytes_max);
+        let head = Head {
+            verb: Verb::Post,
+            media: Media::Json,
+            coding: Coding::Identity,
+            upgrade: None,
+            ..head.clone()
+        };
+        let wanted = Arc::clone(&thread.context().snapshot.wanted);
+        let budget = Arc::clone(&thread.context().snapshot.registry.memory);
+        let hold = Hold::of(&budget, Purpose::Response, &standing.account);
+        Socket {
+            thread,
+            stream,
+            watchdog,
+            peer: Rc::new(peer),
+            standing,
+            head: Rc::new(head),
+            wanted,
+            bounds,
+            phase: Phase::Open,
+            decoder: match bounds.packing {
+                Some(_) => Decoder::unpacking(Role::Server, bounds.message_bytes_max),
+                None => Decoder::new(Role::Server, bounds.message_bytes_max),
+            },
+            deaf: false,
+            unread: rest,
+            running: FuturesUnordered::new(),
+            running_bytes: 0,
+            subscriber,
+            hold,
+            admitted_until: Instant::now() + ADMITTED_FOR,
+            out: Out::default(),
+            silent_at: Instant::now() + bounds.ping,
+            pinged: false,
+        }
+    }
+
+    /// Goes on as far as it can; ready at the end of the connection.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut moved = self.poll_answers(cx);
+            moved |= self.take_notices(cx);
+            moved |= self.take();
+            let leaving = self.standing.is_leaving(cx) || self.thread.state.draining();
+            match self.poll_read(cx, leaving) {
+                Poll::Ready(Ok(0)) if !self.is_closing() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(0)) => {
+                    self.end_hearing();
+                    moved = true;
+                }
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+            self.standing.set_busy(!self.running.is_empty());
+            if leaving && self.phase == Phase::Open && self.running.is_empty() {
+                self.close(GOING_AWAY, "the gateway is stopping");
+                moved = true;
+            }
+            match self.out.poll(&mut self.stream, cx) {
+                Poll::Ready(Ok(wrote)) => moved |= wrote,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+            match &mut self.phase {
+                Phase::Closing { heard: true, .. } if self.out.is_empty() => {
+                    return Poll::Ready(Ok(()));
+                }
+                Phase::Closing { until: until @ None, .. } if self.out.is_empty() => {
+                    *until = Some(Instant::now() + CLOSE_PATIENCE);
+                }
+                Phase::Closing { .. } | Phase::Open => {}
+            }
+            moved |= self.count();
+            if moved {
+                continue;
+            }
+            std::task::ready!(self.watchdog.poll_passed(cx, self.deadline()));
+            if self.is_over() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Counts the bytes that it holds; whether it has begun to close for want of room.
+    fn count(&mut self) -> bool {
+        let incoming = self.unread.capacity() + self.decoder.bytes_held();
+        let outgoing = self.out.bytes + self.subscriber.queued_bytes();
+        let counted = self.hold.set(incoming + outgoing + self.running_bytes);
+        self.hold.set_waiting(self.out.stuck.is_some() || self.decoder.bytes_held() > 0);
+        if counted.is_ok() || self.is_closing() {
+            return false;
+        }
+        self.unread = Vec::new();
+        self.deaf = true;
+        self.out.forget();
+        self.close(AGAIN_LATER, "the gateway has no memory left: connect anew");
+        true
+    }
+
+    /// Takes the answers that are done.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
+            // Once the answer is on its way, the client understands what it is told: until the end of
+            // this turn it holds that back.
+            any = true;
+            let Answered { cx, mut message, packed, bytes, _asking } = match answered {
+                Done::Answered(answered) => answered,
+                Done::Unpacked { said, bytes } => {
+                    self.running_bytes -= bytes;
+                    self.hear(said);
+                    continue;
+                }
+            };
+            self.running_bytes -= bytes;
+            if let Some(record) = message.record.take() {
+                log::log(&cx, *record, &message);
+            }
+            match packed {
+                Some(packed) => self.put(|out| out.packed(packed)),
+                None => self.say(message.body),
+            }
+        }
+        any
+    }
+
+    /// Takes what the client has subscribed to, behind the answers that told it so.
+    fn take_notices(&mut self, cx: &Context<'_>) -> bool {
+        let mut any = false;
+        while self.phase == Phase::Open {
+            match self.subscriber.take(cx) {
+                Ok(None) => break,
+                Ok(Some(body)) if self.may_hear() => self.tell(body),
+                Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
+                Err(Parting::Unread) => self.close_unread(),
+                Err(Parting::Missed) => {
+                    self.close(AGAIN_LATER, "blocks were missed: subscribe anew")
+                }
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Says what the client has subscribed to: short enough to be packed here.
+    fn tell(&mut self, mut body: Body) {
+        let wanted = self.bounds.packing.is_some_and(|min| body.len() >= min);
+        if wanted && body.len() <= INLINE_BYTES_MAX {
+            let whole = std::mem::take(&mut body).join();
+            match deflate::pack(&whole) {
+                Some(packed) => return self.put(|out| out.packed(packed)),
+                None => body = Body::whole(whole),
+            }
+        }
+        self.say(body);
+    }
+
+    /// Whether who has subscribed may still do so; looked at now and then.
+    fn may_hear(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.admitted_until {
+            return true;
+        }
+        self.admitted_until = now + ADMITTED_FOR;
+        let cx = self.thread.context();
+        let grant = match &cx.snapshot.gate {
+            None => None,
+            Some(gate) => {
+                let client = self.peer.client(&self.head, &cx.snapshot.config.front);
+                let certificate = self.peer.certificate.as_deref();
+                let presented = self.head.presented(client, certificate);
+                let config = &cx.snapshot.config;
+                match caller::admit(config, gate, cx.tokens.as_ref(), &presented) {
+                    Ok(admitted) => admitted.caller.grant,
+                    Err(_) => return false,
+                }
+            }
+        };
+        self.subscriber.may_hear(&cx, grant.as_deref())
+    }
+
+    /// Whether the head holds what the present configuration wants of one.
+    fn knows_its_head(&mut self) -> bool {
+        let cx = self.thread.context();
+        let wanted = &cx.snapshot.wanted;
+        if Arc::ptr_eq(wanted, &self.wanted) {
+            return true;
+        }
+        let same = **wanted == *self.wanted;
+        if same {
+            self.wanted = Arc::clone(wanted);
+        }
+        same
+    }
+
+    /// Whether another message may be taken up.
+    fn has_room(&self) -> bool {
+        self.phase == Phase::Open
+            && self.running.len() < self.bounds.calls_max
+            && self.running_bytes < RUNNING_BYTES_PAUSE
+            && self.out.bytes < OUT_BYTES_PAUSE
+    }
+
+    /// Takes apart what was read, as far as there is room; whether it took anything.
+    fn take(&mut self) -> bool {
+        let mut at = 0;
+        while at < self.unread.len() && !self.deaf && (self.has_room() || self.is_closing()) {
+            let (used, said) = match self.decoder.next(&self.unread[at..]) {
+                Ok((used, event)) => (used, event.map(Said::of)),
+                Err(fault) => {
+                    self.deaf = true;
+                    self.close(fault.code(), &fault.to_string());
+                    break;
+                }
+            };
+            at += used;
+            if let Some(said) = said {
+                self.hear(said);
+            }
+        }
+        if self.deaf || at == self.unread.len() {
+            at = self.unread.len();
+            self.unread = Vec::new();
+        } else {
+            self.unread.drain(..at);
+        }
+        at > 0
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Close(code) => {
+                let echo = code.map(u16::to_be_bytes);
+                if self.phase == Phase::Open {
+                    self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
+                }
+                // Nobody is there any more who would read an answer.
+                self.running.clear();
+                self.subscriber.end();
+                self.end_hearing();
+            }
+            _ if self.is_closing() => {}
+            Said::Message(_) if !self.knows_its_head() => {
+                self.close(
+                    AGAIN_LATER,
+                    "the configuration looks at other headers now: connect anew",
+                );
+            }
+            Said::Message(body) => {
+                let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
+                let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
+                let account = Rc::clone(&self.standing.account);
+                let packing = self.bounds.packing;
+                self.running_bytes += body.len();
+                self.running.push(Box::pin(async move {
+                    let (cx, waiting) = (thread.context(), Cell::new(0));
+                    let subscriptions = &thread.subscriptions;
+                    let bearer = Bearer::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
+                    let bearer = bearer.telling(&asking);
+                    let mut message = respond(&cx, &head, &body, &bearer).await;
+                    let packed = packed(&mut message.body, packing).await;
+                    let bytes = body.len();
+                    Done::Answered(Answered { cx, message, packed, bytes, _asking: asking })
+                }));
+            }
+            Said::Packed { payload, text } => {
+                let bytes_max = self.bounds.message_bytes_max;
+                if payload.len() <= DECODE_INLINE_BYTES_MAX {
+                    match unpack(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        Said::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
+                        said => return self.hear(said),
+                    }
+                }
+                let bytes = payload.len();
+                self.running_bytes += bytes;
+                self.running.push(Box::pin(async move {
+                    let said = unpack_apart(move || unpack(&payload, text, bytes_max)).await;
+                    Done::Unpacked { said: said.unwrap_or(Said::Fault(Fault::Packing)), bytes }
+                }));
+            }
+            Said::Fault(fault) => {
+                self.deaf = true;
+                self.close(fault.code(), &fault.to_string());
+            }
+            Said::TooLarge => {
+                let message = Message::refuse_size(self.bounds.message_bytes_max);
+                self.thread.context().counters.refused(message.status);
+                self.say(message.body);
+            }
+            Said::Ping(payload) => self.out.control(Op::Pong, &payload),
+            Said::Pong => {}
+        }
+    }
+
+    /// Puts a message in the queue; nothing is said where nothing was asked.
+    fn say(&mut self, body: Body) {
+        if body.len() > 0 {
+            self.put(|out| out.text(body));
+        }
+    }
+
+    fn put(&mut self, put: impl FnOnce(&mut Out)) {
+        if self.is_closing() {
+            return;
+        }
+        if self.out.bytes > self.bounds.queue_bytes_max {
+            self.close_unread();
+            return;
+        }
+        put(&mut self.out);
+    }
+
+    fn close_unread(&mut self) {
+        self.out.forget();
+        self.close(POLICY, "what is sent is not read");
+        if let Phase::Closing { until, .. } = &mut self.phase {
+            *until = Some(Instant::now() + CLOSE_PATIENCE);
+        }
+    }
+
+    /// The other side will say nothing more.
+    fn end_hearing(&mut self) {
+        self.phase = Phase::Closing { until: Some(Instant::now() + CLOSE_PATIENCE), heard: true };
+    }
+
+    fn is_closing(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Says goodbye, once.
+    fn close(&mut self, code: u16, reason: &str) {
+        if self.is_closing() {
+            return;
+        }
+        self.running.clear();
+        self.subscriber.end();
+        let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
+        self.out.control(Op::Close, &payload);
+        self.phase = Phase::Closing { until: None, heard: false };
+    }
+
+    /// Reads, where somebody listens: how many bytes, 0 at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, leaving: bool) -> Poll<io::Result<usize>> {
+        let listens = match self.phase {
+            Phase::Open => !leaving && self.has_room(),
+            Phase::Closing { heard, .. } => !heard,
+        };
+        if !listens {
+            return Poll::Pending;
+        }
+        let unread = &mut self.unread;
+        let read = wait::poll_read(&mut self.stream, cx, |bytes| unread.extend_from_slice(bytes));
+        if let Poll::Ready(Ok(_)) = read {
+            self.silent_at = Instant::now() + self.bounds.ping;
+            self.pinged = false;
+        }
+        read
+    }
+
+    /// When something is due although nothing moves.
+    fn deadline(&self) -> Instant {
+        let stuck = self.out.stuck.map(|since| since + self.bounds.write_timeout);
+        let due = match self.phase {
+            Phase::Closing { until, .. } => until,
+            // Who is not listened to cannot give a sign of life.
+            Phase::Open => self.has_room().then_some(self.silent_at),
+        };
+        let far = Instant::now() + self.bounds.write_timeout.max(self.bounds.ping);
+        [stuck, due].into_iter().flatten().min().unwrap_or(far)
+    }
+
+    /// What becomes of it when a deadline has passed: whether it is over.
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if self.out.stuck.is_some_and(|since| now >= since + self.bounds.write_timeout) {
+            return true;
+        }
+        match self.phase {
+            Phase::Closing { until, .. } => until.is_some_and(|until| now >= until),
+            Phase::Open if !self.has_room() || now < self.silent_at => false,
+            Phase::Open if self.pinged => true,
+            Phase::Open => {
+                self.out.control(Op::Ping, b"");
+                self.pinged = true;
+                self.silent_at = now + self.bounds.ping;
+                false
+            }
+        }
+    }
+}
+
+/// What was said, apart from the bytes that it was read from.
+enum Said {
+    Message(Bytes),
+    Packed { payload: Bytes, text: bool },
+    Fault(Fault),
+    TooLarge,
+    Ping(Vec<u8>),
+    Pong,
+    Close(Option<u16>),
+}
+
+impl Said {
+    fn of(event: Event<'_>) -> Said {
+        match event {
+            Event::Message(payload) => Said::Message(payload.into_bytes()),
+            Event::Packed { payload, text } => Said::Packed { payload, text },
+            Event::TooLarge(_) => Said::TooLarge,
+            Event::Ping(payload) => Said::Ping(payload.to_vec()),
+            Event::Pong => Said::Pong,
+            Event::Close(code) => Said::Close(code),
+        }
+    }
+}
+
+/// What a packed message says.
+fn unpack(payload: &[u8], text: bool, bytes_max: usize) -> Said {
+    match deflate::unpack(payload, bytes_max) {
+        Ok(message) if text && std::str::from_utf8(&message).is_err() => Said::Fault(Fault::Utf8),
+        Ok(message) => Said::Message(message.into()),
+        Err(deflate::Fault::TooLarge) => Said::TooLarge,
+        Err(deflate::Fault::Invalid) => Said::Fault(Fault::Packing),
+    }
+}
+
+/// Packs an answer that is worth it, on another thread if it is long; the body is taken then.
+async fn packed(body: &mut Body, packing: Option<usize>) -> Option<Vec<u8>> {
+    packing.filter(|min| body.len() >= *min)?;
+    let whole = Arc::new(std::mem::take(body).join());
+    let packed = if whole.len() <= INLINE_BYTES_MAX {
+        deflate::pack(&whole)
+    } else {
+        let theirs = Arc::clone(&whole);
+        tokio::task::spawn_blocking(move || deflate::pack(&theirs)).await.ok().flatten()
+    };
+    if packed.is_none() {
+        *body = Body::whole(Arc::unwrap_or_clone(whole));
+    }
+    packed
+}

@@ -1,0 +1,147 @@
+//! What goes out over a client's WebSocket, in frames.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use tokio::time::Instant;
+
+use crate::call::reply::Body;
+use crate::downstream::http1::COPY_BYTES_MAX;
+use crate::io::websocket::frame;
+use crate::io::websocket::frame::Op;
+
+#[cfg(test)]
+mod tests;
+
+/// Most messages of one write.
+const FRAMES_AT_ONCE: usize = 5;
+
+/// Frames on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    /// In up to three parts, so that a large payload is not copied.
+    frames: VecDeque<[Bytes; 3]>,
+    /// Of the first.
+    written: usize,
+    /// Of all that is not written.
+    pub(super) bytes: usize,
+    /// A stream that encrypts may hold some of what it has taken.
+    unflushed: bool,
+    /// Since when nothing moves although there is something to write.
+    pub(super) stuck: Option<Instant>,
+}
+
+impl Out {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty() && !self.unflushed
+    }
+
+    pub(super) fn control(&mut self, op: Op, payload: &[u8]) {
+        let mut frame = Vec::with_capacity(2 + payload.len());
+        frame::write(&mut frame, op, payload, None);
+        self.push([frame.into(), Bytes::new(), Bytes::new()]);
+    }
+
+    pub(super) fn text(&mut self, body: Body) {
+        let copied = if body.middle.len() > COPY_BYTES_MAX { 0 } else { body.middle.len() };
+        let mut start = Vec::with_capacity(10 + body.start.len() + copied + body.end.len());
+        frame::write_header(&mut start, Op::Text, body.len(), None);
+        start.extend_from_slice(&body.start);
+        if body.middle.len() > COPY_BYTES_MAX {
+            return self.push([start.into(), body.middle, Bytes::from_static(body.end)]);
+        }
+        start.extend_from_slice(&body.middle);
+        start.extend_from_slice(body.end);
+        self.push([start.into(), Bytes::new(), Bytes::new()]);
+    }
+
+    /// A message that is packed already.
+    pub(super) fn packed(&mut self, message: Vec<u8>) {
+        let mut start = Vec::with_capacity(10);
+        frame::write_packed_header(&mut start, message.len());
+        self.push([start.into(), message.into(), Bytes::new()]);
+    }
+
+    fn push(&mut self, frame: [Bytes; 3]) {
+        self.bytes += frame.iter().map(Bytes::len).sum::<usize>();
+        self.frames.push_back(frame);
+    }
+
+    /// Gives up what has not begun to be written.
+    pub(super) fn forget(&mut self) {
+        self.frames.truncate(usize::from(self.written > 0));
+        let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.bytes = begun - self.written;
+        self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
+    }
+
+    /// Writes what the stream takes; whether that was anything.
+    pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let mut wrote = false;
+        while !self.frames.is_empty() {
+            match self.poll_once(stream, cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(bytes)) => {
+                    self.wrote(bytes);
+                    (wrote, self.unflushed, self.stuck) = (true, true, None);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.pending(wrote),
+            }
+        }
+        if self.unflushed {
+            match Pin::new(stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => (self.unflushed, self.stuck) = (false, None),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.pending(wrote),
+            }
+        }
+        Poll::Ready(Ok(wrote))
+    }
+
+    fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
+        self.stuck.get_or_insert_with(Instant::now);
+        if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
+    }
+
+    fn poll_once<S>(&self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let mut slices = [io::IoSlice::new(&[]); 3 * FRAMES_AT_ONCE];
+        let (mut count, mut skip) = (0, self.written);
+        for part in self.frames.iter().take(FRAMES_AT_ONCE).flatten() {
+            let rest = &part[skip.min(part.len())..];
+            skip -= part.len() - rest.len();
+            if !rest.is_empty() {
+                slices[count] = io::IoSlice::new(rest);
+                count += 1;
+            }
+        }
+        match &slices[..count] {
+            // A plain write is a cheaper system call than a gathered one.
+            [one] => Pin::new(stream).poll_write(cx, one),
+            several => Pin::new(stream).poll_write_vectored(cx, several),
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.written += bytes;
+        while let Some(first) = self.frames.front() {
+            let whole: usize = first.iter().map(Bytes::len).sum();
+            if self.written < whole {
+                break;
+            }
+            self.written -= whole;
+            self.frames.pop_front();
+        }
+    }
+}

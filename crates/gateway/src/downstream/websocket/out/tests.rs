@@ -1,0 +1,104 @@
+//! Goal: whatever a stream takes at a time, frames arrive whole and in order, and what is given up is
+//! never a part of one. Method: a stream that takes as many bytes as it is told to.
+
+use std::task::Waker;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::io::websocket::frame::{Decoder, Event, Role};
+
+/// Takes so many bytes at each call; then it is full.
+struct Narrow {
+    takes: VecDeque<usize>,
+    taken: Vec<u8>,
+}
+
+impl AsyncWrite for Narrow {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Some(take) = self.takes.pop_front() else { return Poll::Pending };
+        let take = take.min(bytes.len());
+        self.taken.extend_from_slice(&bytes[..take]);
+        Poll::Ready(Ok(take))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Some(mut left) = self.takes.pop_front() else { return Poll::Pending };
+        let before = self.taken.len();
+        for slice in slices {
+            let take = left.min(slice.len());
+            self.taken.extend_from_slice(&slice[..take]);
+            left -= take;
+        }
+        Poll::Ready(Ok(self.taken.len() - before))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn body(bytes: usize) -> Body {
+    Body { start: vec![b'<'; 7], middle: vec![b'm'; bytes].into(), end: b">" }
+}
+
+/// Frames read back by the other side's decoder.
+fn messages(mut bytes: &[u8]) -> Vec<usize> {
+    let mut decoder = Decoder::new(Role::Client, 1 << 30);
+    let mut lengths = Vec::new();
+    while !bytes.is_empty() {
+        let (used, event) = decoder.next(bytes).expect("frames are well made");
+        if let Some(Event::Message(payload)) = event {
+            assert!(payload.starts_with(b"<<<<<<<") && payload.ends_with(b">"));
+            lengths.push(payload.len() - 8);
+        }
+        bytes = &bytes[used..];
+    }
+    lengths
+}
+
+proptest! {
+    #[test]
+    fn frames_arrive_whole_and_in_order(
+        lengths in prop::collection::vec(prop_oneof![0usize..300, 30_000usize..70_000], 1..20),
+        takes in prop::collection::vec(1usize..40_000, 0..40),
+        gives_up in any::<bool>(),
+    ) {
+        let mut out = Out::default();
+        lengths.iter().for_each(|length| out.text(body(*length)));
+        let mut stream = Narrow { takes: takes.into(), taken: Vec::new() };
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(wrote) = out.poll(&mut stream, &mut cx) {
+            if !wrote.unwrap() {
+                break;
+            }
+        }
+        prop_assert_eq!(out.stuck.is_some(), !out.is_empty());
+        if gives_up {
+            out.forget();
+        }
+        let queued: usize = out.frames.iter().flatten().map(Bytes::len).sum();
+        prop_assert_eq!(out.bytes, queued - out.written);
+        stream.takes = vec![usize::MAX; 200].into();
+        while !out.is_empty() {
+            prop_assert!(out.poll(&mut stream, &mut cx).is_ready());
+        }
+        prop_assert_eq!((out.bytes, out.written, out.stuck), (0, 0, None));
+        let arrived = messages(&stream.taken);
+        prop_assert!(arrived.len() <= lengths.len());
+        prop_assert_eq!(&arrived[..], &lengths[..arrived.len()]);
+        prop_assert!(gives_up || arrived.len() == lengths.len());
+    }
+}

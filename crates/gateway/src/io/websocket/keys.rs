@@ -1,0 +1,61 @@
+//! Fresh masking keys.
+//!
+//! The parameters of calls are bytes that strangers chose. A key that they could foresee would let them
+//! choose the bytes on the wire too, so keys come from the cryptographic source.
+
+use std::cell::RefCell;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+
+use crate::io::websocket::mask::Key;
+
+/// Bytes drawn at a time: the source costs about as much for a thousand keys as for one.
+const DRAWN_BYTES: usize = 4096;
+
+/// Unforeseeable keys, drawn many at a time.
+#[derive(Debug)]
+pub(crate) struct Keys(RefCell<Drawn>);
+
+#[derive(Debug)]
+struct Drawn {
+    bytes: Vec<u8>,
+    source: SystemRandom,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys(RefCell::new(Drawn { bytes: Vec::new(), source: SystemRandom::new() }))
+    }
+}
+
+impl Keys {
+    /// A fresh key; none if the system has no randomness to give.
+    pub(crate) fn next(&self) -> Option<Key> {
+        let mut drawn = self.0.borrow_mut();
+        if drawn.bytes.len() < size_of::<Key>() {
+            let mut bytes = vec![0; DRAWN_BYTES];
+            drawn.source.fill(&mut bytes).ok()?;
+            drawn.bytes = bytes;
+        }
+        let at = drawn.bytes.len() - size_of::<Key>();
+        let key = drawn.bytes.last_chunk().copied();
+        drawn.bytes.truncate(at);
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: keys do not repeat.
+
+    use super::*;
+
+    #[test]
+    fn keys_are_fresh() {
+        let keys = Keys::default();
+        let drawn: std::collections::HashSet<Key> =
+            (0..3 * DRAWN_BYTES / 4).map(|_| keys.next().unwrap()).collect();
+        // Of 3072 random keys some two may be equal, not more.
+        assert!(drawn.len() > 3 * DRAWN_BYTES / 4 - 3);
+    }
+}

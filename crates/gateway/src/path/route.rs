@@ -1,0 +1,118 @@
+//! Where a call goes by the operator's rules, and whether its caller may make it.
+//!
+//! The decisions are `policy/direct.rs` and `policy/access.rs`; this gathers what they need to know.
+
+use std::borrow::Cow;
+
+use wire::call::Call;
+use wire::reach::Reach;
+
+use super::Request;
+use crate::access::permit::{effect, permit};
+use crate::call::failure::{Failure, Kind};
+use crate::policy::access::Denial;
+use crate::policy::direct;
+use crate::policy::direct::{Action, CallFacts, Directed, End, Facts};
+use crate::resolve::Route;
+use crate::state::context::ThreadContext;
+
+/// The way of a call of this request, by the operator's rules.
+///
+/// # Errors
+/// A rule refuses the call, its new path leads nowhere, or its caller may not reach the chain.
+pub(super) fn route<'a>(
+    cx: &ThreadContext,
+    request: &Request<'a>,
+    call: &'a Call<'a>,
+) -> Result<Route<'a>, Failure> {
+    let snapshot = &cx.snapshot;
+    let way = |chain: usize, group: Option<usize>| Route {
+        call,
+        row: snapshot.chains[chain].family.find(&call.method),
+        chain,
+        group,
+        caller: request.caller,
+        hash_header: request.hash_header,
+        waiting: request.waiting,
+    };
+    if snapshot.config.rules.is_empty() {
+        return Ok(way(request.chain, None));
+    }
+    let params = call.params.raw().unwrap_or(b"");
+    let facts = facts(request, Some(CallFacts { method: &call.method, params }));
+    let directed = walk(cx, &facts);
+    for place in &directed.fitted {
+        cx.counters.rules[*place].calls.add(1);
+    }
+    let chain = match directed.path {
+        Cow::Borrowed(_) => request.chain,
+        Cow::Owned(path) => snapshot.router.chain(&path).ok_or(Failure::ours(Kind::NoChain))?,
+    };
+    if chain != request.chain && !may_reach(cx, request, chain) {
+        return Err(Failure::ours(Kind::Forbidden));
+    }
+    match directed.end {
+        End::Free => Ok(way(chain, None)),
+        End::Group(group) => Ok(way(chain, Some(group))),
+        End::Deny(place) => {
+            cx.counters.denied[Denial::Rule].add(1);
+            Err(Failure::ours(Kind::Rule(place as u16)))
+        }
+    }
+}
+
+/// The chain of a path that leads to none, where a rule rewrites it.
+pub(crate) fn rewritten(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
+    let rules = &cx.snapshot.config.rules;
+    if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
+        return None;
+    }
+    let directed = walk(cx, &facts(request, None));
+    cx.snapshot.router.chain(&directed.path)
+}
+
+fn walk<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> Directed<'a> {
+    let snapshot = &cx.snapshot;
+    direct::direct(&snapshot.config.rules, facts, |path| snapshot.router.chain(path))
+}
+
+fn facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {
+    Facts {
+        host: request.extra.map_or("", |extra| &*extra.host),
+        path: request.path,
+        headers: request.extra.map_or(&[], |extra| &*extra.headers),
+        key: request.caller.key(),
+        tier: request.caller.tier(),
+        client: request.caller.hash(),
+        call,
+    }
+}
+
+fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
+    let grant = request.caller.grant.as_ref();
+    let may = grant.is_none_or(|grant| grant.leads_to(chain));
+    if !may {
+        cx.counters.denied[Denial::Chain].add(1);
+    }
+    may
+}
+
+/// Checks that the caller may make this call.
+///
+/// # Errors
+/// [`Kind::MethodOff`].
+pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
+    let snapshot = &cx.snapshot;
+    let name = &*route.call.method;
+    let effect = effect(snapshot.chains[route.chain].family, route.method(), name);
+    if effect == Reach::Read && !snapshot.has_method_lists {
+        return Ok(());
+    }
+    let group =
+        |name: &str| route.group.unwrap_or_else(|| snapshot.router.group(route.chain, name));
+    let grant = route.caller.grant.as_deref();
+    permit(&snapshot.config, route.chain, name, effect, grant, group).map_err(|denial| {
+        cx.counters.denied[denial].add(1);
+        Failure::ours(Kind::MethodOff)
+    })
+}

@@ -1,0 +1,388 @@
+//! Goal: nothing is kept that may turn untrue unnoticed, and what is true is kept. Method: tables over
+//! the real method tables with views that a head tracker made; then a reorg under them.
+
+use std::time::Duration;
+
+use super::*;
+use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use wire::method::{FamilyName, family};
+
+const HEAD: u64 = 100;
+
+fn hash(branch: u8, number: u64) -> Hash {
+    let mut hash = [branch; 32];
+    hash[24..].copy_from_slice(&number.to_be_bytes());
+    hash
+}
+
+struct Chain {
+    tracker: HeadTracker,
+    now: Duration,
+}
+
+impl Chain {
+    fn new(finality: Finality) -> Self {
+        let settings = HeadSettings {
+            window: 32,
+            finality,
+            lag_max: 2,
+            jump_max: 64,
+            rollback_max: 8,
+            rollback_polls: 3,
+            missed_max: 3,
+            block_time: Duration::from_secs(1),
+        };
+        let mut chain = Self { tracker: HeadTracker::new(settings, 1), now: Duration::ZERO };
+        for number in 80..=HEAD {
+            chain.poll(b'a', number, hash(b'a', number - 1));
+        }
+        chain
+    }
+
+    fn poll(&mut self, branch: u8, number: u64, parent: Hash) {
+        self.now += Duration::from_secs(1);
+        let seen = HeadSeen { number, hash: hash(branch, number), parent, finalized: Some(90) };
+        self.tracker.observe(0, self.now, seen);
+    }
+
+    fn view(&self) -> ChainView {
+        self.tracker.view()
+    }
+}
+
+fn view() -> ChainView {
+    Chain::new(Finality::FromNodes).view()
+}
+
+fn ethereum(name: &str) -> &'static Method {
+    family(FamilyName::Ethereum).method(name).unwrap()
+}
+
+fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64) {
+    let caching = decide(ethereum(name), block.as_ref(), &view());
+    (caching.rule, caching.resolved, caching.min_head)
+}
+
+fn at(number: u64, finalized: bool) -> CacheRule {
+    CacheRule::AtNumber { number, finalized }
+}
+
+const NEVER: (CacheRule, Option<u64>, u64) = (CacheRule::Never, None, 0);
+
+#[test]
+fn blocks_and_tags() {
+    let check = |block, expected| {
+        assert_eq!(rule_of("eth_getBalance", Some(block)), expected, "{block:?}");
+    };
+    check(BlockRef::Number(95), (at(95, false), None, 95));
+    check(BlockRef::Number(90), (at(90, true), None, 90));
+    check(BlockRef::Number(0), (at(0, true), None, 0));
+    check(BlockRef::Number(100), (at(100, false), None, 100));
+    check(BlockRef::Number(101), NEVER);
+    check(BlockRef::Number(u64::MAX), NEVER);
+    check(BlockRef::Tag(Tag::Latest), (at(100, false), Some(100), 100));
+    check(BlockRef::Tag(Tag::Finalized), (at(90, true), Some(90), 90));
+    check(BlockRef::Tag(Tag::Safe), (CacheRule::AtHead, None, 100));
+    check(BlockRef::Tag(Tag::Earliest), (CacheRule::AtHead, None, 100));
+    check(BlockRef::Tag(Tag::Pending), NEVER);
+    check(BlockRef::Hash(hash(b'z', 1)), (CacheRule::AtHash, None, 0));
+    check(BlockRef::CanonicalHash(hash(b'a', 98)), (at(98, false), None, 98));
+    check(BlockRef::CanonicalHash(hash(b'z', 98)), NEVER);
+    assert_eq!(rule_of("eth_getBalance", None), NEVER);
+}
+
+#[test]
+fn methods() {
+    let hash = Some(BlockRef::Hash(hash(b'a', 99)));
+    for (name, block, expected) in [
+        ("eth_chainId", None, CacheRule::Constant),
+        ("eth_getBlockByHash", hash, CacheRule::AtHash),
+        ("eth_getTransactionReceipt", None, CacheRule::AtTransaction),
+        ("eth_getTransactionByHash", None, CacheRule::AtTransaction),
+        ("eth_gasPrice", None, CacheRule::AtHead),
+        ("eth_getLogs", None, CacheRule::Logs),
+        ("eth_sendRawTransaction", None, CacheRule::Never),
+        ("eth_newFilter", None, CacheRule::Never),
+        ("eth_getFilterChanges", None, CacheRule::Never),
+        ("txpool_content", None, CacheRule::Never),
+    ] {
+        assert_eq!(rule_of(name, block).0, expected, "{name}");
+    }
+}
+
+#[test]
+fn no_method_that_writes_or_sticks_is_ever_kept() {
+    let latest = BlockRef::Tag(Tag::Latest);
+    let mut seen = 0;
+    for name in FamilyName::ALL {
+        for method in family(name).methods().filter(|method| method.write || method.sticky) {
+            seen += 1;
+            for block in [None, Some(&latest), Some(&BlockRef::Number(5))] {
+                assert_eq!(
+                    decide(method, block, &view()).rule,
+                    CacheRule::Never,
+                    "{}",
+                    method.name
+                );
+            }
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+#[test]
+fn the_head_number_is_answered_from_the_view() {
+    assert!(decide(ethereum("eth_blockNumber"), None, &view()).from_view);
+    assert!(!decide(ethereum("eth_blockNumber"), None, &ChainView::default()).from_view);
+    assert!(!decide(ethereum("eth_gasPrice"), None, &view()).from_view);
+}
+
+#[test]
+fn without_a_head_nothing_moving_is_kept() {
+    let none = ChainView::default();
+    for block in [BlockRef::Number(5), BlockRef::Tag(Tag::Latest), BlockRef::Tag(Tag::Safe)] {
+        let caching = decide(ethereum("eth_getBalance"), Some(&block), &none);
+        assert_eq!((caching.rule, caching.resolved), (CacheRule::Never, None), "{block:?}");
+    }
+    assert_eq!(decide(ethereum("eth_chainId"), None, &none).rule, CacheRule::Constant);
+}
+
+#[test]
+fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
+    let view = Chain::new(Finality::Depth(4)).view();
+    assert_eq!(view.finalized, Some(96));
+    let finalized = BlockRef::Tag(Tag::Finalized);
+    let caching = decide(ethereum("eth_getBalance"), Some(&finalized), &view);
+    assert_eq!((caching.rule, caching.resolved), (CacheRule::AtHead, None));
+}
+
+#[test]
+fn answers_that_grow_are_kept_only_behind_the_head() {
+    let harmony = family(FamilyName::Harmony);
+    let Some(method) = harmony.methods().find(|method| method.behind_head > 0) else {
+        panic!("harmony has a method that the next block completes")
+    };
+    let newest = BlockRef::Number(HEAD);
+    let before = BlockRef::Number(HEAD - method.behind_head);
+    assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
+    let decided = decide(method, Some(&before), &view());
+    assert_eq!(decided.rule, at(HEAD - method.behind_head, false));
+    assert_eq!(decided.min_head, HEAD, "a node that has not more itself has not all of it");
+}
+
+#[test]
+fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
+    let (_, method) = family(FamilyName::Harmony).find("hmyv2_getBlockByHash").unwrap();
+    let of = |number| BlockRef::Hash(hash(0, number));
+    for (number, due) in [(HEAD, Err(Refused::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
+        let caching = decide(method, Some(&of(number)), &view());
+        assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
+        let answer = facts(AnswerKind::Value, method.answer_block, named(0, number));
+        assert_eq!(binding(admit(&caching, &answer, &view())), due);
+    }
+    // One that names no block may be of any.
+    let caching = decide(method, Some(&of(HEAD - 1)), &view());
+    let answer = facts(AnswerKind::Value, method.answer_block, None);
+    assert_eq!(binding(admit(&caching, &answer, &view())), Err(Refused::Unnamed));
+}
+
+fn named(branch: u8, number: u64) -> Option<(NamedBlock, NamedBlock)> {
+    let block = NamedBlock { number, hash: hash(branch, number) };
+    Some((block, block))
+}
+
+fn facts(
+    kind: AnswerKind,
+    answer_block: AnswerBlock,
+    named: Option<(NamedBlock, NamedBlock)>,
+) -> AnswerFacts {
+    AnswerFacts { kind, answer_block, named }
+}
+
+fn value() -> AnswerFacts {
+    facts(AnswerKind::Value, AnswerBlock::None, None)
+}
+
+fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
+    decide(ethereum("eth_getBalance"), Some(&block), view)
+}
+
+fn binding(admit: Admit) -> Result<Binding, Refused> {
+    match admit {
+        Admit::Store(kept) => Ok(kept.binding),
+        Admit::No(why) => Err(why),
+    }
+}
+
+#[test]
+fn admission_by_number() {
+    use AnswerKind::{DeterministicError, Error, Null, Value};
+    let view = view();
+    let caching = balance_at(BlockRef::Number(95), &view);
+    let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
+    let head = Ok(Binding::Head { seq: view.head_seq });
+    let own = AnswerBlock::Block;
+    for (answer, expected) in [
+        (value(), block),
+        (facts(DeterministicError, AnswerBlock::None, None), block),
+        (facts(Error, AnswerBlock::None, None), Err(Refused::Error)),
+        (facts(Value, own, named(b'a', 95)), block),
+        (facts(Value, own, named(b'a', 94)), Err(Refused::OtherBlock)),
+        (facts(Value, own, named(b'b', 95)), Err(Refused::NotCanonical)),
+        (facts(Value, own, None), Err(Refused::Unnamed)),
+        (facts(Null, own, None), Err(Refused::Absent)),
+        (facts(Null, AnswerBlock::EachNames, None), Err(Refused::Absent)),
+        // No transaction at that index.
+        (facts(Null, AnswerBlock::Names, None), head),
+        (facts(Value, AnswerBlock::EachNames, None), block),
+    ] {
+        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+    }
+    assert!(Refused::OtherBlock.is_wrong() && Refused::NotCanonical.is_wrong());
+    assert!(Refused::Absent.is_wrong() && !Refused::Reorg.is_wrong());
+}
+
+#[test]
+fn admission_by_transaction() {
+    use AnswerKind::{Null, Value};
+    let view = view();
+    let caching = decide(ethereum("eth_getTransactionReceipt"), None, &view);
+    let stored = |number| Ok(Binding::Block { number, hash: Some(hash(b'a', number)) });
+    let names = AnswerBlock::Names;
+    for (answer, expected) in [
+        (facts(Value, names, named(b'a', 95)), stored(95)),
+        (facts(Value, names, named(b'a', 3)), stored(3)),
+        (facts(Value, names, named(b'b', 95)), Err(Refused::NotCanonical)),
+        (facts(Value, names, named(b'a', 101)), Err(Refused::AboveHead)),
+        (facts(Value, names, None), Err(Refused::Unnamed)),
+        (facts(Value, AnswerBlock::None, None), Err(Refused::Unnamed)),
+        (facts(Null, names, None), Err(Refused::Null)),
+    ] {
+        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+    }
+}
+
+#[test]
+fn admission_of_constants_hashes_and_head_values() {
+    let view = view();
+    let null = facts(AnswerKind::Null, AnswerBlock::None, None);
+    let revert = facts(AnswerKind::DeterministicError, AnswerBlock::None, None);
+    let constant = decide(ethereum("eth_chainId"), None, &view);
+    assert_eq!(binding(admit(&constant, &value(), &view)), Ok(Binding::Free));
+    assert_eq!(binding(admit(&constant, &null, &view)), Err(Refused::Null));
+    assert_eq!(binding(admit(&constant, &revert, &view)), Err(Refused::Error));
+    let by_hash = balance_at(BlockRef::Hash(hash(b'z', 7)), &view);
+    assert_eq!(binding(admit(&by_hash, &value(), &view)), Ok(Binding::Free));
+    assert_eq!(binding(admit(&by_hash, &revert, &view)), Ok(Binding::Free));
+    assert_eq!(binding(admit(&by_hash, &null, &view)), Err(Refused::Null));
+    let price = decide(ethereum("eth_gasPrice"), None, &view);
+    let seq = view.head_seq;
+    assert_eq!(binding(admit(&price, &value(), &view)), Ok(Binding::Head { seq }));
+    assert_eq!(binding(admit(&price, &revert, &view)), Err(Refused::Error));
+    let never = balance_at(BlockRef::Tag(Tag::Pending), &view);
+    assert_eq!(binding(admit(&never, &value(), &view)), Err(Refused::Rule));
+}
+
+fn kept(caching: &Caching, view: &ChainView) -> Kept {
+    match admit(caching, &value(), view) {
+        Admit::Store(kept) => kept,
+        Admit::No(why) => panic!("{why:?}"),
+    }
+}
+
+#[test]
+fn head_values_go_with_the_head_and_block_values_stay() {
+    let mut chain = Chain::new(Finality::FromNodes);
+    let old = chain.view();
+    let price = decide(ethereum("eth_gasPrice"), None, &old);
+    let price_kept = kept(&price, &old);
+    let latest = balance_at(BlockRef::Tag(Tag::Latest), &old);
+    let latest_kept = kept(&latest, &old);
+    assert!(usable(&price_kept, &old) && usable(&latest_kept, &old));
+    chain.poll(b'a', 101, hash(b'a', 100));
+    let new = chain.view();
+    assert!(!usable(&price_kept, &new));
+    assert!(usable(&latest_kept, &new), "block 100 has not changed");
+    assert_eq!(binding(admit(&price, &value(), &new)), Err(Refused::HeadMoved));
+    assert!(binding(admit(&latest, &value(), &new)).is_ok());
+}
+
+#[test]
+fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
+    let mut chain = Chain::new(Finality::FromNodes);
+    let old = chain.view();
+    let at_98 = balance_at(BlockRef::Number(98), &old);
+    let at_97 = balance_at(BlockRef::Number(97), &old);
+    let by_hash = balance_at(BlockRef::Hash(hash(b'a', 99)), &old);
+    let entries = [&at_97, &at_98, &by_hash].map(|caching| kept(caching, &old));
+    // Block 98 and all above are replaced: 98b to 101b come in one poll and are linked by headers.
+    for number in [98, 99, 100, 101] {
+        let parent = hash(if number == 98 { b'a' } else { b'b' }, number - 1);
+        chain.poll(b'b', number, parent);
+    }
+    let new = chain.view();
+    assert_eq!(new.head.map(|head| head.hash), Some(hash(b'b', 101)));
+    assert_eq!(entries.map(|kept| usable(&kept, &new)), [true, false, true]);
+    assert_eq!(binding(admit(&at_98, &value(), &new)), Err(Refused::Reorg));
+    assert!(binding(admit(&at_97, &value(), &new)).is_ok());
+    let again = kept(&balance_at(BlockRef::Number(98), &new), &new);
+    assert_eq!(again.binding, Binding::Block { number: 98, hash: Some(hash(b'b', 98)) });
+    assert!(usable(&again, &new));
+}
+
+#[test]
+fn with_all_nodes_silent_only_what_is_final_is_served() {
+    let mut chain = Chain::new(Finality::FromNodes);
+    let view = chain.view();
+    let [old, young] =
+        [85, 95].map(|number| kept(&balance_at(BlockRef::Number(number), &view), &view));
+    for _ in 0..3 {
+        chain.tracker.missed(0, chain.now);
+    }
+    let silent = chain.view();
+    assert_eq!(silent.head, None);
+    assert!(usable(&old, &silent) && !usable(&young, &silent));
+    let caching = balance_at(BlockRef::Number(85), &silent);
+    assert_eq!(caching.rule, at(85, true), "still looked for");
+    assert_eq!(balance_at(BlockRef::Number(95), &silent).rule, CacheRule::Never);
+}
+
+#[test]
+fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
+    let view = view();
+    let part = crate::policy::logs::Part { from: 92, to: 97, finalized: false };
+    let caching = part.caching(&view);
+    let named = |first: u64, last: u64, letter: u8| {
+        let block = |number| NamedBlock { number, hash: hash(letter, number) };
+        let named = Some((block(first), block(last)));
+        AnswerFacts { kind: AnswerKind::Value, answer_block: AnswerBlock::EachNames, named }
+    };
+    let none = AnswerFacts { named: None, ..named(92, 97, b'a') };
+    let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
+    for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
+        let Admit::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        assert_eq!(kept.binding, bound);
+    }
+    assert_eq!(admit(&caching, &named(91, 97, b'a'), &view), Admit::No(Refused::OtherBlock));
+    assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Admit::No(Refused::OtherBlock));
+    assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Admit::No(Refused::NotCanonical));
+}
+
+#[test]
+fn without_a_head_only_nodes_at_the_last_one_answer_about_it() {
+    let mut chain = Chain::new(Finality::FromNodes);
+    for _ in 0..5 {
+        chain.now += Duration::from_secs(1);
+        chain.tracker.missed(0, chain.now);
+    }
+    let headless = chain.view();
+    assert_eq!((headless.head, headless.floor), (None, Some(HEAD)));
+    let latest = BlockRef::Tag(Tag::Latest);
+    for (name, block) in
+        [("eth_getBalance", Some(&latest)), ("eth_blockNumber", None), ("eth_gasPrice", None)]
+    {
+        let caching = decide(ethereum(name), block, &headless);
+        assert_eq!((caching.rule, caching.min_head), (CacheRule::Never, HEAD), "{name}");
+        assert_eq!(decide(ethereum(name), block, &ChainView::default()).min_head, 0, "{name}");
+    }
+}

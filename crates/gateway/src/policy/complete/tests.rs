@@ -1,0 +1,229 @@
+//! Goal: a response that lacks something is neither believed nor kept, a whole one is both, and a
+//! bloom filter that matches by chance ends in a kept response. Method: a chain of 20 seconds with
+//! one header a second, and responses of chosen blocks.
+
+use super::*;
+use crate::policy::contents::tests::block;
+use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+
+const BOTTOM: u64 = 1_000;
+const HEAD: u64 = 1_020;
+/// The contract whose logs stand in [`HAS`].
+const ADDRESS: [u8; 20] = [7; 20];
+/// The blocks with logs: an old one, a young one, and the head.
+const HAS: [u64; 3] = [1_005, 1_018, HEAD];
+
+fn hash(number: u64) -> Hash {
+    let mut hash = [0; 32];
+    hash[..8].copy_from_slice(&number.to_be_bytes());
+    hash
+}
+
+fn hex(bytes: &[u8]) -> String {
+    format!("\"0x{}\"", alloy_primitives::hex::encode(bytes))
+}
+
+struct Chain {
+    view: ChainView,
+    headers: Headers,
+    now: Duration,
+}
+
+impl Chain {
+    fn new() -> Chain {
+        let settings = HeadSettings {
+            window: 256,
+            finality: Finality::Depth(8),
+            lag_max: 2,
+            jump_max: 64,
+            rollback_max: 8,
+            rollback_polls: 3,
+            missed_max: 3,
+            block_time: Duration::from_secs(1),
+        };
+        let mut tracker = HeadTracker::new(settings, 1);
+        let mut headers = Headers::default();
+        for number in BOTTOM..=HEAD {
+            let now = Duration::from_secs(number - BOTTOM);
+            let (hash, parent) = (hash(number), hash(number - 1));
+            tracker.observe(0, now, HeadSeen { number, hash, parent, finalized: None });
+            let entries: &[&[u8]] = if HAS.contains(&number) { &[&ADDRESS] } else { &[] };
+            let transactions: &[Hash] = if HAS.contains(&number) { &[hash] } else { &[] };
+            let raw = block(number, entries, transactions);
+            headers.insert(hash, Contents::read(raw.as_bytes(), now).expect("a block"));
+        }
+        Chain { view: tracker.view(), headers, now: Duration::from_secs(HEAD - BOTTOM) }
+    }
+
+    fn judging(&self, depth: u64) -> Judging<'_> {
+        Judging { view: &self.view, headers: &self.headers, depth, now: self.now }
+    }
+
+    fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsFound {
+        of_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.judging(depth))
+    }
+
+    fn range(&self, from: u64, to: u64, blocks: &[u64]) -> Doubt {
+        self.logs(Span::Range { from, to }, blocks, 100).doubt
+    }
+}
+
+fn logs(blocks: &[u64]) -> String {
+    let log = |number: &u64| {
+        let hash = hex(&hash(*number));
+        format!(r#"{{"blockNumber":"{number:#x}","blockHash":{hash},"logIndex":"0x0"}}"#)
+    };
+    format!("[{}]", blocks.iter().map(log).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn logs_of_a_range_are_compared_block_by_block() {
+    let chain = Chain::new();
+    assert_eq!(chain.range(1_001, HEAD, &HAS), Doubt::None);
+    assert_eq!(chain.range(1_001, HEAD, &[]), Doubt::Young);
+    assert_eq!(chain.range(1_001, HEAD, &[1_005, 1_018]), Doubt::Young, "the head is missing");
+    assert_eq!(chain.range(1_001, HEAD, &[1_005, HEAD]), Doubt::Young, "one between is missing");
+    assert_eq!(chain.range(1_001, HEAD, &[1_018, HEAD]), Doubt::Bloom, "an old one is missing");
+    assert_eq!(chain.range(1_006, 1_017, &[]), Doubt::None, "there are none");
+    assert_eq!(chain.range(1_019, HEAD + 5, &[]), Doubt::Young, "as far as blocks are known");
+    assert_eq!(chain.range(HEAD + 1, HEAD + 5, &[]), Doubt::None);
+    assert_eq!(chain.range(HEAD, 1_001, &[]), Doubt::None, "a reversed range");
+}
+
+#[test]
+fn only_blocks_that_the_filter_can_match_are_doubted() {
+    let chain = Chain::new();
+    let judge = |filter: &str| {
+        let selection = wire::logs::Selection::read(filter.as_bytes()).expect("a filter");
+        let span = Span::Range { from: 1_001, to: HEAD };
+        of_logs(&Wanted::of(&selection), span, b"[]", chain.judging(100)).doubt
+    };
+    assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&ADDRESS))), Doubt::Young);
+    assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&[8; 20]))), Doubt::None);
+}
+
+#[test]
+fn what_is_older_than_the_headers_needs_a_node_that_has_shown_as_much() {
+    let chain = Chain::new();
+    let judge = |from, blocks: &[u64], depth| {
+        chain.logs(Span::Range { from, to: 900 }, blocks, depth).doubt
+    };
+    assert_eq!(judge(800, &[], 0), Doubt::Unproven);
+    assert_eq!(judge(800, &[850], 0), Doubt::Unproven, "the beginning may be missing");
+    assert_eq!(judge(800, &[800, 850], 0), Doubt::None);
+    assert_eq!(judge(800, &[], 220 + DEPTH_MARGIN), Doubt::None);
+    assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::Unproven);
+    // An old block with a header: two nodes that prune may agree that it has nothing.
+    let old = Span::Range { from: 1_005, to: 1_005 };
+    assert_eq!(chain.logs(old, &[], 0).doubt, Doubt::Unproven);
+    assert_eq!(chain.logs(old, &[1_005], 0).depth, Some(15));
+}
+
+#[test]
+fn a_block_by_its_hash_is_young_until_its_header_is_known() {
+    let chain = Chain::new();
+    let judge = |number, blocks: &[u64]| chain.logs(Span::Hash(hash(number)), blocks, 100).doubt;
+    assert_eq!(judge(HEAD, &[]), Doubt::Young);
+    assert_eq!(judge(HEAD, &[HEAD]), Doubt::None);
+    assert_eq!(judge(1_005, &[]), Doubt::Bloom);
+    assert_eq!(judge(1_006, &[]), Doubt::None);
+    assert_eq!(judge(HEAD + 1, &[]), Doubt::Young, "nobody knows how old it is");
+    assert_eq!(judge(HEAD + 1, &[HEAD + 1]), Doubt::None);
+}
+
+#[test]
+fn a_chain_that_does_not_fill_its_bloom_filters_is_noticed() {
+    let mut chain = Chain::new();
+    let span = Span::Range { from: 1_010, to: 1_012 };
+    assert!(!chain.logs(span, &[], 100).blooms_unfilled);
+    assert!(chain.logs(span, &[1_011], 100).blooms_unfilled);
+    chain.headers.distrust_blooms();
+    assert_eq!(chain.range(1_010, 1_012, &[1_011]), Doubt::Bloom, "the last may be missing");
+    assert_eq!(chain.range(1_010, 1_012, &[1_012]), Doubt::None);
+    assert_eq!(chain.range(1_017, 1_018, &[1_017]), Doubt::Young);
+}
+
+#[test]
+fn receipts_are_counted() {
+    let chain = Chain::new();
+    let judge = |hash, by_height, response: &str| {
+        of_receipts(hash, by_height, response.as_bytes(), chain.judging(100))
+    };
+    assert_eq!(judge(Some(hash(1_005)), true, "[]"), Doubt::Missing);
+    assert_eq!(judge(Some(hash(1_005)), false, "null"), Doubt::Missing);
+    assert_eq!(judge(Some(hash(1_005)), true, "[{}]"), Doubt::None);
+    assert_eq!(judge(Some(hash(1_006)), true, "[]"), Doubt::None, "it has no transactions");
+    assert_eq!(judge(None, true, "[]"), Doubt::Unproven);
+    assert_eq!(judge(None, true, "[{}]"), Doubt::None);
+    assert_eq!(judge(Some(hash(2_000)), false, "[]"), Doubt::Young);
+    assert_eq!(judge(Some(hash(2_000)), false, "null"), Doubt::None, "no such block");
+}
+
+#[test]
+fn a_mined_transaction_is_not_null() {
+    let chain = Chain::new();
+    let judge = |raw: &str| of_transaction(raw.as_bytes(), chain.judging(100));
+    assert_eq!(judge(&hex(&hash(1_018))), Doubt::Missing);
+    assert_eq!(judge(&hex(&hash(1_019))), Doubt::None);
+    assert_eq!(judge("7"), Doubt::None);
+}
+
+fn opinions(given: &[(Doubt, &[u64])]) -> Opinions {
+    let mut opinions = Opinions::default();
+    for (doubt, blocks) in given {
+        opinions.add(Opinion::new(*doubt, logs(blocks).as_bytes()));
+    }
+    opinions
+}
+
+#[test]
+fn other_nodes_are_asked_until_the_response_is_believed() {
+    let one = opinions(&[(Doubt::Bloom, &[])]);
+    assert!(!one.suffice());
+    assert_eq!((one.trust(false), one.trust(true)), (Trust::Doubted, Trust::Unopposed));
+    let two = opinions(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
+    assert!(two.suffice());
+    assert_eq!(two.trust(false), Trust::Agreed);
+    // Two late nodes agree about a young block, two pruned ones about an old one: all are asked.
+    for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
+        let two = opinions(&[(Doubt::Bloom, &[]), (doubt, &[])]);
+        assert!(!two.suffice(), "{doubt:?}");
+        assert_eq!((two.trust(false), two.trust(true)), (Trust::Doubted, all), "{doubt:?}");
+    }
+    let missing = opinions(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
+    assert!(!missing.suffice());
+    assert_eq!(missing.trust(true), Trust::Doubted);
+}
+
+#[test]
+fn the_response_with_the_most_logs_counts() {
+    let given: [(Doubt, &[u64]); 3] =
+        [(Doubt::Bloom, &[1, 2]), (Doubt::Bloom, &[]), (Doubt::Bloom, &[])];
+    assert!(!opinions(&given).suffice(), "two agree that there is less");
+    assert!(!opinions(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).suffice());
+    assert!(opinions(&given).has_more_than(b"[{}]"));
+    assert!(!opinions(&given).has_more_than(b"[{},{}]"));
+}
+
+#[test]
+fn a_response_that_nobody_contradicts_is_kept_once_it_was_given_again() {
+    let (now, at) = (Duration::from_secs(100), Duration::from_secs);
+    assert_eq!(keep(Trust::Whole, None, now), Keep::Fully);
+    assert_eq!(keep(Trust::Agreed, None, now), Keep::Fully);
+    assert_eq!(keep(Trust::Doubted, Some(at(1)), now), Keep::No);
+    assert_eq!(keep(Trust::Unopposed, None, now), Keep::Briefly { since: now });
+    assert_eq!(keep(Trust::Unopposed, Some(at(95)), now), Keep::Briefly { since: at(95) });
+    assert_eq!(keep(Trust::Unopposed, Some(at(94)), now), Keep::Fully);
+}
+
+#[test]
+fn a_shown_depth_is_forgotten() {
+    let (mut depth, at) = (Depth::default(), Duration::from_secs);
+    assert_eq!(depth.get(at(0)), 0);
+    depth.shown(500, at(0));
+    depth.shown(100, at(1));
+    assert_eq!(depth.get(at(599)), 500);
+    assert_eq!(depth.get(at(600)), 0);
+    depth.shown(100, at(601));
+    assert_eq!(depth.get(at(602)), 100);
+}

@@ -1,0 +1,184 @@
+//! What the headers of recent blocks say about their logs and transactions.
+//!
+//! Nodes announce a block before they have indexed its logs and receipts. A header cannot be late:
+//! its bloom filter and its transactions show whether a response about the block can be whole
+//! (`policy/complete.rs`). [`Headers`] keeps this of the newest blocks of one chain.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use alloy_primitives::keccak256;
+use wire::json::text::Text;
+use wire::json::walk;
+use wire::logs::Selection;
+use wire::quantity;
+
+use crate::policy::heads::Hash;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// Blocks that are remembered: twice the usual window of the served chain, for reorgs.
+pub const BLOCKS_MAX: usize = 512;
+/// Transactions of all these blocks together, at eight bytes each.
+pub const TRANSACTIONS_MAX: usize = 1 << 18;
+/// Addresses or topics of one position that are looked up in a bloom filter; each costs one hash.
+const ALTERNATIVES_MAX: usize = 64;
+
+/// Bytes of a bloom filter (yellow paper 4.3.1).
+const BLOOM_BYTES: usize = 256;
+
+/// What one header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Height of the block.
+    pub number: u64,
+    /// When the gateway first saw the header.
+    pub seen: Duration,
+    bloom: Option<Box<[u8; BLOOM_BYTES]>>,
+    /// The first eight bytes of each transaction's hash, sorted. `None` if the header has no list.
+    transactions: Option<Box<[u64]>>,
+}
+
+impl Contents {
+    /// Reads a raw block whose transactions are given by their hashes.
+    pub fn read(raw: &[u8], seen: Duration) -> Option<Contents> {
+        let [number, bloom, transactions] =
+            walk::fields_of(raw, ["number", "logsBloom", "transactions"]);
+        let transactions = transactions.filter(|raw| raw.first() == Some(&b'[')).map(|raw| {
+            let mut short: Vec<u64> = walk::elements(raw).filter_map(short_hash).collect();
+            short.sort_unstable();
+            short.into_boxed_slice()
+        });
+        Some(Contents {
+            number: quantity::from_value(number?)?,
+            seen,
+            bloom: bloom.and_then(read_bloom),
+            transactions,
+        })
+    }
+
+    /// Whether the block may have wanted logs; `None` if the header has no bloom filter.
+    pub fn may_have(&self, wanted: &Wanted) -> Option<bool> {
+        let bloom = self.bloom.as_deref()?;
+        let has = |bits: &[u16; 3]| {
+            bits.iter().all(|bit| {
+                let byte = BLOOM_BYTES - 1 - usize::from(bit / 8);
+                bloom[byte] & (1 << (bit % 8)) != 0
+            })
+        };
+        let any = bloom.iter().any(|byte| *byte != 0);
+        Some(any && wanted.positions.iter().all(|alternatives| alternatives.iter().any(has)))
+    }
+
+    /// The number of its transactions, if the header lists them.
+    pub fn transactions(&self) -> Option<usize> {
+        self.transactions.as_ref().map(|list| list.len())
+    }
+
+    fn has_transaction(&self, short: u64) -> bool {
+        self.transactions.as_ref().is_some_and(|list| list.binary_search(&short).is_ok())
+    }
+}
+
+/// The eight first bytes of a raw hash.
+fn short_hash(raw: &[u8]) -> Option<u64> {
+    let hash = wire::block::hash_of_value(raw)?;
+    Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
+}
+
+fn read_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
+    let text = Text::from_value(raw)?;
+    let text = text.decode();
+    let digits = text.strip_prefix(b"0x")?;
+    if digits.len() != BLOOM_BYTES * 2 {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut bloom = Box::new([0; BLOOM_BYTES]);
+    for (byte, pair) in bloom.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Some(bloom)
+}
+
+/// The bits that a bloom filter must have for a log of a selection. Empty for all logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    positions: Vec<Vec<[u16; 3]>>,
+}
+
+impl Wanted {
+    /// The bits of a selection. A position with very many alternatives is left out.
+    pub fn of(selection: &Selection) -> Wanted {
+        let few = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
+        let addresses = selection.addresses();
+        let addresses = few(addresses.len())
+            .then(|| addresses.iter().map(|address| bits_of(address)).collect());
+        let topics = selection.topics().iter().filter(|topics| few(topics.len()));
+        let topics = topics.map(|topics| topics.iter().map(|topic| bits_of(topic)).collect());
+        Wanted { positions: addresses.into_iter().chain(topics).collect() }
+    }
+}
+
+/// The three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
+fn bits_of(entry: &[u8]) -> [u16; 3] {
+    let hash = keccak256(entry);
+    std::array::from_fn(|at| u16::from_be_bytes([hash[at * 2], hash[at * 2 + 1]]) & 0x7ff)
+}
+
+/// What is known of the newest blocks of one chain, by their hashes.
+#[derive(Debug, Default)]
+pub struct Headers {
+    blocks: HashMap<Hash, Contents, foldhash::fast::RandomState>,
+    /// The oldest first.
+    order: VecDeque<Hash>,
+    transactions: usize,
+    /// A block had logs that its bloom filter excludes: this chain does not fill its filters.
+    blooms_unfilled: bool,
+}
+
+impl Headers {
+    /// Remembers a header. A header that is known already keeps its age.
+    pub fn insert(&mut self, hash: Hash, contents: Contents) {
+        if self.blocks.contains_key(&hash) {
+            return;
+        }
+        self.transactions += contents.transactions().unwrap_or(0);
+        self.blocks.insert(hash, contents);
+        self.order.push_back(hash);
+        while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            let gone = self.blocks.remove(&oldest);
+            self.transactions -= gone.and_then(|block| block.transactions()).unwrap_or(0);
+        }
+    }
+
+    /// Whether the header is known.
+    pub fn has(&self, hash: &Hash) -> bool {
+        self.blocks.contains_key(hash)
+    }
+
+    /// What a header says.
+    pub fn get(&self, hash: &Hash) -> Option<&Contents> {
+        self.blocks.get(hash)
+    }
+
+    /// Whether a block may have wanted logs; `None` if its header does not tell.
+    pub fn may_have(&self, block: &Contents, wanted: &Wanted) -> Option<bool> {
+        if self.blooms_unfilled { None } else { block.may_have(wanted) }
+    }
+
+    /// A block had logs that its bloom filter excludes.
+    pub fn distrust_blooms(&mut self) {
+        self.blooms_unfilled = true;
+    }
+
+    /// The known blocks that have a transaction, by its raw hash.
+    pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &Contents)> {
+        let short = short_hash(transaction);
+        self.blocks
+            .iter()
+            .filter(move |(_, block)| short.is_some_and(|own| block.has_transaction(own)))
+    }
+}

@@ -1,0 +1,93 @@
+//! The height that no reorg may undo, from what the nodes call final or from a depth.
+//!
+//! It never falls quietly: a fall is an alarm and drops everything that was kept. Which head is
+//! served is not decided here.
+
+use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
+
+/// Polls without a finalized height after which a chain counts as one whose nodes name none.
+pub const FINALITY_POLLS: u64 = 5;
+
+impl HeadTracker {
+    /// Brings the finalized height up to date; it falls only with evidence, and with an alarm.
+    pub(super) fn settle_finalized(
+        &mut self,
+        witnesses: &[usize],
+        polled: bool,
+        events: &mut Vec<HeadEvent>,
+    ) {
+        let Some(head) = self.head else {
+            return;
+        };
+        let depth = match self.settings.finality {
+            Finality::FromNodes => None,
+            Finality::FromNodesOr(_) if self.named_by_nodes() => None,
+            Finality::FromNodesOr(depth) | Finality::Depth(depth) => Some(depth),
+        };
+        let named = match depth {
+            Some(depth) => Some(head.number.saturating_sub(depth)),
+            None => {
+                let mut named: Vec<u64> =
+                    witnesses.iter().filter_map(|&node| self.nodes[node].finalized).collect();
+                named.sort_unstable();
+                // The lower of two; with more, one node that names too low a height is left out.
+                named.get(usize::from(named.len() > 2)).copied()
+            }
+        };
+        let Some(named) = named.map(|named| named.min(head.number)) else {
+            return;
+        };
+        match self.finalized {
+            Some(finalized) if named < finalized => {
+                let fell = self.nodes_fell(witnesses, finalized);
+                self.finalized_low_polls =
+                    if fell { self.finalized_low_polls + u32::from(polled) } else { 0 };
+                let wanted = self.settings.rollback_polls * witnesses.len() as u32;
+                if fell && self.finalized_low_polls >= wanted {
+                    self.finalized_fell(named, events);
+                }
+            }
+            _ => {
+                self.finalized = Some(named);
+                self.finalized_low_polls = 0;
+            }
+        }
+    }
+
+    /// Whether the nodes say what is final. They are given [`FINALITY_POLLS`] polls to do so.
+    pub(super) fn named_by_nodes(&self) -> bool {
+        match self.settings.finality {
+            Finality::FromNodes => true,
+            Finality::Depth(_) => false,
+            Finality::FromNodesOr(_) => {
+                self.polls < FINALITY_POLLS
+                    || self.nodes.iter().any(|chain| chain.finalized_max.is_some())
+            }
+        }
+    }
+
+    /// Whether as many nodes as can be asked have themselves taken back what they called final. A node
+    /// that merely joins with a lower height has not.
+    fn nodes_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
+        let naming = witnesses.iter().filter(|&&node| self.nodes[node].finalized.is_some()).count();
+        let fell = witnesses
+            .iter()
+            .map(|&node| &self.nodes[node])
+            .filter(|chain| chain.finalized < chain.finalized_max)
+            .filter(|chain| chain.finalized.is_some_and(|own| own < finalized))
+            .count();
+        fell >= naming.clamp(1, 2)
+    }
+
+    pub(super) fn finalized_fell(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
+        let from = self.finalized.unwrap_or(to);
+        // What was thought final is not: nothing stored so far can be trusted.
+        self.mark_reorg(0);
+        self.finalized = Some(to);
+        self.finalized_low_polls = 0;
+        for chain in &mut self.nodes {
+            chain.finalized_max = chain.finalized;
+        }
+        events.push(HeadEvent::FinalizedFell { from, to });
+    }
+}

@@ -1,0 +1,334 @@
+//! What one node was seen to hold: its linked blocks, and the walk back to where a new head joins them.
+//!
+//! It judges no other node and elects nothing (`heads` does).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::policy::heads::branch::Branch;
+use crate::policy::heads::{Ask, Hash, HeadSeen};
+
+/// Headers asked of a node at once: enough to fill a usual gap between two polls in one round trip,
+/// few enough not to matter to its rate limit.
+pub const ASKS_MAX: u64 = 32;
+
+/// After this long an unanswered header is asked for again: well over a slow node's round trip.
+pub const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Blocks learnt below the first head seen, so that a reorg right after the start is measured rather
+/// than guessed. Twice the deepest reorg of Ethereum since the Merge.
+pub const FILL_BLOCKS: usize = 16;
+
+/// A node's own chain as polls and walks showed it.
+#[derive(Debug, Default)]
+pub(super) struct NodeChain {
+    /// Blocks it was seen to hold. May reach above `head` after a step back, so that a different
+    /// block at such a height is recognised as a branch change.
+    pub(super) branch: Branch,
+    pub(super) head: Option<u64>,
+    /// The blocks that its last branch change dropped.
+    dropped: Vec<Hash>,
+    /// When its head last rose by linked blocks.
+    pub(super) advanced: Option<Duration>,
+    /// When its head was last set at all.
+    pub(super) moved: Duration,
+    pub(super) finalized: Option<u64>,
+    pub(super) finalized_max: Option<u64>,
+    /// Polls missed in a row.
+    pub(super) missed: u32,
+    pub(super) claim: Option<Claim>,
+    /// Polls in a row that began with blocks still unlinked, or ended so.
+    unlinked_polls: u32,
+    /// The height asked for to deepen a young branch.
+    fill: Option<u64>,
+    walk: Option<Walk>,
+}
+
+/// A head too far ahead to be believed on one node's word.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) number: u64,
+    pub(super) polls: u32,
+}
+
+/// Verified blocks under a new head whose connection to the branch is not known yet.
+#[derive(Debug)]
+struct Walk {
+    /// Hashes from the lowest verified block up to the new head.
+    hashes: VecDeque<Hash>,
+    top: u64,
+    /// Parent of the lowest verified block.
+    parent: Hash,
+    /// Headers received for lower heights, not yet verified: (hash, parent).
+    headers: BTreeMap<u64, (Hash, Hash)>,
+    asked: BTreeSet<u64>,
+    asked_at: Duration,
+    burst: u64,
+}
+
+/// What linking a head came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Linked {
+    /// Nothing known changed, or headers are still missing.
+    No,
+    /// The head moved along its branch.
+    Along,
+    /// The blocks above `fork` were replaced; the highest dropped one was `top`.
+    Changed { fork: u64, top: u64 },
+    /// The new blocks do not connect to those known before.
+    Apart { top: u64 },
+}
+
+impl NodeChain {
+    /// Whether the node, up to its head, holds this block.
+    pub(super) fn holds(&self, number: u64, hash: Hash) -> bool {
+        self.head.is_some_and(|head| head >= number) && self.branch.get(number) == Some(hash)
+    }
+
+    /// The hash of its head.
+    pub(super) fn head_hash(&self) -> Option<Hash> {
+        self.branch.get(self.head?)
+    }
+
+    /// Whether its last poll fits what is known of it. While a claim is doubted, or a walk has not
+    /// ended by the poll after, nobody knows which branch it is on.
+    pub(super) fn is_explained(&self) -> bool {
+        self.claim.is_none() && self.unlinked_polls < 2
+    }
+
+    /// Whether its head is the one that it claimed last.
+    pub(super) fn is_linked(&self) -> bool {
+        self.claim.is_none() && self.unlinked_polls == 0
+    }
+
+    /// Whether its last branch change dropped this block.
+    pub(super) fn has_dropped(&self, hash: Hash) -> bool {
+        self.dropped.contains(&hash)
+    }
+
+    /// Takes a head that was judged plausible. May ask for headers.
+    pub(super) fn link(&mut self, now: Duration, seen: &HeadSeen, window: usize) -> Linked {
+        let number = seen.number;
+        if self.branch.top().is_none() {
+            self.restart(now, number, [seen.hash], seen.parent, window);
+            self.fill = Some(self.branch.bottom());
+            return Linked::Along;
+        }
+        if self.branch.get(number) == Some(seen.hash) {
+            self.walk = None;
+            let moved = self.head != Some(number);
+            self.set_head(now, number);
+            return if moved { Linked::Along } else { Linked::No };
+        }
+        match &mut self.walk {
+            Some(walk) if walk.top == number && walk.hashes.back() == Some(&seen.hash) => {}
+            Some(walk) if walk.top + 1 == number && walk.hashes.back() == Some(&seen.parent) => {
+                walk.hashes.push_back(seen.hash);
+                walk.top = number;
+            }
+            _ => self.walk = Some(Walk::new(seen, self.walk.take())),
+        }
+        self.unlinked_polls = self.unlinked_polls.saturating_add(1);
+        Linked::No
+    }
+
+    /// The next header wanted to deepen a young branch.
+    pub(super) fn fill_wanted(&self) -> Option<u64> {
+        self.fill.filter(|&number| number > 0)
+    }
+
+    /// Ends deepening once enough is known, or moves it to the lowest block.
+    pub(super) fn end_fill_if_deep(&mut self) {
+        let deep = self.branch.hashes().len() >= FILL_BLOCKS;
+        self.fill = (!deep).then(|| self.branch.bottom());
+    }
+
+    /// A header asked for arrived.
+    pub(super) fn header(&mut self, number: u64, hash: Hash, parent: Hash, window: usize) {
+        if self.fill == Some(number) {
+            let fits = number == self.branch.bottom() && self.branch.get(number) == Some(hash);
+            self.fill = None;
+            if fits && self.branch.hashes().len() < window {
+                self.branch.push_below(parent);
+                self.fill = Some(self.branch.bottom());
+                self.end_fill_if_deep();
+            }
+        }
+        if let Some(walk) = &mut self.walk {
+            walk.asked.remove(&number);
+            if number < walk.top && walk.headers.len() < window {
+                walk.headers.insert(number, (hash, parent));
+            }
+        }
+    }
+
+    /// What was asked and has not arrived will not.
+    pub(super) fn forget_asks(&mut self) {
+        if let Some(walk) = &mut self.walk {
+            walk.asked.clear();
+        }
+    }
+
+    /// Goes on with the walk as far as the headers at hand allow. `known` gives a parent's parent
+    /// from what other nodes showed. Asks for what is missing.
+    pub(super) fn walk(
+        &mut self,
+        now: Duration,
+        window: usize,
+        known: impl Fn(u64, Hash) -> Option<Hash>,
+        mut ask: impl FnMut(u64),
+    ) -> Linked {
+        let Some(walk) = &mut self.walk else {
+            return Linked::No;
+        };
+        let Some(top) = self.branch.top() else {
+            return Linked::No;
+        };
+        loop {
+            let lowest = walk.top + 1 - walk.hashes.len() as u64;
+            if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
+                return self.join(now, lowest - 1, window);
+            }
+            let out_of_reach = lowest <= self.branch.bottom()
+                || walk.hashes.len() >= window
+                || lowest - top.min(lowest) > window as u64;
+            if out_of_reach {
+                return self.part(now, lowest, window);
+            }
+            let below = lowest - 1;
+            let parent = match walk.headers.remove(&below) {
+                Some((hash, parent)) if hash == walk.parent => Some(parent),
+                Some(_) => {
+                    // The node changed its mind between two answers: the next poll starts anew.
+                    self.walk = None;
+                    return Linked::No;
+                }
+                None => known(below, walk.parent),
+            };
+            let Some(parent) = parent else {
+                walk.ask(now, below, top, self.branch.bottom(), &mut ask);
+                return Linked::No;
+            };
+            walk.hashes.push_front(walk.parent);
+            walk.parent = parent;
+        }
+    }
+
+    /// The walk met the branch at `fork`.
+    fn join(&mut self, now: Duration, fork: u64, window: usize) -> Linked {
+        let Some(walk) = self.walk.take() else {
+            return Linked::No;
+        };
+        let dropped = self.branch.top().filter(|&top| top > fork);
+        if let Some(top) = dropped {
+            self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
+        }
+        self.branch.cut_above(fork);
+        for hash in walk.hashes {
+            self.branch.push(hash);
+        }
+        self.branch.trim(window);
+        self.set_head(now, walk.top);
+        match dropped {
+            Some(top) => Linked::Changed { fork, top },
+            None => Linked::Along,
+        }
+    }
+
+    /// The walk cannot meet the branch: the node is taken at its word, without a common past.
+    fn part(&mut self, now: Duration, lowest: u64, window: usize) -> Linked {
+        let Some(walk) = self.walk.take() else {
+            return Linked::No;
+        };
+        let top = self.branch.top().unwrap_or(0);
+        self.restart(now, lowest, walk.hashes, walk.parent, window);
+        Linked::Apart { top }
+    }
+
+    fn restart(
+        &mut self,
+        now: Duration,
+        lowest: u64,
+        hashes: impl IntoIterator<Item = Hash>,
+        parent: Hash,
+        window: usize,
+    ) {
+        match lowest.checked_sub(1) {
+            Some(below) => self.branch.restart(below, std::iter::once(parent).chain(hashes)),
+            None => self.branch.restart(0, hashes),
+        }
+        self.branch.trim(window);
+        self.walk = None;
+        if let Some(top) = self.branch.top() {
+            // Only linked blocks count as a rise: a jump proves nothing.
+            let advanced = self.advanced;
+            self.set_head(now, top);
+            self.advanced = advanced;
+        }
+    }
+
+    fn set_head(&mut self, now: Duration, number: u64) {
+        if self.head.is_none_or(|head| number > head) {
+            self.advanced = Some(now);
+        }
+        if self.head != Some(number) {
+            self.moved = now;
+        }
+        self.head = Some(number);
+        self.unlinked_polls = 0;
+    }
+}
+
+impl Walk {
+    fn new(seen: &HeadSeen, former: Option<Walk>) -> Self {
+        Self {
+            hashes: VecDeque::from([seen.hash]),
+            top: seen.number,
+            parent: seen.parent,
+            headers: former.map(Walk::into_headers).unwrap_or_default(),
+            asked: BTreeSet::new(),
+            asked_at: Duration::ZERO,
+            burst: 1,
+        }
+    }
+
+    /// What a walk given up still tells: a slow node must not start from nothing at each poll.
+    fn into_headers(self) -> BTreeMap<u64, (Hash, Hash)> {
+        let lowest = self.top + 1 - self.hashes.len() as u64;
+        let mut headers = self.headers;
+        let mut parent = self.parent;
+        for (number, hash) in (lowest..).zip(self.hashes) {
+            headers.insert(number, (hash, parent));
+            parent = hash;
+        }
+        headers
+    }
+
+    /// Asks for `below` and some under it: the whole gap down to the branch's top, and beneath that
+    /// twice as many each time, since nobody knows how deep the fork lies.
+    fn ask(&mut self, now: Duration, below: u64, top: u64, bottom: u64, ask: &mut impl FnMut(u64)) {
+        if self.asked.contains(&below) && now.saturating_sub(self.asked_at) < ASK_AGAIN {
+            return;
+        }
+        let wanted = if below > top {
+            below - top
+        } else {
+            self.burst = (self.burst * 2).min(ASKS_MAX);
+            self.burst / 2
+        };
+        let lowest = (below + 1).saturating_sub(wanted.min(ASKS_MAX)).max(bottom);
+        self.asked.clear();
+        self.asked_at = now;
+        for number in (lowest..=below).rev() {
+            if !self.headers.contains_key(&number) {
+                self.asked.insert(number);
+                ask(number);
+            }
+        }
+    }
+}
+
+/// Collects a node's wishes for headers into asks.
+pub(super) fn asks_of(node: usize, asks: &mut Vec<Ask>) -> impl FnMut(u64) + '_ {
+    move |number| asks.push(Ask { node, number })
+}

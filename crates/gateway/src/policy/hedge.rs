@@ -1,0 +1,202 @@
+//! When a second node is asked before the first has answered.
+//!
+//! The contract that keeps a hedge from counting twice, for callers: the client's call is counted
+//! once, for limits, for the retry budget and in metrics of calls; of the two attempts only the one
+//! whose answer is used is fed to latency and health; the loser is cancelled, which is neither a
+//! success nor a failure of its node, unless it had already failed by itself. A hedge is not an
+//! attempt in the sense of `retry`: if both fail, the decision is taken once, about the first.
+
+use std::time::Duration;
+
+use wire::method::Repeat;
+
+use crate::policy::stall;
+
+#[cfg(test)]
+mod tests;
+
+/// Classes of methods by weight, each with its own latencies: powers of two from 1 to 128 and above.
+pub const CLASSES: usize = 8;
+
+/// Answers seen before a quantile means anything: at p95, twenty would rest on one.
+pub const SAMPLES_MIN: u32 = 60;
+
+/// Half of the answers counted are younger than this.
+pub const HALF_LIFE: Duration = Duration::from_secs(30);
+
+/// Hedges that may be saved up, so that a sudden stall is met but not doubled.
+pub const SAVED_MAX: f64 = 10.0;
+
+/// Parts of an octave of the histogram: values are exact to an eighth.
+const PARTS: usize = 8;
+
+/// Lowest octave: 2^6 = 64 µs. A faster answer counts as this slow.
+const OCTAVE_MIN: u32 = 6;
+
+/// Octaves: up to 2^26 µs, 67 s, above every attempt's deadline.
+const OCTAVES: usize = 20;
+
+/// Buckets of one histogram.
+const BUCKETS: usize = PARTS * OCTAVES;
+
+/// The quantile is computed anew after so many answers.
+const FRESH_SAMPLES: u32 = 64;
+
+/// The quantile by which a stalled node is told from a slow one.
+const STALL_QUANTILE: f64 = 0.99;
+
+/// When to hedge; see `config::group::Hedge`.
+#[derive(Debug, Clone, Copy)]
+pub struct HedgeSettings {
+    /// Quantile of the class's latency after which the second node is asked.
+    pub quantile: f64,
+    /// Shortest wait.
+    pub delay_min: Duration,
+    /// Hedges as a share of calls.
+    pub share_max: f64,
+}
+
+/// Latencies by class, and the budget of one group on one core.
+#[derive(Debug)]
+pub struct Hedge {
+    /// None where calls are not hedged.
+    settings: Option<HedgeSettings>,
+    classes: Vec<Latency>,
+    saved: f64,
+}
+
+impl Hedge {
+    /// Starts without any latency, so without hedges.
+    pub fn new(settings: Option<HedgeSettings>) -> Self {
+        Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
+    }
+
+    /// A call begins. Gives the time after which to ask a second node if none has answered, or none
+    /// if this call is not to be hedged. Then ask [`Hedge::take`].
+    pub fn delay(&mut self, repeat: Repeat, weight: u32, other_node: bool) -> Option<Duration> {
+        let settings = self.settings?;
+        self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
+        if repeat == Repeat::Never || !other_node {
+            return None;
+        }
+        let after = self.classes[class(weight)].quantiles(settings.quantile)?.0;
+        Some(after.max(settings.delay_min))
+    }
+
+    /// How long a call of this weight waits at a node that answers nothing.
+    pub fn patience(&mut self, weight: u32) -> Duration {
+        let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
+        stall::patience(self.classes[class(weight)].quantiles(quantile).map(|both| both.1))
+    }
+
+    /// The time is over: whether the budget allows the second attempt; if so it is paid.
+    pub fn take(&mut self) -> bool {
+        let allowed = self.saved >= 1.0;
+        if allowed {
+            self.saved -= 1.0;
+        }
+        allowed
+    }
+
+    /// A call of this weight was answered after this [`latency`].
+    pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
+        self.classes[class(weight)].observe(now, latency);
+    }
+}
+
+/// How long a call would have taken if its last attempt, which took `own`, had begun after `delay`. A
+/// call may wait far longer at nodes that have stalled, until the budget allows another attempt. That
+/// time says nothing about calls of its kind: with it, a stall made the next one be noticed later.
+pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
+    total.min(delay + own)
+}
+
+fn class(weight: u32) -> usize {
+    (weight.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+/// A decaying histogram: all counts are halved once per half-life.
+#[derive(Debug, Clone)]
+struct Latency {
+    counts: [u32; BUCKETS],
+    total: u32,
+    halved: Duration,
+    cached: Option<(Duration, Duration)>,
+    since_cached: u32,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self {
+            counts: [0; BUCKETS],
+            total: 0,
+            halved: Duration::ZERO,
+            cached: None,
+            since_cached: 0,
+        }
+    }
+}
+
+impl Latency {
+    fn observe(&mut self, now: Duration, latency: Duration) {
+        while self.total > 0 && now.saturating_sub(self.halved) >= HALF_LIFE {
+            self.halve();
+            self.halved += HALF_LIFE;
+        }
+        if self.total == 0 {
+            self.halved = now;
+        }
+        // Bounded, so that sums cannot overflow however fast answers come.
+        if self.total >= u32::MAX / 2 {
+            self.halve();
+        }
+        self.counts[bucket(latency)] += 1;
+        self.total += 1;
+        self.since_cached += 1;
+    }
+
+    fn halve(&mut self) {
+        for count in &mut self.counts {
+            *count /= 2;
+        }
+        self.total = self.counts.iter().sum();
+        self.cached = None;
+    }
+
+    /// The upper ends of the buckets in which this quantile lies, and that by which stalls are told;
+    /// none while too few were seen.
+    fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
+        if self.total < SAMPLES_MIN {
+            return None;
+        }
+        if self.cached.is_none() || self.since_cached >= FRESH_SAMPLES {
+            self.cached = Some((self.upper_of(quantile), self.upper_of(STALL_QUANTILE)));
+            self.since_cached = 0;
+        }
+        self.cached
+    }
+
+    fn upper_of(&self, quantile: f64) -> Duration {
+        let rank = (f64::from(self.total) * quantile).ceil() as u32;
+        let mut seen = 0;
+        let at = self.counts.iter().position(|&count| {
+            seen += count;
+            seen >= rank
+        });
+        upper(at.unwrap_or(BUCKETS - 1))
+    }
+}
+
+fn bucket(latency: Duration) -> usize {
+    let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    let micros = micros.max(1 << OCTAVE_MIN);
+    let octave = micros.ilog2();
+    let part = (micros >> (octave - PARTS.ilog2())) as usize % PARTS;
+    ((octave - OCTAVE_MIN) as usize * PARTS + part).min(BUCKETS - 1)
+}
+
+fn upper(bucket: usize) -> Duration {
+    let octave = OCTAVE_MIN + (bucket / PARTS) as u32;
+    let width = 1_u64 << (octave - PARTS.ilog2());
+    Duration::from_micros((1 << octave) + width * (bucket % PARTS + 1) as u64)
+}

@@ -1,0 +1,223 @@
+//! `eth_getLogs` over a range: how it is cut, and how the parts' answers are put together.
+//!
+//! The final part is cut into aligned chunks, which many ranges share; the rest stays one part, true
+//! as long as its last block is. Logs are copied as they came, never printed anew. Fetching the parts
+//! and the one failure that fails them all are `path`'s.
+
+use wire::block::{BlockRef, Tag};
+use wire::filter::LogFilter;
+use wire::json::walk;
+use wire::quantity;
+
+use crate::policy::cacheable::{CacheRule, Caching, Stamp};
+use crate::policy::heads::ChainView;
+
+#[cfg(test)]
+mod tests;
+
+/// A part of a range, both bounds inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// First block.
+    pub from: u64,
+    /// Last block.
+    pub to: u64,
+    /// No reorg can change it.
+    pub finalized: bool,
+}
+
+/// What to do with a log filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogsPlan {
+    /// Pass it on as it is and keep nothing: bounds that move, are reversed, or lie above the head.
+    Forward,
+    /// One block by hash: a pure function of it; an unknown block is the node's error to tell.
+    ByHash,
+    /// These parts, in order; one part is the whole range with its bounds resolved.
+    Parts(Vec<Part>),
+}
+
+impl Part {
+    /// The cache rule of a part. The logs up to a block are fixed by that block's hash, so the last
+    /// block binds the whole part.
+    pub fn caching(&self, view: &ChainView) -> Caching {
+        Caching {
+            rule: CacheRule::AtRange { from: self.from, to: self.to },
+            resolved: None,
+            min_head: self.to,
+            behind_head: 0,
+            from_view: false,
+            stamp: Stamp::of(view),
+        }
+    }
+}
+
+/// Resolves a filter's bounds at the served head and cuts the range. See [`plan`].
+pub fn plan_filter(
+    filter: &LogFilter<'_>,
+    view: &ChainView,
+    chunk: u64,
+    parts_max: usize,
+) -> LogsPlan {
+    let bounded = filter.from.is_some() || filter.to.is_some();
+    match filter.block_hash {
+        // Both kinds of bounds are an error that the node words better.
+        Some(_) if bounded => return LogsPlan::Forward,
+        Some(_) => return LogsPlan::ByHash,
+        None => {}
+    }
+    let Some(head) = view.head else {
+        return LogsPlan::Forward;
+    };
+    let resolve = |bound: Option<BlockRef>| match bound.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+        BlockRef::Number(number) => Some(number),
+        BlockRef::Tag(Tag::Latest) => Some(head.number),
+        BlockRef::Tag(Tag::Finalized) => view.finalized.filter(|_| view.finalized_by_nodes),
+        _ => None,
+    };
+    match (resolve(filter.from), resolve(filter.to)) {
+        (Some(from), Some(to)) if from <= to && to <= head.number => {
+            LogsPlan::Parts(plan(from, to, view.finalized, chunk, parts_max))
+        }
+        _ => LogsPlan::Forward,
+    }
+}
+
+/// Cuts `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range that
+/// would need more than `parts_max` parts, or whose bounds are reversed, stays whole.
+pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: usize) -> Vec<Part> {
+    let whole = Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
+    let chunk = chunk.max(1);
+    let Some(final_to) = finalized.map(|finalized| finalized.min(to)) else {
+        return vec![whole];
+    };
+    if from > to || final_to < from {
+        return vec![whole];
+    }
+    let chunks = final_to / chunk - from / chunk + 1;
+    let parts = chunks.saturating_add(u64::from(final_to < to));
+    if parts > parts_max as u64 {
+        return vec![whole];
+    }
+    let mut plan = Vec::with_capacity(parts as usize);
+    for number in from / chunk..=final_to / chunk {
+        let start = number * chunk;
+        plan.push(Part {
+            from: start.max(from),
+            to: start.saturating_add(chunk - 1).min(final_to),
+            finalized: true,
+        });
+    }
+    if final_to < to {
+        plan.push(Part { from: final_to + 1, to, finalized: false });
+    }
+    plan
+}
+
+/// Whether one piece is as long as all the parts together.
+pub fn covers(piece: Part, parts: &[Part]) -> bool {
+    let ends = parts.first().zip(parts.last());
+    ends.is_some_and(|(first, last)| piece.from <= first.from && piece.to >= last.to)
+}
+
+/// The piece, and what of the parts is outside of it, in order.
+pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
+    let before = parts
+        .iter()
+        .filter(|part| part.from < piece.from)
+        .map(|part| Part { to: part.to.min(piece.from - 1), ..*part });
+    let after = parts
+        .iter()
+        .filter(|part| part.to > piece.to)
+        .map(|part| Part { from: part.from.max(piece.to + 1), ..*part });
+    before.chain([piece]).chain(after).collect()
+}
+
+/// Why the answers of parts do not fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MergeFault {
+    /// A part's result is no array.
+    #[error("the logs of blocks {from} to {to} are no array")]
+    NotArray {
+        /// First block of the part.
+        from: u64,
+        /// Last block of the part.
+        to: u64,
+    },
+    /// A log does not say where it stands.
+    #[error("a log of blocks {from} to {to} has no block number or log index")]
+    NoPlace {
+        /// First block of the part.
+        from: u64,
+        /// Last block of the part.
+        to: u64,
+    },
+    /// A log lies outside its part, or not after the one before it.
+    #[error("log {index} of block {number} is out of order or outside of blocks {from} to {to}")]
+    OutOfOrder {
+        /// Block of the log.
+        number: u64,
+        /// Index of the log in its block.
+        index: u64,
+        /// First block of the part.
+        from: u64,
+        /// Last block of the part.
+        to: u64,
+    },
+}
+
+/// Joins the raw results of consecutive parts into one raw array, byte for byte. The results must
+/// have been validated as JSON.
+///
+/// The first and last log of each part must lie within it and after those of the part before, so no
+/// log can stand twice at a seam; order inside a part is its node's own answer.
+///
+/// # Errors
+/// Which part does not fit: its node answered something else than was asked.
+pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
+    let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
+    let mut merged = Vec::with_capacity(bytes + 2);
+    merged.push(b'[');
+    let mut last: Option<(u64, u64)> = None;
+    for &(part, raw) in parts {
+        let logs = contents(part, raw)?;
+        let Some((first_log, last_log)) = walk::edges_of(raw) else {
+            continue;
+        };
+        for (log, may_equal) in [(first_log, false), (last_log, true)] {
+            let place = place(part, log)?;
+            let within = part.from <= place.0 && place.0 <= part.to;
+            let after = last.is_none_or(|last| place > last || (may_equal && place == last));
+            if !within || !after {
+                return Err(MergeFault::OutOfOrder {
+                    number: place.0,
+                    index: place.1,
+                    from: part.from,
+                    to: part.to,
+                });
+            }
+            last = Some(place);
+        }
+        if merged.len() > 1 {
+            merged.push(b',');
+        }
+        merged.extend_from_slice(logs);
+    }
+    merged.push(b']');
+    Ok(merged)
+}
+
+/// What stands between the brackets.
+fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
+    raw.trim_ascii()
+        .strip_prefix(b"[")
+        .and_then(|raw| raw.strip_suffix(b"]"))
+        .map(<[u8]>::trim_ascii)
+        .ok_or(MergeFault::NotArray { from: part.from, to: part.to })
+}
+
+fn place(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
+    let [number, index] = walk::fields_of(log, ["blockNumber", "logIndex"]);
+    let both = number.and_then(quantity::from_value).zip(index.and_then(quantity::from_value));
+    both.ok_or(MergeFault::NoPlace { from: part.from, to: part.to })
+}

@@ -1,0 +1,560 @@
+//! How many calls may be in flight at the nodes of a group: found by experiment, not configured.
+//!
+//! The limit acts only while calls wait for a place. Then another limit is tried, and the
+//! throughput (responses per second) at both is compared. Where nodes have room, throughput rises
+//! with the number of calls in flight, however long each call takes; where they have none, it stays
+//! the same and only the time of each call grows. So a higher latency alone never lowers the limit,
+//! and neither does a mix of fast and slow methods.
+//!
+//! Throughput says nothing where only a few slow calls wait beside many that are served. There the
+//! time of calls does, flow by flow (`shares.rs`): a higher limit that makes no flow slower is kept,
+//! and a lower one that makes none faster is not.
+//!
+//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight must
+//! earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb for
+//! Probabilistic Problems in Computer Communications", 1979) with more weight on throughput. The
+//! search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
+//! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
+//! measurement lasts until its own spread says that it is exact enough (batch means).
+//!
+//! While calls wait and no response comes at all, there is nothing to compare: nodes have stalled or
+//! have become slow. The limit then doubles until responses come or nobody waits. "At all" is
+//! relative to the time that calls took before.
+//!
+//! Two signs need no comparison. Where far fewer responses come than before at the same limit, long
+//! calls hold the places, or the nodes have become slower: the limit doubles as well. And where calls
+//! pile up while a lower limit is on trial, the trial ends.
+//!
+//! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
+//! `Gradient2Limit`, TCP Vegas) were not taken: nodes that become slower while they have room look
+//! overloaded to them until the baseline has risen. Latencies of two limits alone were tried as well:
+//! short calls feel a queue more than their share, so that mixed methods got 60 % of the throughput.
+//!
+//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all of
+//! it is changed.
+
+use std::time::Duration;
+
+use crate::policy::overload::shares::Flow;
+
+#[cfg(test)]
+mod tests;
+
+/// The limit before anything is known, where the configuration allows it.
+pub const LIMIT_START: u32 = 64;
+
+/// A limit that is higher by a share must bring this part of the share as throughput.
+const ELASTICITY: f64 = 0.15;
+
+/// Factors between the limits that are compared: the first and largest, and the last and smallest.
+const STEP_MAX: f64 = 2.0;
+const STEP_MIN: f64 = 1.4;
+
+/// Pause between pairs of trials with the smallest step. It doubles while no trial succeeds: each costs
+/// some throughput.
+const PAUSE_MIN: Duration = Duration::from_secs(3);
+const PAUSE_MAX: Duration = Duration::from_secs(12);
+
+/// Calls that wait for so long without any response raise the limit, and for so long if the time that
+/// calls usually take is not known.
+const SILENCE_MIN: Duration = Duration::from_millis(50);
+const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
+
+/// A throughput is measured over at least so many batches of responses, until its error is this share
+/// of it for the largest step. A batch has at least so many responses, and one per place.
+const BATCHES_MIN: u32 = 4;
+const BATCH_MIN: u32 = 8;
+const ERROR_MAX: f64 = 0.05;
+
+/// Responses after which a measurement ends whatever its error.
+const SAMPLES_MAX: u32 = 2048;
+
+/// A measurement also ends after so long, for nodes that take seconds, but not with fewer responses
+/// than these.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
+const SAMPLES_FEW: u32 = 16;
+
+/// What was measured is forgotten when nobody has waited for so long.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
+
+/// Share of the throughput below which a trial ends early.
+const HOPELESS: f64 = 0.75;
+
+/// Nodes have room if a higher limit brings this part of the step as throughput. Less may be noise, and
+/// does not end an overload.
+const ROOM: f64 = 0.5;
+
+/// Calls of a flow have become slower if their time has grown by this part of the step.
+const SLOWER: f64 = 0.3;
+
+/// A trial of a lower limit also ends when the queue has grown by the calls of so long: calls wait
+/// because of the trial then.
+const GROWTH_MAX: Duration = Duration::from_millis(50);
+
+/// Share of the throughput below which the places are held by calls that take far longer than others,
+/// or the nodes have become slower: both call for a higher limit.
+const COLLAPSED: f64 = 0.2;
+
+/// Responses in a row after which nobody waited mean that the queue is over.
+const IDLE_AFTER: u32 = 16;
+
+/// Buckets in which flows are told apart here.
+const BUCKETS: usize = 32;
+
+/// Bounds of the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimiterSettings {
+    /// Lowest; at least 1.
+    pub limit_min: u32,
+    /// Highest.
+    pub limit_max: u32,
+}
+
+/// A response of a node to a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// The epoch in which the call was sent.
+    pub epoch: u32,
+    /// The flow of the call.
+    pub flow: Flow,
+    /// How long the node took.
+    pub took: Duration,
+    /// Calls that wait for places.
+    pub queue: u32,
+}
+
+/// The limit of one group. Order of calls: [`Limiter::waits`] for each call that has to wait, and
+/// [`Limiter::answered`] for each response while [`Limiter::is_limited`] or while calls wait.
+#[derive(Debug)]
+pub struct Limiter {
+    settings: LimiterSettings,
+    limit: u32,
+    epoch: u32,
+    limited: bool,
+    saturated: bool,
+    unqueued_in_row: u32,
+    /// When the limit was changed, or a call was last answered.
+    progress: Duration,
+    /// The accepted limit, and what it brings.
+    held: Option<Level>,
+    /// True if the limit now in force is a trial against `held`.
+    trying: bool,
+    direction: Direction,
+    step: f64,
+    pause: Duration,
+    next_trial: Duration,
+    window: Window,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// What the nodes did at one limit.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    limit: u32,
+    /// Responses per second, and the relative standard error.
+    rate: f64,
+    error: f64,
+    times: Times,
+}
+
+/// How long calls took, by bucket of flows.
+type Times = [Samples; BUCKETS];
+
+/// A number of times, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Samples {
+    count: u32,
+    sum: f64,
+    squares: f64,
+}
+
+/// A measurement under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    /// When the limit was set, and all responses since.
+    set: Duration,
+    all: u32,
+    /// Responses to pass over first: one for each call that the limit allows.
+    skip: u32,
+    start: Option<Duration>,
+    last: Duration,
+    /// Responses since the start, and those while calls waited.
+    samples: u32,
+    waited: u32,
+    batches: Batches,
+    times: Times,
+    /// Calls that waited at the first response.
+    queue_before: Option<u32>,
+}
+
+/// The times that equal numbers of responses took: their mean, and the sum of squares about it
+/// (Welford, 1962).
+#[derive(Debug, Clone, Copy, Default)]
+struct Batches {
+    size: u32,
+    start: Duration,
+    count: u32,
+    mean: f64,
+    squares: f64,
+}
+
+impl Limiter {
+    /// Creates a limiter that knows nothing.
+    pub fn new(settings: LimiterSettings) -> Limiter {
+        Limiter {
+            settings,
+            limit: LIMIT_START.clamp(settings.limit_min, settings.limit_max),
+            epoch: 0,
+            limited: false,
+            saturated: false,
+            unqueued_in_row: 0,
+            progress: Duration::ZERO,
+            held: None,
+            trying: false,
+            direction: Direction::Up,
+            step: STEP_MAX,
+            pause: PAUSE_MIN,
+            next_trial: Duration::ZERO,
+            window: Window::default(),
+        }
+    }
+
+    /// Calls that may be in flight.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Counts changes of the limit: a call belongs to the limit under which it was sent.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Returns true if calls have waited recently, so that every response is wanted.
+    pub fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Returns true if a higher limit is known to bring no more responses: the nodes are overloaded.
+    pub fn is_saturated(&self) -> bool {
+        self.saturated
+    }
+
+    /// A call has to wait for a place; such calls usually take so long.
+    pub fn waits(&mut self, now: Duration, usual: Option<Duration>) {
+        self.begin(now);
+        let silence = usual.map_or(SILENCE_UNKNOWN, |usual| usual * 2);
+        let silent = now.saturating_sub(self.progress) >= silence.max(self.patience());
+        if silent || self.has_collapsed(now) {
+            self.give_way(now);
+        }
+    }
+
+    /// A node has answered a call.
+    pub fn answered(&mut self, now: Duration, answer: Answer) {
+        if answer.queue > 0 {
+            self.unqueued_in_row = 0;
+            self.begin(now);
+        } else {
+            self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
+            if self.unqueued_in_row >= IDLE_AFTER {
+                self.rest(now);
+            }
+        }
+        self.progress = now;
+        if !self.limited {
+            return;
+        }
+        self.window.all = self.window.all.saturating_add(1);
+        if self.queue_grows(answer.queue) {
+            self.reject(now);
+        } else if self.has_collapsed(now) {
+            self.give_way(now);
+        } else if answer.epoch == self.epoch {
+            self.window.take_in(now, answer, self.limit);
+            if self.is_full(now) || self.is_hopeless() {
+                self.judge(now);
+            }
+        }
+    }
+
+    /// Calls wait from now on, if they did not before.
+    fn begin(&mut self, now: Duration) {
+        if self.limited {
+            return;
+        }
+        self.limited = true;
+        self.unqueued_in_row = 0;
+        self.saturated = self.settings.limit_min == self.settings.limit_max;
+        self.window = Window { set: now, ..self.window };
+        if now.saturating_sub(self.progress) >= FORGET_AFTER {
+            self.held = None;
+            self.search_up();
+            self.window = Window::default();
+        }
+        self.progress = now;
+    }
+
+    /// How long responses may stay away before that says something.
+    fn patience(&self) -> Duration {
+        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
+        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
+    }
+
+    /// Raises the limit without a trial, because there is nothing to compare.
+    fn give_way(&mut self, now: Duration) {
+        if self.limit < self.settings.limit_max {
+            self.held = None;
+            self.saturated = false;
+            self.search_up();
+            self.set(now, self.moved(Direction::Up));
+        }
+    }
+
+    fn is_trying(&self, direction: Direction) -> bool {
+        self.trying && self.direction == direction
+    }
+
+    /// Returns true if calls wait because a lower limit is on trial.
+    fn queue_grows(&mut self, queue: u32) -> bool {
+        let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) else {
+            return false;
+        };
+        let before = *self.window.queue_before.get_or_insert(queue);
+        let growth = SAMPLES_FEW.max((held.rate * GROWTH_MAX.as_secs_f64()) as u32);
+        queue > (before + before / 2).max(before + growth)
+    }
+
+    /// Returns true if far fewer responses come than at this limit before.
+    fn has_collapsed(&self, now: Duration) -> bool {
+        let Some(held) = self.held.filter(|_| !self.is_trying(Direction::Up)) else {
+            return false;
+        };
+        let elapsed = now.saturating_sub(self.window.set);
+        let expected = held.rate * elapsed.as_secs_f64();
+        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED
+    }
+
+    /// Nobody waits any more. A trial of a lower limit is given up; that of a higher one may be the
+    /// reason and goes on when calls wait again.
+    fn rest(&mut self, now: Duration) {
+        if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
+            self.trying = false;
+            self.set(now, held.limit);
+        }
+        self.window = Window { set: now, skip: self.window.skip, ..Window::default() };
+        self.limited = false;
+        self.saturated = false;
+    }
+
+    fn search_up(&mut self) {
+        self.trying = false;
+        (self.direction, self.step, self.pause) = (Direction::Up, STEP_MAX, PAUSE_MIN);
+        self.next_trial = Duration::ZERO;
+    }
+
+    fn is_full(&self, now: Duration) -> bool {
+        let Some(start) = self.window.start else { return false };
+        let Window { samples, batches, .. } = &self.window;
+        if now.saturating_sub(start) >= WINDOW_MAX {
+            return *samples >= SAMPLES_FEW;
+        }
+        let error_max = ERROR_MAX * self.step.ln() / STEP_MAX.ln();
+        let exact = batches.error() <= error_max || *samples >= SAMPLES_MAX;
+        batches.count >= BATCHES_MIN && exact
+    }
+
+    /// Returns true if the limit on trial plainly costs throughput.
+    fn is_hopeless(&self) -> bool {
+        let held = self.held.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
+        held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
+    }
+
+    fn judge(&mut self, now: Duration) {
+        let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
+        if window.waited * 2 < window.samples {
+            // The nodes were not asked for all that they can give.
+            return;
+        }
+        let trial = window.level(self.limit);
+        let Some(held) = self.held.filter(|_| self.trying) else {
+            self.held = Some(trial);
+            if now >= self.next_trial {
+                self.try_next(now);
+            }
+            return;
+        };
+        let (score, error) = (trial.score() - held.score(), trial.error.hypot(held.error));
+        let step = (f64::from(trial.limit) / f64::from(held.limit)).ln();
+        let better = match self.direction {
+            // Of two limits between which the noise decides, the lower one.
+            Direction::Up => score > error || !is_slower(&held, &trial, step),
+            Direction::Down => score > 0.0 && is_slower(&trial, &held, -step),
+        };
+        if !better {
+            self.reject(now);
+            return;
+        }
+        self.trying = false;
+        let gain = (trial.rate / held.rate).ln() - error;
+        if step > 0.0 && gain > ROOM * step {
+            self.saturated = false;
+        }
+        self.held = Some(trial);
+        self.pause = PAUSE_MIN;
+        let large = self.step >= STEP_MAX;
+        self.step = (self.step * self.step).min(STEP_MAX);
+        // After a smaller step the limit is measured once more: a lucky measurement is one that is
+        // accepted.
+        if large {
+            self.try_next(now);
+        }
+    }
+
+    /// The limit on trial is no better.
+    fn reject(&mut self, now: Duration) {
+        let direction = self.direction;
+        self.trying = false;
+        let Some(held) = self.held else { return };
+        self.set(now, held.limit);
+        self.turn(now);
+        if direction == Direction::Up {
+            self.try_next(now);
+        }
+    }
+
+    /// A trial in this direction has failed.
+    fn turn(&mut self, now: Duration) {
+        if self.direction == Direction::Up {
+            self.saturated = true;
+            self.direction = Direction::Down;
+            return;
+        }
+        self.direction = Direction::Up;
+        if self.step > STEP_MIN {
+            self.step = self.step.sqrt().max(STEP_MIN);
+        } else {
+            self.next_trial = now + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn try_next(&mut self, now: Duration) {
+        let next = self.moved(self.direction);
+        if next == self.limit {
+            // The limit is as high or as low as it may be.
+            self.turn(now);
+            return;
+        }
+        self.trying = true;
+        self.set(now, next);
+    }
+
+    /// The limit one step away.
+    fn moved(&self, direction: Direction) -> u32 {
+        let limit = f64::from(self.limit);
+        let moved = match direction {
+            Direction::Up => (limit * self.step).ceil(),
+            Direction::Down => (limit / self.step).floor(),
+        };
+        (moved as u32).clamp(self.settings.limit_min, self.settings.limit_max)
+    }
+
+    fn set(&mut self, now: Duration, limit: u32) {
+        self.limit = limit;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.progress = now;
+        self.window = Window { set: now, skip: limit, ..Window::default() };
+    }
+}
+
+impl Level {
+    fn score(&self) -> f64 {
+        self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
+    }
+}
+
+impl Window {
+    fn take_in(&mut self, now: Duration, answer: Answer, limit: u32) {
+        self.last = now;
+        if self.start.is_none() {
+            self.skip = self.skip.saturating_sub(1);
+            if self.skip == 0 || now.saturating_sub(self.set) >= WINDOW_MAX {
+                self.start = Some(now);
+                self.batches = Batches { size: BATCH_MIN.max(limit), start: now, ..self.batches };
+            }
+            return;
+        }
+        self.samples += 1;
+        self.waited += u32::from(answer.queue > 0);
+        self.times[answer.flow.index() % BUCKETS].add(answer.took);
+        if self.samples.is_multiple_of(self.batches.size) {
+            self.batches.add(now);
+        }
+    }
+
+    fn level(&self, limit: u32) -> Level {
+        Level { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
+    }
+
+    fn rate(&self) -> f64 {
+        let start = self.start.unwrap_or(self.last);
+        f64::from(self.samples) / self.last.saturating_sub(start).as_secs_f64().max(1e-6)
+    }
+}
+
+impl Samples {
+    fn add(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        self.count += 1;
+        self.sum += took;
+        self.squares += took * took;
+    }
+
+    /// The mean, and its relative standard error.
+    fn mean(&self) -> (f64, f64) {
+        let count = f64::from(self.count);
+        let mean = (self.sum / count).max(1e-6);
+        let variance = (self.squares / count - mean * mean).max(0.0);
+        (mean, (variance / count).sqrt() / mean)
+    }
+}
+
+/// Returns true if calls of some flow take longer at the higher of two limits, which is higher by
+/// this step; also if too few calls were seen to tell.
+fn is_slower(lower: &Level, higher: &Level, step: f64) -> bool {
+    let mut pairs = lower.times.iter().zip(&higher.times);
+    let known = |(one, other): &(&Samples, &Samples)| {
+        one.count >= SAMPLES_FEW && other.count >= SAMPLES_FEW
+    };
+    let slower = |(one, other): (&Samples, &Samples)| {
+        let ((before, error_before), (after, error_after)) = (one.mean(), other.mean());
+        (after / before).ln() - error_before.hypot(error_after) > SLOWER * step
+    };
+    let any_known = pairs.clone().any(|pair| known(&pair));
+    !any_known || pairs.any(|pair| known(&pair) && slower(pair))
+}
+
+impl Batches {
+    fn add(&mut self, now: Duration) {
+        let took = now.saturating_sub(self.start).as_secs_f64();
+        self.start = now;
+        self.count += 1;
+        let apart = took - self.mean;
+        self.mean += apart / f64::from(self.count);
+        self.squares += apart * (took - self.mean);
+    }
+
+    /// The relative standard error of the throughput; a guess for too few batches.
+    fn error(&self) -> f64 {
+        if self.count < 2 {
+            return 0.2;
+        }
+        let count = f64::from(self.count);
+        (self.squares / (count - 1.0) / count).sqrt() / self.mean.max(1e-9)
+    }
+}

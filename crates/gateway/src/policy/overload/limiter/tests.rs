@@ -1,0 +1,549 @@
+//! Goal: the limit finds what the nodes can carry, whatever they are like, comes back after trouble,
+//! and keeps away where nobody waits.
+//! Method: nodes with slots and service times of several kinds in virtual time, behind the limiter
+//! and a queue that is cut at a few calls; what counts is how much of the nodes' capacity is used,
+//! and how long calls are under way beyond what they need.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::*;
+use crate::policy::overload::queue::STANDING;
+
+/// Calls that wait before the limiter; the rest is shed.
+const QUEUE_MAX: usize = 50;
+
+/// Seconds after which nobody waits for an answer any more.
+const PATIENCE: f64 = 1.0;
+
+type Service = fn(&mut Random, f64) -> f64;
+
+struct Random(u64);
+
+impl Random {
+    /// From 0 to 1.
+    fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -self.share().ln() * mean
+    }
+}
+
+/// Calls of one method: their share of all, and the seconds that one takes.
+#[derive(Clone, Copy)]
+struct Kind {
+    share: f64,
+    seconds: f64,
+    service: Service,
+}
+
+fn fixed(share: f64, seconds: f64) -> Kind {
+    Kind { share, seconds, service: |_, seconds| seconds }
+}
+
+fn random(share: f64, mean: f64) -> Kind {
+    Kind { share, seconds: mean, service: |random, mean| random.exponential(mean) }
+}
+
+struct Node {
+    slots: usize,
+    /// How many times longer everything takes.
+    slowness: f64,
+    busy: usize,
+    waiting: VecDeque<Call>,
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    kind: usize,
+    came: f64,
+    sent: f64,
+    epoch: u32,
+}
+
+struct Sim {
+    limiter: Limiter,
+    random: Random,
+    kinds: Vec<Kind>,
+    nodes: Vec<Node>,
+    now: f64,
+    in_flight: usize,
+    /// When the calls came that wait.
+    queue: VecDeque<f64>,
+    queue_max: usize,
+    ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    calls: Vec<Call>,
+    next_arrival: f64,
+    /// Calls are given to nodes in turn, and not to the less busy of two.
+    in_turn: bool,
+    turn: usize,
+    /// Seconds from one halt of the machine to the next, on average: nothing happens for a tenth of a
+    /// second, and then everything at once.
+    halts_every: Option<f64>,
+    next_halt: f64,
+    /// A moving average of what calls took, as `shares.rs` has it.
+    took: f64,
+}
+
+/// What was seen in a stretch of time.
+#[derive(Debug)]
+struct Seen {
+    /// Answers per second.
+    rate: f64,
+    limit_mean: f64,
+    /// Seconds under way at nodes.
+    p50: f64,
+    shed: usize,
+    /// Answers per second within [`PATIENCE`] of their arrival.
+    in_time: f64,
+}
+
+impl Sim {
+    fn new(limits: (u32, u32), nodes: &[(usize, f64)], kinds: &[Kind]) -> Sim {
+        let settings = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
+        let node = |(slots, slowness)| Node { slots, slowness, busy: 0, waiting: VecDeque::new() };
+        Sim {
+            limiter: Limiter::new(settings),
+            random: Random(0x1234_5678_9abc_def1),
+            kinds: kinds.to_vec(),
+            nodes: nodes.iter().copied().map(node).collect(),
+            now: 0.0,
+            in_flight: 0,
+            queue: VecDeque::new(),
+            queue_max: QUEUE_MAX,
+            ends: BinaryHeap::new(),
+            calls: Vec::new(),
+            next_arrival: 0.0,
+            in_turn: false,
+            turn: 0,
+            halts_every: None,
+            next_halt: 0.0,
+            took: 0.0,
+        }
+    }
+
+    fn seeded(mut self, seed: u64) -> Sim {
+        self.random = Random(0x1234_5678_9abc_def1_u64.wrapping_mul(seed));
+        self
+    }
+
+    /// What calls usually take, once there were some.
+    fn usual(&self) -> Option<Duration> {
+        (self.took > 0.0).then(|| Duration::from_secs_f64(self.took))
+    }
+
+    /// Answers per second that the nodes can give.
+    fn capacity(&self) -> f64 {
+        let mean: f64 = self.kinds.iter().map(|kind| kind.share * kind.seconds).sum();
+        self.nodes.iter().map(|node| node.slots as f64 / (mean * node.slowness)).sum()
+    }
+
+    /// Lets calls come at this rate for so many seconds.
+    fn run(&mut self, rate: f64, seconds: f64) -> Seen {
+        let until = self.now + seconds;
+        self.next_arrival = self.now + self.random.exponential(1.0 / rate);
+        let (mut took, mut shed, mut in_time, mut limits) = (Vec::new(), 0, 0, Vec::new());
+        loop {
+            let end = self.ends.peek().map_or(f64::MAX, |end| end.0.0 as f64 / 1e9);
+            if end.min(self.next_arrival) > until {
+                break;
+            }
+            if let Some(every) = self.halts_every
+                && end.min(self.next_arrival) >= self.next_halt
+            {
+                self.now = self.now.max(self.next_halt) + 0.1 * (0.5 + self.random.share());
+                self.next_halt = self.now + self.random.exponential(every);
+            }
+            if end <= self.next_arrival {
+                let Reverse((nanos, node, call)) = self.ends.pop().unwrap();
+                self.now = self.now.max(nanos as f64 / 1e9);
+                let (taken, answered) = self.end(node, call as usize);
+                took.push(taken);
+                in_time += usize::from(answered <= PATIENCE);
+                limits.push(f64::from(self.limiter.limit()));
+            } else {
+                self.now = self.now.max(self.next_arrival);
+                self.next_arrival += self.random.exponential(1.0 / rate);
+                if self.queue.len() < self.queue_max
+                    && !(self.limiter.is_saturated() && self.queue.len() > rate as usize / 5)
+                {
+                    self.queue.push_back(self.now);
+                    if self.in_flight >= self.limiter.limit() as usize {
+                        let usual = self.usual();
+                        self.limiter.waits(Duration::from_secs_f64(self.now), usual);
+                    }
+                } else {
+                    shed += 1;
+                }
+            }
+            while self.in_flight < self.limiter.limit() as usize
+                && let Some(came) = self.queue.pop_front()
+            {
+                // As the queue does.
+                if self.limiter.is_saturated() && self.now - came > STANDING.as_secs_f64() {
+                    shed += 1;
+                } else {
+                    self.send(came);
+                }
+            }
+        }
+        self.now = until;
+        took.sort_by(f64::total_cmp);
+        Seen {
+            rate: took.len() as f64 / seconds,
+            limit_mean: limits.iter().sum::<f64>() / limits.len().max(1) as f64,
+            p50: took.get(took.len() / 2).copied().unwrap_or(0.0),
+            shed,
+            in_time: in_time as f64 / seconds,
+        }
+    }
+
+    fn send(&mut self, came: f64) {
+        let mut at = self.random.share();
+        let kind = self.kinds.iter().position(|kind| {
+            at -= kind.share;
+            at <= 0.0
+        });
+        let kind = kind.unwrap_or(self.kinds.len() - 1);
+        let call = Call { kind, came, sent: self.now, epoch: self.limiter.epoch() };
+        let node = if self.in_turn {
+            self.turn += 1;
+            self.turn % self.nodes.len()
+        } else {
+            let mut one = || (self.random.share() * self.nodes.len() as f64) as usize;
+            let (one, mut other) = (one(), one());
+            if one == other {
+                other = (other + 1) % self.nodes.len();
+            }
+            let load = |node: usize| {
+                let node = &self.nodes[node];
+                (node.busy + node.waiting.len() + 1) as f64 * node.slowness
+            };
+            if load(one) <= load(other) { one } else { other }
+        };
+        self.in_flight += 1;
+        let own = &mut self.nodes[node];
+        if own.busy < own.slots {
+            own.busy += 1;
+            self.begin(node, call);
+        } else {
+            own.waiting.push_back(call);
+        }
+    }
+
+    fn begin(&mut self, node: usize, call: Call) {
+        let kind = self.kinds[call.kind];
+        let took = (kind.service)(&mut self.random, kind.seconds) * self.nodes[node].slowness;
+        // Networks and timers are never exact.
+        let took = took + 0.000_1 + self.random.exponential(0.000_1);
+        self.calls.push(call);
+        let end = ((self.now + took) * 1e9) as u64;
+        self.ends.push(Reverse((end, node, self.calls.len() as u64 - 1)));
+    }
+
+    /// How long a call took at the node, and since it came.
+    fn end(&mut self, node: usize, call: usize) -> (f64, f64) {
+        let call = self.calls[call];
+        let own = &mut self.nodes[node];
+        match own.waiting.pop_front() {
+            Some(next) => self.begin(node, next),
+            None => own.busy -= 1,
+        }
+        self.in_flight -= 1;
+        let took = self.now - call.sent;
+        self.took = if self.took == 0.0 { took } else { self.took + (took - self.took) / 10.0 };
+        if !self.queue.is_empty() || self.limiter.is_limited() {
+            let (epoch, flow, queue) = (call.epoch, Flow::default(), self.queue.len() as u32);
+            let answer = Answer { epoch, flow, took: Duration::from_secs_f64(took), queue };
+            self.limiter.answered(Duration::from_secs_f64(self.now), answer);
+        }
+        (took, self.now - call.came)
+    }
+}
+
+const WIDE: (u32, u32) = (1, 2_000);
+
+/// Random sequences that a test is repeated with.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
+
+/// Some calm, then three times what the nodes can carry; the second is what was seen of it after
+/// five seconds.
+fn overloaded(sim: &mut Sim) -> (Seen, Seen) {
+    let capacity = sim.capacity();
+    let calm = sim.run(capacity * 0.4, 5.0);
+    sim.run(capacity * 3.0, 5.0);
+    (calm, sim.run(capacity * 3.0, 30.0))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[track_caller]
+fn carries(sim: &Sim, seen: &Seen, share: f64) {
+    assert!(seen.rate >= sim.capacity() * share, "of {}: {seen:?}", sim.capacity());
+}
+
+#[test]
+fn one_node_with_fixed_times_is_kept_busy_and_no_more() {
+    for slots in [1, 4, 16, 100] {
+        let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[fixed(1.0, 0.010)]);
+        let (calm, seen) = overloaded(&mut sim);
+        assert_eq!(calm.shed, 0);
+        carries(&sim, &seen, 0.93);
+        assert!(seen.p50 < 2.1 * calm.p50, "{slots} slots: {seen:?}");
+        assert!(seen.limit_mean < 1.5 * slots as f64 + 2.5, "{slots} slots: {seen:?}");
+    }
+}
+
+#[test]
+fn random_times_are_not_taken_for_a_queue() {
+    for slots in [4, 32] {
+        let mut limits = Vec::new();
+        for seed in SEEDS {
+            let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.010)]).seeded(seed);
+            let (_, seen) = overloaded(&mut sim);
+            carries(&sim, &seen, 0.9);
+            limits.push(seen.limit_mean);
+        }
+        assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
+    }
+}
+
+#[test]
+fn a_mix_of_fast_and_slow_methods_is_not_taken_for_a_queue() {
+    let kinds = [random(0.6, 0.001), random(0.35, 0.010), random(0.05, 0.300)];
+    let mut limits = Vec::new();
+    for seed in SEEDS {
+        let mut sim = Sim::new(WIDE, &[(16, 1.0)], &kinds).seeded(seed);
+        let (_, seen) = overloaded(&mut sim);
+        carries(&sim, &seen, 0.9);
+        limits.push(seen.limit_mean);
+    }
+    assert!(mean(&limits) < 100.0, "{limits:?}");
+}
+
+#[test]
+fn one_slow_node_of_three_does_not_throttle_the_others() {
+    for seed in SEEDS {
+        let nodes = [(8, 1.0), (8, 1.0), (8, 10.0)];
+        let mut sim = Sim::new(WIDE, &nodes, &[random(1.0, 0.010)]).seeded(seed);
+        let (_, seen) = overloaded(&mut sim);
+        carries(&sim, &seen, 0.88);
+    }
+}
+
+#[test]
+fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
+    // Few responses per second tell little: 200, 800 and 20,000.
+    for (slots, seconds) in [(4, 12.0), (16, 5.0), (400, 5.0)] {
+        let mut limits = Vec::new();
+        for seed in SEEDS {
+            let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.020)]).seeded(seed);
+            let capacity = sim.capacity();
+            sim.run(capacity * 3.0, seconds);
+            let seen = sim.run(capacity * 3.0, 30.0);
+            carries(&sim, &seen, 0.88);
+            limits.push(seen.limit_mean);
+        }
+        assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
+    }
+}
+
+#[test]
+fn a_load_that_creeps_up_is_held() {
+    let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[fixed(1.0, 0.010)]);
+    let capacity = sim.capacity();
+    for step in 1..=100 {
+        sim.run(capacity * 0.012 * f64::from(step), 0.5);
+    }
+    let seen = sim.run(capacity * 1.2, 20.0);
+    carries(&sim, &seen, 0.93);
+    assert!(seen.limit_mean < 16.0, "{seen:?}");
+}
+
+#[test]
+fn it_grows_again_after_trouble() {
+    let mut sim = Sim::new(WIDE, &[(16, 1.0), (16, 1.0)], &[random(1.0, 0.010)]);
+    overloaded(&mut sim);
+    // One of two nodes is all but gone, and comes back.
+    let capacity = sim.capacity();
+    sim.nodes[1].slowness = 50.0;
+    sim.run(capacity * 3.0, 10.0);
+    sim.nodes[1].slowness = 1.0;
+    sim.run(capacity * 3.0, 5.0);
+    let seen = sim.run(capacity * 3.0, 20.0);
+    carries(&sim, &seen, 0.88);
+}
+
+#[test]
+fn nodes_that_become_slower_in_overload_go_on_being_used() {
+    let mut sim = Sim::new(WIDE, &[(16, 1.0)], &[random(1.0, 0.010)]);
+    overloaded(&mut sim);
+    sim.nodes[0].slowness = 5.0;
+    let capacity = sim.capacity();
+    sim.run(capacity * 3.0, 5.0);
+    let seen = sim.run(capacity * 3.0, 30.0);
+    carries(&sim, &seen, 0.88);
+}
+
+#[test]
+fn calls_that_become_costlier_are_no_overload_where_nodes_have_room() {
+    // Many slots and a limit of 64 at first: the queue before it is the limiter's own.
+    let mut sim = Sim::new(WIDE, &[(500, 1.0)], &[fixed(1.0, 0.010)]);
+    sim.run(3_000.0, 5.0);
+    sim.kinds[0].seconds = 0.100;
+    sim.run(4_000.0, 3.0);
+    let seen = sim.run(4_000.0, 10.0);
+    assert!(seen.rate > 3_900.0 && seen.shed < 400, "{seen:?}");
+}
+
+#[test]
+fn nodes_that_give_few_responses_are_not_buried() {
+    // Eight a second: a silence of 50 ms says nothing about them.
+    for (kind, calm) in [(fixed(1.0, 1.0), 20.0), (random(1.0, 1.0), 20.0), (random(1.0, 1.0), 0.0)]
+    {
+        let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[kind]);
+        sim.run(4.0, calm);
+        sim.run(24.0, 45.0);
+        let seen = sim.run(24.0, 60.0);
+        carries(&sim, &seen, 0.8);
+        assert!(seen.limit_mean < 100.0, "{calm} s of calm: {seen:?}");
+    }
+}
+
+#[test]
+fn goodput_is_never_below_what_it_is_without_a_limit() {
+    let mixed = [random(0.6, 0.001), random(0.35, 0.010), random(0.05, 0.300)];
+    type Scene<'a> = (&'a [(usize, f64)], &'a [Kind]);
+    let scenes: [Scene<'_>; 5] = [
+        (&[(16, 1.0)], &[fixed(1.0, 0.010)]),
+        (&[(4, 1.0)], &[random(1.0, 0.010)]),
+        (&[(8, 1.0), (8, 1.0), (8, 10.0)], &[random(1.0, 0.010)]),
+        (&[(16, 1.0)], &mixed),
+        (&[(500, 1.0)], &[random(1.0, 0.200)]),
+    ];
+    for (scene, (nodes, kinds)) in scenes.into_iter().enumerate() {
+        for load in [0.5, 0.9, 1.1, 1.5, 3.0] {
+            let goodput = |limits| {
+                let mut sim = Sim::new(limits, nodes, kinds);
+                let rate = sim.capacity() * load;
+                sim.queue_max = rate as usize;
+                sim.run(rate, 10.0);
+                (sim.run(rate, 60.0).in_time, sim.capacity())
+            };
+            let ((with, capacity), (without, _)) = (goodput(WIDE), goodput((100_000, 100_000)));
+            assert!(with >= 0.97 * without, "scene {scene}, {load}: {with} of {without}");
+            // That it protects: without it, nearly all responses come too late.
+            if load == 3.0 {
+                assert!(
+                    with > 0.7 * capacity && without < 0.3 * capacity,
+                    "scene {scene}: {with} and {without} of {capacity}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_changes_while_nobody_waits() {
+    let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[random(0.9, 0.002), random(0.1, 0.200)]);
+    let capacity = sim.capacity();
+    let before = (sim.limiter.limit(), sim.limiter.epoch());
+    let seen = sim.run(capacity * 0.4, 60.0);
+    assert_eq!((sim.limiter.limit(), sim.limiter.epoch()), before);
+    assert_eq!(seen.shed, 0);
+}
+
+#[test]
+fn the_bounds_hold() {
+    let mut sim = Sim::new((6, 12), &[(100, 1.0)], &[fixed(1.0, 0.010)]);
+    assert_eq!(sim.limiter.limit(), 12);
+    let seen = sim.run(5_000.0, 20.0);
+    assert!(seen.limit_mean > 11.0, "a limit that is too low is kept full: {seen:?}");
+    let mut sim = Sim::new((6, 12), &[(1, 1.0)], &[fixed(1.0, 0.010)]);
+    let seen = sim.run(5_000.0, 20.0);
+    assert!(seen.limit_mean < 8.0, "{seen:?}");
+    assert!(sim.limiter.limit() >= 6);
+}
+
+#[test]
+fn slower_nodes_with_room_cost_no_call() {
+    for times in [10.0, 100.0, 500.0, 1000.0] {
+        for overloaded_before in [false, true] {
+            let nodes: [(usize, f64); 3] = [(2_000, 1.0); 3];
+            let mut sim = Sim::new((4, 1_536), &nodes, &[fixed(1.0, 0.001)]);
+            if overloaded_before {
+                sim.nodes.iter_mut().for_each(|node| node.slots = 1);
+                sim.run(9_000.0, 10.0);
+                assert!(sim.limiter.limit() < 20, "{}", sim.limiter.limit());
+                sim.run(500.0, 1.0);
+                sim.nodes.iter_mut().for_each(|node| node.slots = 2_000);
+            }
+            // Two seconds of calls, as long as one may wait.
+            sim.queue_max = 1_000;
+            sim.run(500.0, 2.0);
+            sim.nodes.iter_mut().for_each(|node| node.slowness = times);
+            let seen = sim.run(500.0, 20.0);
+            assert_eq!(seen.shed, 0, "{times} times, {overloaded_before}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn slower_nodes_with_room_in_the_midst_of_overload_are_found_out() {
+    let mut sim = Sim::new((4, 1_536), &[(8, 1.0), (8, 1.0)], &[fixed(1.0, 0.010)]);
+    overloaded(&mut sim);
+    sim.nodes.iter_mut().for_each(|node| {
+        node.slots = 1_000;
+        node.slowness = 50.0;
+    });
+    sim.queue_max = 1_000;
+    sim.run(500.0, 5.0);
+    let seen = sim.run(500.0, 20.0);
+    assert_eq!(seen.shed, 0, "{seen:?}");
+}
+
+#[test]
+fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_nodes_have_room() {
+    for (rate, slow_per_second) in [(500.0, 10.0), (2_000.0, 10.0), (500.0, 60.0)] {
+        let share = slow_per_second / rate;
+        let kinds = [fixed(1.0 - share, 0.003), fixed(share, 5.0)];
+        let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &kinds);
+        sim.queue_max = 1_000;
+        let seen = sim.run(rate, 60.0);
+        assert_eq!(seen.shed, 0, "{rate}, {slow_per_second}: {seen:?}");
+    }
+}
+
+#[test]
+fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
+    for every in [0.3, 1.0, 3.0] {
+        for seed in 1..=20 {
+            let kinds = [fixed(0.98, 0.003), fixed(0.02, 5.0)];
+            let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &kinds);
+            sim = sim.seeded(seed);
+            sim.halts_every = Some(every);
+            sim.queue_max = 1_000;
+            let seen = sim.run(500.0, 60.0);
+            assert_eq!(seen.shed, 0, "a halt every {every} s, seed {seed}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_stall_for_a_while_are_not_overloaded() {
+    let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &[fixed(1.0, 0.003)]);
+    sim.queue_max = 1_000;
+    sim.run(500.0, 2.0);
+    sim.nodes.iter_mut().for_each(|node| node.slowness = 500.0);
+    sim.run(500.0, 1.5);
+    assert!(!sim.limiter.is_saturated());
+    sim.nodes.iter_mut().for_each(|node| node.slowness = 1.0);
+    assert_eq!(sim.run(500.0, 10.0).shed, 0);
+}

@@ -1,0 +1,272 @@
+//! Goal: a flow that fills all places with slow calls costs others next to nothing, and uses every
+//! place that nobody else needs.
+//! Method: by hand, and a node with a number of slots in virtual time, behind queue and limiter.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::*;
+use crate::policy::overload::limiter::{Answer, Limiter, LimiterSettings};
+use crate::policy::overload::queue::{Pushed, Queue, QueueSettings};
+
+const SLOW: Flow = Flow::at(1);
+const FAST: Flow = Flow::at(2);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn what_a_flow_used_is_kept_for_it_up_to_an_equal_share_and_not_for_long() {
+    let mut shares = Shares::default();
+    (0..60).for_each(|_| shares.enter(Class::Normal, SLOW));
+    (0..40).for_each(|_| shares.enter(Class::Normal, FAST));
+    (0..40).for_each(|_| shares.leave(FAST));
+    shares.renew(ms(500), 64);
+    assert_eq!(shares.spare(Class::Normal, 40), 8, "32 of 64 are kept");
+    assert!(shares.admits(SLOW, 8) && !shares.admits(SLOW, 0) && shares.admits(FAST, 0));
+    assert_eq!(shares.spare(Class::High, 40), 40, "nothing is kept from a better class");
+    for second in 1..=2 {
+        shares.renew(ms(1000 * second), 64);
+    }
+    assert_eq!(shares.spare(Class::Normal, 40), 40, "who stays away keeps nothing");
+}
+
+#[test]
+fn who_is_new_gets_the_only_place_in_turn() {
+    let mut shares = Shares::default();
+    shares.enter(Class::Normal, SLOW);
+    shares.wait(Class::Normal, FAST);
+    shares.leave(SLOW);
+    shares.renew(ms(1), 1);
+    assert!(shares.admits(FAST, shares.spare(Class::Normal, 1)));
+}
+
+#[test]
+fn a_lone_flow_uses_all_places() {
+    let mut shares = Shares::default();
+    for free in (1..=64).rev() {
+        shares.renew(ms(0), 64);
+        assert!(shares.admits(SLOW, shares.spare(Class::Normal, free)));
+        shares.enter(Class::Normal, SLOW);
+    }
+}
+
+#[test]
+fn flows_differ_by_client_and_by_weight() {
+    let distinct = |flows: Vec<Flow>| {
+        let mut seen = [false; FLOWS];
+        flows.iter().for_each(|flow| seen[flow.index()] = true);
+        seen.iter().filter(|seen| **seen).count()
+    };
+    assert!(distinct((0..8).map(|at| Flow::of(7, 1 << at)).collect()) >= 7);
+    assert!(distinct((0..1000).map(|client| Flow::of(client * 77, 1)).collect()) > 120);
+    assert_eq!(Flow::of(7, 4), Flow::of(7, 5));
+}
+
+/// The calls of one client: how many come in a second, and how long each takes at a node.
+#[derive(Clone, Copy)]
+struct Client {
+    flow: Flow,
+    rate: f64,
+    took: Duration,
+}
+
+/// What came of them in the last half of the time.
+#[derive(Debug, Default)]
+struct Came {
+    served: usize,
+    shed: usize,
+    waited: Vec<Duration>,
+}
+
+impl Came {
+    fn shed_share(&self) -> f64 {
+        self.shed as f64 / (self.served + self.shed) as f64
+    }
+
+    fn p99(&mut self) -> Duration {
+        self.waited.sort_unstable();
+        self.waited[self.waited.len() * 99 / 100]
+    }
+}
+
+/// A node behind the queue of one thread.
+struct Sim {
+    clients: [Client; 2],
+    limiter: Limiter,
+    queue: Queue<usize>,
+    shares: Shares,
+    in_flight: u32,
+    slots: usize,
+    busy: usize,
+    /// Calls that wait inside the node, as client, epoch, and when they were sent.
+    inside: VecDeque<(usize, u32, Duration)>,
+    ends: BinaryHeap<Reverse<(Duration, usize, u32, Duration)>>,
+    came: [Came; 2],
+    /// What was served and shed before does not count.
+    counted_from: Duration,
+    limit_max_seen: u32,
+}
+
+impl Sim {
+    fn new(slots: usize, limits: (u32, u32), clients: [Client; 2]) -> Sim {
+        let settings = QueueSettings { calls_max: 1_000, wait_max: ms(2000), share_kept: 0.1 };
+        let limits = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
+        Sim {
+            clients,
+            limiter: Limiter::new(limits),
+            queue: Queue::new(settings),
+            shares: Shares::default(),
+            in_flight: 0,
+            slots,
+            busy: 0,
+            inside: VecDeque::new(),
+            ends: BinaryHeap::new(),
+            came: Default::default(),
+            counted_from: Duration::ZERO,
+            limit_max_seen: 0,
+        }
+    }
+
+    /// Lets calls come for so long, at random times.
+    fn run(mut self, seconds: u64) -> (Came, Came, u32) {
+        let until = Duration::from_secs(seconds);
+        self.counted_from = until / 2;
+        let mut random = 0x1234_5678_9abc_def1_u64;
+        let mut gap = |rate: f64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let share = ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            Duration::from_secs_f64(-share.ln() / rate)
+        };
+        let mut due = self.clients.map(|client| gap(client.rate));
+        loop {
+            let next = usize::from(due[1] < due[0]);
+            let now = due[next];
+            if now > until {
+                let [slow, fast] = self.came;
+                return (slow, fast, self.limit_max_seen);
+            }
+            while self.ends.peek().is_some_and(|end| end.0.0 <= now) {
+                self.end();
+            }
+            // The slow client begins with few calls.
+            let few = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
+            due[next] += gap(self.clients[next].rate / few);
+            self.shares.wait(Class::Normal, self.clients[next].flow);
+            let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
+            if let Pushed::Instead(_, (shed, _)) = pushed {
+                self.shed(now, shed);
+            }
+            self.serve(now);
+            if !self.queue.is_empty() {
+                self.limiter.waits(now, self.shares.usual());
+                self.serve(now);
+            }
+            self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit());
+        }
+    }
+
+    fn serve(&mut self, now: Duration) {
+        let limit = self.limiter.limit();
+        self.shares.renew(now, limit);
+        while self.in_flight < limit {
+            let saturated = self.limiter.is_saturated();
+            while let Some((shed, _)) = self.queue.expired(now, saturated) {
+                self.shed(now, shed);
+            }
+            let free = limit - self.in_flight;
+            let taken = self.queue.take(now, saturated, &self.shares, free);
+            let Some((client, class, waited)) = taken else { return };
+            if now >= self.counted_from {
+                self.came[client].served += 1;
+                self.came[client].waited.push(waited);
+            }
+            self.in_flight += 1;
+            self.shares.enter(class, self.clients[client].flow);
+            self.inside.push_back((client, self.limiter.epoch(), now));
+            self.begin(now);
+        }
+    }
+
+    fn begin(&mut self, now: Duration) {
+        if self.busy < self.slots
+            && let Some((client, epoch, sent)) = self.inside.pop_front()
+        {
+            self.busy += 1;
+            self.ends.push(Reverse((now + self.clients[client].took, client, epoch, sent)));
+        }
+    }
+
+    fn end(&mut self) {
+        let Reverse((now, client, epoch, sent)) = self.ends.pop().unwrap();
+        let flow = self.clients[client].flow;
+        self.busy -= 1;
+        self.in_flight -= 1;
+        self.shares.leave(flow);
+        self.shares.took(flow, now - sent);
+        self.begin(now);
+        if !self.queue.is_empty() || self.limiter.is_limited() {
+            let queue = self.queue.len() as u32;
+            let answer = Answer { epoch, flow, took: now - sent, queue };
+            self.limiter.answered(now, answer);
+        }
+        self.serve(now);
+    }
+
+    fn shed(&mut self, now: Duration, client: usize) {
+        self.came[client].shed += usize::from(now >= self.counted_from);
+    }
+}
+
+fn slow(rate: f64) -> Client {
+    Client { flow: SLOW, rate, took: ms(5000) }
+}
+
+fn fast(rate: f64, took: u64) -> Client {
+    Client { flow: FAST, rate, took: ms(took) }
+}
+
+#[test]
+fn slow_calls_that_fill_all_places_cost_other_flows_next_to_nothing() {
+    // Twelve places at a node with as many slots, of which the fast client needs four; what is left
+    // for the slow one is a sixth of what it asks for.
+    let scene = |fast| Sim::new(12, (12, 12), [slow(10.0), fast]).run(120);
+    let (slow, mut others, _) = scene(fast(400.0, 10));
+    assert!(others.shed_share() <= 0.01, "{} served, {} shed", others.served, others.shed);
+    assert!(others.p99() <= ms(50), "{:?}", others.p99());
+    assert!(slow.served >= 60, "slow: {} served, {} shed", slow.served, slow.shed);
+    // The detector: as one flow, the slow calls keep the fast ones out.
+    let (_, others, _) = scene(Client { flow: SLOW, ..fast(400.0, 10) });
+    assert!(others.shed_share() > 0.1, "{} served, {} shed", others.served, others.shed);
+}
+
+#[test]
+fn where_nodes_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothing() {
+    for rate in [10.0, 20.0, 60.0] {
+        let scene = Sim::new(2_000, (4, 1_536), [slow(rate), fast(500.0, 3)]);
+        let (slow, mut others, _) = scene.run(120);
+        assert_eq!((slow.shed, others.shed), (0, 0), "{rate}/s");
+        assert!(others.p99() <= ms(5), "{rate}/s: {:?}", others.p99());
+    }
+}
+
+#[test]
+fn a_client_that_floods_nodes_costs_others_little() {
+    // Sixteen slots, of which the fast client needs four. The flood asks for 48, for 240, or for 480.
+    for rate in [240.0, 1_200.0, 2_400.0] {
+        let scene = |flow| {
+            let flood = Client { flow: SLOW, rate, took: ms(200) };
+            Sim::new(16, (4, 1_536), [flood, Client { flow, ..fast(400.0, 10) }]).run(120)
+        };
+        let (flood, others, _) = scene(FAST);
+        let shed = others.shed_share();
+        assert!(shed <= 0.05, "{rate}: {shed}");
+        assert!(flood.served > 2_000, "{rate}: {}", flood.served);
+        // The detector: as one flow.
+        let (_, others, _) = scene(SLOW);
+        assert!(others.shed_share() > 0.3, "{rate}: {}", others.shed_share());
+    }
+}

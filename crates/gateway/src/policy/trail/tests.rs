@@ -1,0 +1,180 @@
+//! Goal: who applies the changes to what he knew has the served chain, whatever happened in between
+//! and however seldom he looks. Method: random chains under a head tracker with one node, watched by
+//! several trails at different times.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+
+/// A node's chain, and a tracker that follows it.
+struct Net {
+    blocks: Vec<[u8; 32]>,
+    made: u64,
+    tracker: HeadTracker,
+    now: Duration,
+}
+
+impl Net {
+    fn new(length: u64) -> Net {
+        let settings = HeadSettings {
+            window: 32,
+            finality: Finality::FromNodes,
+            lag_max: 2,
+            jump_max: 1000,
+            rollback_max: 8,
+            rollback_polls: 1,
+            missed_max: 3,
+            block_time: Duration::from_secs(1),
+        };
+        let tracker = HeadTracker::new(settings, 1);
+        let mut net = Net { blocks: Vec::new(), made: 0, tracker, now: Duration::ZERO };
+        net.extend(length);
+        net
+    }
+
+    fn extend(&mut self, blocks: u64) {
+        for _ in 0..blocks {
+            self.made += 1;
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&self.made.to_be_bytes());
+            self.blocks.push(hash);
+        }
+    }
+
+    fn reorg(&mut self, depth: usize, longer: u64) {
+        self.blocks.truncate(self.blocks.len() - depth);
+        self.extend(depth as u64 + longer);
+    }
+
+    fn poll(&mut self) {
+        self.now += Duration::from_secs(1);
+        let number = self.blocks.len() as u64 - 1;
+        let parent = self.parent(number);
+        let hash = self.blocks[number as usize];
+        let seen = HeadSeen { number, hash, parent, finalized: None };
+        let mut asks = self.tracker.observe(0, self.now, seen).asks;
+        while let Some(ask) = asks.pop() {
+            let hash = self.blocks[ask.number as usize];
+            let parent = self.parent(ask.number);
+            asks.extend(self.tracker.header(0, self.now, ask.number, hash, parent).asks);
+        }
+    }
+
+    fn parent(&self, number: u64) -> [u8; 32] {
+        number.checked_sub(1).map_or([0; 32], |below| self.blocks[below as usize])
+    }
+
+    fn view(&self) -> ChainView {
+        self.tracker.view()
+    }
+}
+
+fn head(net: &Net, number: usize) -> Head {
+    Head { number: number as u64, hash: net.blocks[number] }
+}
+
+#[test]
+fn dropped_blocks_come_first_and_from_the_newest_down() {
+    let mut net = Net::new(20);
+    net.poll();
+    let mut trail = Trail::at(&net.view(), 16).unwrap();
+    assert_eq!(trail.changes(&net.view()), Ok(Vec::new()));
+    let (old_18, old_19) = (head(&net, 18), head(&net, 19));
+    net.reorg(2, 1);
+    net.poll();
+    let changes = trail.changes(&net.view()).unwrap();
+    let expected = [
+        Change::Dropped(old_19),
+        Change::Dropped(old_18),
+        Change::Added(head(&net, 18)),
+        Change::Added(head(&net, 19)),
+        Change::Added(head(&net, 20)),
+    ];
+    assert_eq!(changes, expected);
+    for change in changes {
+        trail.follow(change);
+    }
+    assert_eq!(trail.top(), Some(head(&net, 20)));
+    assert_eq!(trail.changes(&net.view()), Ok(Vec::new()));
+}
+
+#[test]
+fn what_lies_too_far_back_is_not_made_up() {
+    let mut net = Net::new(20);
+    net.poll();
+    let trail = Trail::at(&net.view(), 4).unwrap();
+    net.reorg(6, 1);
+    net.poll();
+    assert_eq!(trail.changes(&net.view()), Err(Apart), "a reorg below all that it remembers");
+    let mut net = Net::new(20);
+    net.poll();
+    let trail = Trail::at(&net.view(), 16).unwrap();
+    for _ in 0..8 {
+        net.extend(8);
+        net.poll();
+    }
+    assert_eq!(trail.changes(&net.view()), Err(Apart), "the view has forgotten where it left off");
+    assert!(Trail::at(&ChainView::default(), 4).is_none());
+    assert_eq!(trail.changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
+}
+
+#[test]
+fn a_trail_learns_what_lies_below_it() {
+    let mut net = Net::new(20);
+    net.poll();
+    let full = net.view();
+    let mut trail = Trail { bottom: 19, hashes: [net.blocks[19]].into(), length_max: 8 };
+    trail.learn(&full);
+    assert_eq!((trail.bottom, trail.hashes.len()), (12, 8));
+    let mut other = Trail { bottom: 19, hashes: [[7; 32]].into(), length_max: 8 };
+    other.learn(&full);
+    assert_eq!(other.hashes.len(), 1, "another branch is not below it");
+}
+
+proptest! {
+    #[test]
+    fn changes_lead_to_the_served_chain(
+        steps in proptest::collection::vec((0usize..8, 0u64..5, any::<bool>(), any::<bool>()), 1..60)
+    ) {
+        let mut net = Net::new(20);
+        net.poll();
+        let trail = Trail::at(&net.view(), 32).unwrap();
+        let known: Vec<[u8; 32]> = net.blocks.clone();
+        let mut watchers = [(trail.clone(), known.clone()), (trail, known)];
+        for (depth, blocks, first, second) in steps {
+            // A chain that changes its branch is longer afterwards.
+            if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
+            net.poll();
+            let view = net.view();
+            for ((trail, known), looks) in watchers.iter_mut().zip([first, second]) {
+                if !looks {
+                    continue;
+                }
+                trail.learn(&view);
+                let Ok(changes) = trail.changes(&view) else {
+                    *trail = Trail::at(&view, 32).unwrap();
+                    *known = net.blocks.clone();
+                    continue;
+                };
+                for change in changes {
+                    trail.follow(change);
+                    match change {
+                        Change::Dropped(head) => {
+                            prop_assert_eq!(known.len() as u64 - 1, head.number);
+                            prop_assert_eq!(known.pop(), Some(head.hash));
+                        }
+                        Change::Added(head) => {
+                            prop_assert_eq!(known.len() as u64, head.number);
+                            known.push(head.hash);
+                        }
+                    }
+                }
+                prop_assert_eq!(&*known, &*net.blocks);
+                prop_assert_eq!(trail.top(), view.head);
+            }
+        }
+    }
+}

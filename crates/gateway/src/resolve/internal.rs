@@ -1,0 +1,64 @@
+//! What the gateway itself asks of its nodes, for clients who are told of what is to come: through the
+//! same steps as a call, from the choice of its group on.
+
+use crate::resolve::{Route, request_of};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+
+use wire::call::{Call, Id, Params, Version};
+
+use super::{allowed, answer_ask, logs};
+use crate::access::caller::Caller;
+use crate::call::request::UpstreamRequest;
+use crate::call::response::Payload;
+use crate::policy::cacheable::{CacheRule, Caching};
+use crate::state::context::ThreadContext;
+
+/// What the gateway itself asks of a block whose hash the call names.
+#[derive(Debug)]
+pub(crate) struct Inquiry<'a> {
+    pub(crate) chain: usize,
+    pub(crate) method: &'static str,
+    pub(crate) params: &'a [u8],
+    /// Height of the block.
+    pub(crate) height: u64,
+    /// Whether a node has to say it anew.
+    pub(crate) fresh: bool,
+}
+
+/// Asks as a call would, from the choice of its group on; only nodes that have reached the block.
+pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Payload {
+    let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
+    let call = Call {
+        id: Id::Absent,
+        method: Cow::Borrowed(inquiry.method),
+        params: Params::Array(inquiry.params),
+        version: Version::V2,
+    };
+    let now = cx.tick();
+    let chain = &cx.snapshot.chains[inquiry.chain];
+    let view = chain.view.load_full();
+    let row = chain.family.find(&call.method);
+    let waiting = Cell::new(0);
+    let route = Route {
+        call: &call,
+        row,
+        chain: inquiry.chain,
+        group: None,
+        caller: &caller,
+        hash_header: None,
+        waiting: &waiting,
+    };
+    let ask = request_of(cx, &route, &view, now);
+    let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
+    let ask = UpstreamRequest { caching: allowed(cx, caching), ..ask };
+    let fetched = match row {
+        Some((_, method)) if !inquiry.fresh => {
+            logs::one(cx, ask, &call.params, method, None, &view).await.0
+        }
+        _ => answer_ask(cx, ask, None).await.0,
+    };
+    fetched.payload
+}

@@ -1,0 +1,171 @@
+//! `eth_getLogs`: a range of blocks goes through the path in parts.
+//!
+//! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
+//! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
+//! answers are joined by copying whole log objects (`policy/logs.rs`). One part that fails fails
+//! the whole with the node's own error. Anything that is not a plain range passes uncut.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use wire::call::{Call, Params};
+use wire::filter::LogFilter;
+use wire::key::Resolved;
+use wire::method::Method;
+
+use super::{answer_ask, kept, write_call_key};
+use crate::cache::index;
+use crate::cache::index::Found;
+use crate::call::cache_status::CacheStatus;
+use crate::call::failure::{Failure, Kind};
+use crate::call::request::UpstreamRequest;
+use crate::call::response::{Payload, UpstreamResponse};
+use crate::io::memory::{Full, Hold};
+use crate::policy::cacheable::{CacheRule, Caching};
+use crate::policy::heads::ChainView;
+use crate::policy::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
+use crate::policy::memory::Purpose;
+use crate::state::context::ThreadContext;
+
+/// Parts of one range that are asked for at a time.
+const PARTS_CONCURRENCY: usize = 8;
+
+/// Answers a call for logs.
+pub(super) async fn answer(
+    cx: &Rc<ThreadContext>,
+    ask: UpstreamRequest<'_>,
+    call: &Call<'_>,
+    method: &'static Method,
+) -> (UpstreamResponse, CacheStatus) {
+    let config = &cx.snapshot.config.cache;
+    let view = cx.snapshot.chains[ask.chain].view.load_full();
+    let filter = LogFilter::read(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
+    let Some(filter) = filter else { return answer_ask(cx, ask, None).await };
+    let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
+    let parts = match plan_filter(&filter, &view, chunk, parts_max) {
+        LogsPlan::Forward => return answer_ask(cx, ask, None).await,
+        LogsPlan::ByHash => {
+            let caching = Caching { rule: CacheRule::AtHash, ..ask.caching };
+            let ask = UpstreamRequest { caching, ..ask };
+            return one(cx, ask, &call.params, method, None, &view).await;
+        }
+        LogsPlan::Parts(parts) => parts,
+    };
+    let held = from_index(cx, &ask, &filter, &parts).await;
+    let parts = match &held {
+        Some((part, fetched)) if covers(*part, &parts) => {
+            return (fetched.clone(), CacheStatus::Hit);
+        }
+        Some((part, _)) => around(*part, &parts),
+        None => parts,
+    };
+    let left = Cell::new(cx.snapshot.config.groups[ask.group].answer_bytes_max);
+    let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let gathered = RefCell::new((hold, 0));
+    let asks = parts.iter().map(|part| {
+        let mut params = Vec::new();
+        filter.write_params(&mut params, part.from, part.to);
+        let params = Some(Cow::Owned(params));
+        let ask = UpstreamRequest { params, caching: part.caching(&view), ..ask.clone() };
+        let range = Resolved::Range { from: part.from, to: part.to };
+        let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
+        let (held, call, view, left) = (held.cloned(), &call.params, &view, &left);
+        let gathered = &gathered;
+        async move {
+            let (fetched, mark) = match held {
+                Some(fetched) => (fetched, CacheStatus::Hit),
+                None => one(cx, ask, call, method, Some(range), view).await,
+            };
+            // The parts together are an answer, and may be as long as one.
+            let Payload::Result(logs) = &fetched.payload else { return (fetched, mark) };
+            let Some(rest) = left.get().checked_sub(logs.len()) else {
+                return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), mark);
+            };
+            left.set(rest);
+            let (hold, sum) = &mut *gathered.borrow_mut();
+            *sum += logs.len();
+            match hold.set(*sum) {
+                Ok(()) => (fetched, mark),
+                Err(Full) => (UpstreamResponse::failed(Failure::ours(Kind::Memory)), mark),
+            }
+        }
+    });
+    let answered: Vec<(UpstreamResponse, CacheStatus)> =
+        futures_util::stream::iter(asks).buffered(PARTS_CONCURRENCY).collect().await;
+    join(&parts, answered)
+}
+
+/// What the index has of a range, in one piece.
+async fn from_index(
+    cx: &Rc<ThreadContext>,
+    ask: &UpstreamRequest<'_>,
+    filter: &LogFilter<'_>,
+    parts: &[Part],
+) -> Option<(Part, UpstreamResponse)> {
+    cx.snapshot.process.index()?;
+    let (from, to) = (parts.first()?.from, parts.last()?.to);
+    let mut params = Vec::new();
+    filter.write_params(&mut params, from, to);
+    match index::recall(cx.snapshot.process.index(), &cx.upstreams, ask, &params).await? {
+        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
+        Found::Part { from, to, listed } => {
+            Some((Part { from, to, finalized: true }, index::fetched(listed)))
+        }
+        Found::Nothing => None,
+    }
+}
+
+/// One part, or a filter by hash, through the rest of the path.
+pub(super) async fn one(
+    cx: &Rc<ThreadContext>,
+    ask: UpstreamRequest<'_>,
+    params: &Params<'_>,
+    method: &'static Method,
+    block: Option<Resolved>,
+    view: &ChainView,
+) -> (UpstreamResponse, CacheStatus) {
+    let mut key = Vec::new();
+    let keyed = write_call_key(cx, &mut key, &ask, method, params, block);
+    if keyed && let Some(fetched) = kept(cx, &key, view) {
+        return (fetched, CacheStatus::Hit);
+    }
+    answer_ask(cx, ask, keyed.then_some(&key[..])).await
+}
+
+/// Joins the parts' answers, which are in the order of their blocks.
+fn join(
+    parts: &[Part],
+    mut answered: Vec<(UpstreamResponse, CacheStatus)>,
+) -> (UpstreamResponse, CacheStatus) {
+    let hit = answered.iter().all(|(_, mark)| *mark == CacheStatus::Hit);
+    let mark = if hit { CacheStatus::Hit } else { CacheStatus::Miss };
+    if answered.len() == 1
+        && let Some((fetched, mark)) = answered.pop()
+    {
+        return (fetched, mark);
+    }
+    let failed =
+        answered.iter().position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
+    if let Some(at) = failed {
+        return (answered.swap_remove(at).0, mark);
+    }
+    let node = answered.last().and_then(|(fetched, _)| fetched.node);
+    let results: Vec<(Part, &[u8])> = parts
+        .iter()
+        .zip(&answered)
+        .filter_map(|(part, (fetched, _))| match &fetched.payload {
+            Payload::Result(result) => Some((*part, &**result)),
+            _ => None,
+        })
+        .collect();
+    match merge(&results) {
+        Ok(merged) => (
+            UpstreamResponse { node, ..UpstreamResponse::of(Payload::Result(merged.into())) },
+            mark,
+        ),
+        // A node answered a part with logs from elsewhere, or not with logs at all.
+        Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), mark),
+    }
+}

@@ -1,0 +1,126 @@
+//! What one serving thread has to itself under one configuration.
+//!
+//! Nothing here is shared with another thread but through [`Snapshot`], so nothing here is locked. A
+//! request uses the same context from its first byte to its response.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::access::caller;
+use crate::access::token::Tokens;
+use crate::cache::coalesce::Flights;
+use crate::cache::redis::Tier;
+use crate::cache::redis::zones::Judge;
+use crate::io::random::Random;
+use crate::metrics::thread::Counters;
+use crate::state::snapshot::Snapshot;
+use crate::upstream::thread::Upstreams;
+
+/// What the clock of request limits begins at, milliseconds: some 35 years.
+const LIMITS_CLOCK_START: u64 = 1 << 40;
+
+/// One serving thread's own state under one configuration.
+pub(crate) struct ThreadContext {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) upstreams: Rc<Upstreams>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) flights: Flights,
+    /// The tier of the cache in Redis, where it is on.
+    pub(crate) redis: Option<Rc<Tier>>,
+    /// Judges calls by shared zones; `None` where no zone is shared.
+    pub(crate) judge: Option<Rc<Judge>>,
+    /// The verified tokens; `None` where no tokens are taken.
+    pub(crate) tokens: Option<RefCell<Tokens>>,
+    /// Its index among the serving threads.
+    pub(crate) index: usize,
+    date: RefCell<Date>,
+}
+
+struct Date {
+    until: Option<Instant>,
+    text: [u8; 29],
+}
+
+impl ThreadContext {
+    /// The context of the thread with this index of `config.server.threads`.
+    pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadContext> {
+        let (topology, counters) = (&snapshot.topology, &snapshot.counters[index]);
+        let random = Random::new(seed, index);
+        let upstreams = Upstreams::new(Arc::clone(topology), Arc::clone(counters), random);
+        ThreadContext::build(snapshot, upstreams, index, None)
+    }
+
+    /// The context under a new configuration.
+    pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) -> Rc<ThreadContext> {
+        let (topology, counters) = (&snapshot.topology, &snapshot.counters[self.index]);
+        let upstreams = self.upstreams.reload(Arc::clone(topology), Arc::clone(counters));
+        ThreadContext::build(snapshot, upstreams, self.index, self.judge.as_deref())
+    }
+
+    fn build(
+        snapshot: Arc<Snapshot>,
+        upstreams: Rc<Upstreams>,
+        index: usize,
+        judge: Option<&Judge>,
+    ) -> Rc<ThreadContext> {
+        let counters = Arc::clone(&snapshot.counters[index]);
+        let redis = snapshot.redis.as_ref();
+        Rc::new(ThreadContext {
+            upstreams,
+            flights: Flights::default(),
+            redis: redis.and_then(|redis| {
+                Tier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
+            }),
+            judge: Judge::start(&snapshot.topology, &counters, judge),
+            // The keys may be others now.
+            tokens: caller::tokens(&snapshot.config).map(RefCell::new),
+            index,
+            date: RefCell::new(Date { until: None, text: [b' '; 29] }),
+            counters,
+            snapshot,
+        })
+    }
+
+    /// See [`Upstreams::tick`].
+    pub(crate) fn tick(&self) -> Instant {
+        self.upstreams.tick()
+    }
+
+    /// See [`Upstreams::recent`].
+    pub(crate) fn recent(&self) -> Instant {
+        self.upstreams.recent()
+    }
+
+    /// See [`Upstreams::now`].
+    pub(crate) fn now(&self) -> Duration {
+        self.upstreams.now()
+    }
+
+    /// [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does not begin at zero:
+    /// Redis reports charges that are older than this process.
+    pub(crate) fn now_ms(&self) -> u64 {
+        LIMITS_CLOCK_START + self.now().as_millis() as u64
+    }
+
+    /// The present as an HTTP date.
+    pub(crate) fn date(&self) -> [u8; 29] {
+        let now = self.recent();
+        let mut date = self.date.borrow_mut();
+        if date.until.is_none_or(|until| now >= until) {
+            date.until = Some(now + Duration::from_secs(1));
+            let text = httpdate::fmt_http_date(std::time::SystemTime::now());
+            date.text.copy_from_slice(&text.as_bytes()[..29]);
+        }
+        date.text
+    }
+
+    /// Closes connections that have been idle for too long; to be called each second.
+    pub(crate) fn sweep(&self) {
+        self.upstreams.sweep();
+        self.counters.calls_in_flight.set(self.flights.len() as u64);
+    }
+}

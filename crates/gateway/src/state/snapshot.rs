@@ -1,0 +1,219 @@
+//! One configuration in use, and everything that hangs on it.
+//!
+//! All threads share it. A reload makes a new [`Snapshot`] beside the old one, which calls in flight
+//! still use; what both have in common they share. A zone of request limits is the same while its name,
+//! its key, its memory and what it counts are: what it holds goes on, whatever its rate. What a thread
+//! has to itself is taken over in `context.rs`, chains and upstreams in `upstream/topology`.
+
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::access::caller::{Gate, Wanted};
+use crate::access_log::write::Queues;
+use crate::cache::memory::Cache;
+use crate::cache::redis;
+use crate::config::Config;
+use crate::config::group::{Balance, HashKey};
+use crate::config::listen_tls::ListenTls;
+use crate::io::memory;
+use crate::limits::clients::Clients;
+use crate::limits::{Limits, key_headers};
+use crate::metrics::thread::{Counters, Labels};
+use crate::policy::route::{ChainRoutes, Router};
+use crate::quota::Quotas;
+use crate::state::process::Process;
+use crate::upstream::dial::Dial;
+use crate::upstream::topology::Topology;
+use crate::upstream::watch::{ChainEvent, OnEvent};
+
+#[cfg(test)]
+mod tests;
+
+/// Everything that threads share under one configuration.
+pub(crate) struct Snapshot {
+    /// Chains, groups and upstreams.
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) cache: Option<Arc<Cache>>,
+    /// The tier of the cache in Redis, where it is on.
+    pub(crate) redis: Option<Arc<redis::Common>>,
+    /// One per serving thread.
+    pub(crate) counters: Vec<Arc<Counters>>,
+    /// What is read of each request's head.
+    pub(crate) wanted: Arc<Wanted>,
+    /// Who may send requests; `None` where everybody may and nobody is known.
+    pub(crate) gate: Option<Gate>,
+    /// True if some list of methods is not empty, so that read calls have to be authorized.
+    pub(crate) has_method_lists: bool,
+    /// The queues of the access log; `None` while it is off.
+    pub(crate) access_log: Option<Arc<Queues>>,
+    /// `None` where no request limit is configured.
+    pub(crate) limits: Option<Limits>,
+    /// `None` where no key has a quota.
+    pub(crate) quotas: Option<Quotas>,
+    /// `None` where connections of one client are not limited.
+    pub(crate) clients: Option<Arc<Clients>>,
+    pub(crate) router: Router,
+    pub(crate) process: Arc<Process>,
+}
+
+/// A snapshot is read as the topology that it is of.
+impl Deref for Snapshot {
+    type Target = Topology;
+
+    fn deref(&self) -> &Topology {
+        &self.topology
+    }
+}
+
+impl Snapshot {
+    /// The state before anything is known. `dials` by node, `Dial::Net` where it is shorter.
+    pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Snapshot> {
+        let config = Arc::new(config);
+        let labels = Labels::of(&config);
+        let counters: Vec<_> =
+            (0..config.server.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
+        let topology = Topology::new(Arc::clone(&config), &counters, dials);
+        Snapshot::build(config, topology, counters, None)
+    }
+
+    /// The state under a new configuration. Addresses and the number of threads stay as they are
+    /// until a restart.
+    pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
+        config.server.listen = self.config.server.listen;
+        config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
+            (Some(before), Some(own)) => {
+                let own = Arc::unwrap_or_clone(own).carrying(before);
+                Some(Arc::new(ListenTls { address: before.address, ..own }))
+            }
+            (before, _) => before.clone(),
+        };
+        config.server.admin = self.config.server.admin;
+        config.server.threads = self.config.server.threads;
+        let config = Arc::new(config);
+        let labels = Labels::of(&config);
+        let counters = self.counters.iter().map(|own| Arc::new(own.after_reload(&labels)));
+        let counters: Vec<_> = counters.collect();
+        let topology = self.topology.reload(Arc::clone(&config), &counters);
+        Snapshot::build(config, topology, counters, Some(self))
+    }
+
+    fn build(
+        config: Arc<Config>,
+        topology: Arc<Topology>,
+        counters: Vec<Arc<Counters>>,
+        before: Option<&Snapshot>,
+    ) -> Arc<Snapshot> {
+        let cache = config.cache.enabled.then(|| {
+            let before = before.and_then(|before| before.cache.as_ref());
+            Arc::new(match before {
+                Some(cache) => cache.under(&config.cache),
+                None => Cache::new(&config.cache),
+            })
+        });
+        let responses = config.redis.as_ref().filter(|redis| redis.answers);
+        let redis =
+            responses.map(|_| before.and_then(|before| before.redis.clone()).unwrap_or_default());
+        let snapshot = Arc::new(Snapshot {
+            cache,
+            redis,
+            counters,
+            wanted: Arc::new(Wanted::of(&config, hash_header(&config), key_headers(&config))),
+            gate: Gate::of(&config),
+            has_method_lists: has_method_lists(&config),
+            access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
+            limits: Limits::after(before.and_then(Snapshot::zones), &config),
+            quotas: Quotas::after(before.and_then(|before| before.quotas.as_ref()), &config),
+            clients: Clients::after(
+                before.and_then(|before| before.clients.as_ref()),
+                config.front.connections_per_client_max,
+            ),
+            router: router(&config),
+            process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),
+            topology,
+        });
+        let memory_max = config.server.memory_max.unwrap_or_else(memory::usual_max);
+        snapshot.registry.memory.set_max(memory_max);
+        snapshot
+    }
+
+    /// What the poller's events do to the cache.
+    pub(crate) fn on_event(&self) -> OnEvent {
+        let (cache, redis) = (self.cache.clone(), self.redis.clone());
+        Rc::new(move |chain, event| match event {
+            ChainEvent::Reorg { fork } => {
+                if let Some(redis) = &redis {
+                    redis.tell_reorg(&chain.name, fork);
+                }
+            }
+            ChainEvent::FinalizedFell => {
+                if let Some(cache) = &cache {
+                    cache.clear();
+                }
+                if let Some(redis) = &redis {
+                    redis.void(chain);
+                }
+            }
+        })
+    }
+
+    /// The zones of request limits, with their configuration.
+    fn zones(&self) -> Option<(&Limits, &Config)> {
+        self.limits.as_ref().map(|limits| (limits, &*self.config))
+    }
+}
+
+fn router(config: &Config) -> Router {
+    let paths: Vec<Vec<&str>> = config
+        .chains
+        .iter()
+        .map(|chain| chain.paths.iter().map(|path| &**path).collect())
+        .collect();
+    let methods: Vec<Vec<(&str, usize)>> = config
+        .chains
+        .iter()
+        .map(|chain| {
+            let named = |group: &usize| {
+                let group = *group;
+                config.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
+            };
+            chain.groups.iter().flat_map(named).collect()
+        })
+        .collect();
+    let routes: Vec<ChainRoutes<'_>> = paths
+        .iter()
+        .zip(&methods)
+        .zip(&config.chains)
+        .map(|((paths, methods), chain)| ChainRoutes {
+            paths,
+            methods,
+            rest: chain.groups.last().copied().expect("a chain has at least one group"),
+        })
+        .collect();
+    Router::new(&routes, config.chains.iter().position(|chain| chain.default))
+        .expect("a checked configuration has no path or pattern twice")
+}
+
+/// The queues of the access log, those before a reload if they are of the same one.
+fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
+    let log = config.access_log.as_ref()?;
+    let kept = &config.kept_headers;
+    let before = before.filter(|queues| queues.are_of(log, kept));
+    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.server.threads))))
+}
+
+fn has_method_lists(config: &Config) -> bool {
+    let access = &config.access;
+    !access.policy.methods.is_open()
+        || config.chains.iter().any(|chain| !chain.methods.is_open())
+        || config.groups.iter().any(|group| !group.methods_deny.is_empty())
+        || access.keys.iter().any(|key| !key.grant.methods.is_open())
+        || !access.issuers.is_empty()
+}
+
+fn hash_header(config: &Config) -> Option<String> {
+    config.groups.iter().find_map(|group| match &group.balance {
+        Balance::Hash { key: HashKey::Header(name), .. } => Some(name.as_str().to_owned()),
+        _ => None,
+    })
+}

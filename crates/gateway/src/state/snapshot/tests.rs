@@ -1,0 +1,53 @@
+//! Goal: a reload keeps what need not be lost and nothing else. Method: configurations in text, one
+//! after the other, without sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Snapshot;
+use crate::config::Config;
+
+fn config(text: &str) -> Config {
+    let text = format!("[server]\nthreads = 1\n{text}");
+    Config::from_text("test", &text, Path::new("/"), &|_| None)
+        .unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn start(text: &str) -> Arc<Snapshot> {
+    Snapshot::new(config(text), Vec::new())
+}
+
+fn node(name: &str, more: &str) -> String {
+    format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+}
+
+#[test]
+fn addresses_and_threads_wait_for_a_restart() {
+    let before = start(&node("a", ""));
+    let mut wanted = config(&node("a", ""));
+    wanted.server.listen = Some("127.0.0.1:1".parse().unwrap());
+    wanted.server.threads = 7;
+    let after = before.reload(wanted);
+    assert_eq!(after.config.server.listen, before.config.server.listen);
+    assert_eq!((after.config.server.threads, after.counters.len()), (1, 1));
+}
+
+#[test]
+fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
+    let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", node("a", "")));
+    let kept = crate::policy::cacheable::Kept {
+        binding: crate::policy::cacheable::Binding::Free,
+        generation: 0,
+        null: false,
+    };
+    let cache = before.cache.as_ref().unwrap();
+    let (is_error, until, doubted_since) = (false, None, None);
+    let bytes = bytes::Bytes::from_static(b"1");
+    let entry =
+        crate::cache::memory::Entry { bytes, is_error, node: 0, kept, until, doubted_since };
+    assert!(cache.put(b"key", entry));
+    let after = before.reload(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", node("b", ""))));
+    assert!(after.cache.as_ref().unwrap().get(b"key").is_some());
+    let off = after.reload(config(&format!("[cache]\nenabled = false\n{}", node("b", ""))));
+    assert!(off.cache.is_none());
+}

@@ -1,0 +1,96 @@
+//! What is sent of each chain, to the subscribers of all threads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::blocks::Blocks;
+use super::filters::Filters;
+use super::stream::Stream;
+use crate::call::failure::Unable;
+use crate::upstream::chain::ChainState;
+
+/// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
+const RELAYS_MAX: usize = 64;
+/// Those of them that one client may have been the first to ask for. Others may join any of them.
+const RELAYS_PER_CLIENT_MAX: usize = 16;
+
+/// The feeds of all chains of a process. They go on through reloads as their chains do.
+#[derive(Debug, Default)]
+pub(crate) struct Feeds(Mutex<Vec<(Weak<ChainState>, Arc<Feed>)>>);
+
+impl Feeds {
+    /// The feed of a chain.
+    pub(super) fn of(&self, chain: &Arc<ChainState>) -> Arc<Feed> {
+        let mut feeds = self.0.lock();
+        let known = feeds.iter().find(|(of, _)| std::ptr::eq(of.as_ptr(), &**chain));
+        if let Some((_, feed)) = known {
+            return Arc::clone(feed);
+        }
+        feeds.retain(|(of, _)| of.strong_count() > 0);
+        let feed = Arc::<Feed>::default();
+        feeds.push((Arc::downgrade(chain), Arc::clone(&feed)));
+        feed
+    }
+}
+
+/// What is sent of one chain.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    pub(super) heads: Arc<Stream>,
+    pub(super) logs: Arc<Stream>,
+    /// By the call that asks a node for it.
+    relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
+    pub(super) filters: Filters,
+    pub(super) blocks: Blocks,
+}
+
+/// A subscription that is passed on from a node.
+#[derive(Debug)]
+struct Relayed {
+    stream: Arc<Stream>,
+    /// A hash of the client that was the first to ask for it.
+    owner: u64,
+}
+
+impl Feed {
+    /// What nodes are asked for with this call.
+    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
+        let mut relays = self.relays.lock();
+        // Whoever is about to follow one holds it already.
+        relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
+        if let Some(relayed) = relays.get(&*call) {
+            return Ok(Arc::clone(&relayed.stream));
+        }
+        if relays.len() >= RELAYS_MAX {
+            return Err(Unable::Crowded);
+        }
+        if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
+            return Err(Unable::TooMany);
+        }
+        let stream = Arc::<Stream>::default();
+        relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
+        Ok(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: one client cannot take every connection that subscriptions may open to upstreams.
+
+    use super::*;
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let feed = Feed::default();
+        let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
+            .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
+            .collect();
+        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), Unable::TooMany);
+        feed.relay("call 3".into(), 1).expect("what is there may be joined");
+        feed.relay("one more".into(), 2).expect("another client has room");
+        held.pop();
+        feed.relay("one more".into(), 1).expect("one has ended");
+    }
+}

@@ -1,0 +1,139 @@
+//! Compares a node's response with the headers of the blocks that it is about.
+//!
+//! The decisions are `policy/complete.rs`; this file finds out what they need: which blocks the call
+//! names, what the chain's headers say, and how old the logs are that the node has shown.
+
+use wire::block::{BlockRef, Tag, block_ref};
+use wire::call::Params;
+use wire::filter::LogFilter;
+use wire::json::walk;
+use wire::logs::Selection;
+use wire::method::{AnswerBlock, Bound, Method};
+
+use crate::call::request::UpstreamRequest;
+use crate::call::response::Payload;
+use crate::policy::classify::Verdict;
+use crate::policy::complete::{
+    Doubt, Judging, Opinion, Span, YOUNG_BLOCKS, of_logs, of_receipts, of_transaction,
+};
+use crate::policy::contents::Wanted;
+use crate::policy::heads::ChainView;
+use crate::upstream::send::Attempt;
+use crate::upstream::thread::Upstreams;
+
+/// What speaks against a response, if anything does.
+pub(crate) fn opinion(
+    upstreams: &Upstreams,
+    ask: &UpstreamRequest<'_>,
+    attempt: &Attempt,
+) -> Option<Opinion> {
+    let (Verdict::Answer, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
+    else {
+        return None;
+    };
+    let params = Params::Array(ask.params.as_deref()?);
+    let doubt = match ask.method? {
+        method if method.bound == Bound::Logs => of_filter(upstreams, ask, attempt.node, result)?,
+        method if has_receipts(method) => of_block(upstreams, ask, method, &params, result)?,
+        method if is_null_transaction(method, result) => {
+            let Params::Array(params) = params else { return None };
+            let hash = walk::elements(params).next()?;
+            judging(upstreams, ask, 0, |judging| of_transaction(hash, judging))
+        }
+        _ => return None,
+    };
+    (doubt != Doubt::None).then(|| Opinion::new(doubt, result))
+}
+
+/// Whether a result lists the receipts of a block.
+fn has_receipts(method: &Method) -> bool {
+    method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
+}
+
+fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
+    method.bound == Bound::Transaction
+        && method.answer_block == AnswerBlock::Names
+        && result == b"null"
+}
+
+/// Judges by the present view and headers.
+fn judging<T>(
+    upstreams: &Upstreams,
+    ask: &UpstreamRequest<'_>,
+    depth: u64,
+    judge: impl FnOnce(Judging<'_>) -> T,
+) -> T {
+    let chain = &upstreams.topology.chains[ask.chain];
+    let view = chain.view.load();
+    let headers = chain.headers.read();
+    judge(Judging { view: &view, headers: &headers, depth, now: upstreams.now() })
+}
+
+fn of_filter(
+    upstreams: &Upstreams,
+    ask: &UpstreamRequest<'_>,
+    node: usize,
+    result: &[u8],
+) -> Option<Doubt> {
+    let raw = walk::elements(ask.params.as_deref()?).next()?;
+    let filter = LogFilter::of(raw).ok()?;
+    let wanted = Wanted::of(&Selection::read(raw).ok()?);
+    let chain = &upstreams.topology.chains[ask.chain];
+    let span = span(&filter, &chain.view.load())?;
+    if result.first() != Some(&b'[') {
+        return None;
+    }
+    let now = upstreams.now();
+    let shown = &upstreams.topology.nodes[node].logs_depth;
+    let depth = shown.lock().get(now);
+    let found = judging(upstreams, ask, depth, |judging| of_logs(&wanted, span, result, judging));
+    if let Some(depth) = found.depth {
+        shown.lock().shown(depth, now);
+    }
+    if found.blooms_unfilled {
+        chain.headers.write().distrust_blooms();
+    }
+    Some(found.doubt)
+}
+
+/// The blocks of a filter; `None` where nothing can be said of them.
+fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
+    if let Some(hash) = filter.block_hash {
+        return Some(Span::Hash(hash));
+    }
+    let head = view.head?.number;
+    let from = match filter.from.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+        BlockRef::Number(number) => number,
+        BlockRef::Tag(Tag::Latest) => head,
+        BlockRef::Tag(Tag::Finalized) if view.finalized_by_nodes => view.finalized?,
+        // Where these stand is the node's word: only what is young is judged.
+        _ => head.saturating_sub(YOUNG_BLOCKS),
+    };
+    let to = match filter.to.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+        BlockRef::Number(number) => number,
+        BlockRef::Tag(Tag::Latest) => head,
+        _ => return None,
+    };
+    Some(Span::Range { from, to })
+}
+
+fn of_block(
+    upstreams: &Upstreams,
+    ask: &UpstreamRequest<'_>,
+    method: &Method,
+    params: &Params<'_>,
+    result: &[u8],
+) -> Option<Doubt> {
+    let (block, _) = block_ref(method, params).ok()??;
+    let view = upstreams.topology.chains[ask.chain].view.load();
+    let (hash, by_height) = match block {
+        BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => (Some(hash), false),
+        BlockRef::Number(number) if view.head.is_some_and(|head| number > head.number) => {
+            return None;
+        }
+        BlockRef::Number(number) => (view.canonical(number), true),
+        BlockRef::Tag(Tag::Latest) => (Some(view.head?.hash), true),
+        BlockRef::Tag(_) => return None,
+    };
+    Some(judging(upstreams, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))
+}

@@ -1,0 +1,77 @@
+//! What all configurations of one process share about upstreams: the clock, the numbers of chains and
+//! upstreams, and the topologies that are still in use.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::io::memory::Budget;
+use crate::upstream::topology::Topology;
+
+/// What outlives every reload.
+pub(crate) struct Registry {
+    /// The start of the clock that all policies use.
+    started: Instant,
+    /// Locked briefly, and never by a call.
+    in_use: Mutex<Vec<Weak<Topology>>>,
+    chains: AtomicU64,
+    upstreams: AtomicU64,
+    /// Notified when any upstream is suspected or ejected; calls that have waited long listen.
+    pub(crate) lost_upstream: Notify,
+    /// Bytes of all bodies, responses and queues.
+    pub(crate) memory: Arc<Budget>,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Arc<Registry> {
+        Arc::new(Registry {
+            started: Instant::now(),
+            in_use: Mutex::default(),
+            chains: AtomicU64::new(0),
+            upstreams: AtomicU64::new(0),
+            lost_upstream: Notify::new(),
+            memory: Arc::default(),
+        })
+    }
+
+    /// The start of the clock.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Time since the start.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Time from the start to this instant.
+    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.started)
+    }
+
+    /// Adds a topology.
+    pub(super) fn add(&self, topology: &Arc<Topology>) {
+        let mut in_use = self.in_use.lock();
+        in_use.retain(|other| other.strong_count() > 0);
+        in_use.push(Arc::downgrade(topology));
+    }
+
+    /// The topologies in use: the newest, and those of calls in flight that began before a reload.
+    pub(super) fn in_use(&self) -> Vec<Arc<Topology>> {
+        self.in_use.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A number that no upstream had before; no upstream has zero.
+    pub(super) fn next_upstream(&self) -> u64 {
+        self.upstreams.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A number that no chain had before, for a chain that takes the name of another chain.
+    pub(super) fn next_chain(&self) -> u64 {
+        self.chains.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}

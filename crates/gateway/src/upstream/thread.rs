@@ -1,0 +1,318 @@
+//! One thread's side of the upstreams: connections, balancers, budgets and queues.
+//!
+//! Nothing here is shared with another thread but through [`Topology`], so nothing here is locked.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::config::group::Group;
+use crate::io::buffers::Buffers;
+use crate::io::clock::Clock;
+use crate::io::random::Random;
+use crate::metrics::thread::Counters;
+use crate::policy::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
+use crate::policy::hedge::{Hedge, HedgeSettings};
+use crate::policy::retry::RetryBudget;
+use crate::policy::stall::Silence;
+use crate::upstream::balance::Balancer;
+use crate::upstream::gather::Gather;
+use crate::upstream::http2::Http2;
+use crate::upstream::multiplex::Multiplex;
+use crate::upstream::overload::Lane;
+use crate::upstream::pool::Pool;
+use crate::upstream::state::UpstreamState;
+use crate::upstream::topology::{GroupState, Topology};
+
+/// Further attempts after responses that may lack something, as a share of calls to upstreams: as
+/// many as the default `retries_max` allows. For seconds all calls may be about blocks that all
+/// upstreams index late.
+const SECOND_OPINIONS_SHARE: f64 = 2.0;
+
+/// The upstreams of one configuration, as one thread uses them.
+pub(crate) struct Upstreams {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) buffers: Rc<Buffers>,
+    /// By upstream, as in the configuration.
+    pub(crate) nodes: Vec<Rc<LocalUpstream>>,
+    /// By group, as in the configuration.
+    pub(crate) balancers: Vec<RefCell<Balancer>>,
+    /// By group.
+    pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
+    pub(crate) budget: Rc<RefCell<RetryBudget>>,
+    /// Bounds the further attempts after a response that may lack something.
+    pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
+    /// By group; `None` where calls to upstreams are not limited.
+    pub(crate) lanes: Vec<Option<Rc<Lane>>>,
+    clock: Rc<Clock>,
+    random: Rc<Random>,
+    next_id: Rc<Cell<u64>>,
+}
+
+/// What this thread knows of a node.
+pub(crate) struct LocalUpstream {
+    pub(crate) pool: Rc<Pool>,
+    /// Connections that carry many calls; none where the node has no address for such.
+    pub(crate) multiplex: Option<Rc<Multiplex>>,
+    /// HTTP/2 connections; none where that is not asked for.
+    pub(crate) http2: Option<Rc<Http2>>,
+    /// Calls that leave as one batch; none where that is off.
+    pub(crate) gather: Option<Rc<Gather>>,
+    pub(crate) latency: Cell<PeakEwma>,
+    /// Readmissions of the node that `latency` knows of.
+    readmissions: Cell<u64>,
+    pub(crate) in_flight: Cell<u32>,
+    pub(crate) silence: Cell<Silence>,
+}
+
+impl LocalUpstream {
+    fn new(
+        topology: &Topology,
+        counters: &Counters,
+        node: &UpstreamState,
+        now: Duration,
+        latency: Duration,
+    ) -> LocalUpstream {
+        let config = &topology.config;
+        let place = topology.nodes.iter().position(|own| std::ptr::eq(own, node));
+        let counts = place.map(|place| Arc::clone(&counters.upstreams[place]));
+        let counts = counts.unwrap_or_default();
+        let methods = topology.chains[node.config.chain].family.count();
+        let connections_max = node.config.connections_max.div_ceil(config.server.threads);
+        LocalUpstream {
+            pool: Pool::new(connections_max, node.config.idle_timeout),
+            multiplex: Multiplex::new(config, &node.config, &node.dial, methods, &counts),
+            http2: Http2::new(config, &node.config, &node.dial, &counts),
+            gather: Gather::new(&node.config),
+            latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
+            readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
+            in_flight: Cell::new(0),
+            silence: Cell::default(),
+        }
+    }
+
+    /// Closes its connections, those in use after their calls.
+    fn close(&self) {
+        self.pool.close();
+        if let Some(multiplex) = &self.multiplex {
+            multiplex.close();
+        }
+        if let Some(http2) = &self.http2 {
+            http2.close();
+        }
+    }
+
+    /// What one more call there costs; a node that was taken back starts anew.
+    pub(crate) fn cost(&self, node: &UpstreamState, now: Duration) -> f64 {
+        let readmissions = node.readmissions.load(Ordering::Relaxed);
+        if self.readmissions.replace(readmissions) != readmissions {
+            self.latency.set(PeakEwma::new(now, EWMA_READMITTED, EWMA_DECAY));
+        }
+        let in_flight = self.in_flight.get();
+        self.latency.get().cost(now, in_flight, self.silence(now)) / f64::from(node.config.weight)
+    }
+
+    /// For how long calls have waited there without any answer.
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        if self.in_flight.get() == 0 { Duration::ZERO } else { self.silence.get().age(now) }
+    }
+
+    /// Notes that the node has answered a call.
+    pub(crate) fn answered(&self, now: Duration) {
+        let mut silence = self.silence.get();
+        silence.ends(now);
+        self.silence.set(silence);
+    }
+
+    /// Notes how long an attempt felt.
+    pub(crate) fn felt(&self, now: Duration, felt: Duration) {
+        let mut latency = self.latency.get();
+        latency.observe(now, felt);
+        self.latency.set(latency);
+    }
+}
+
+impl Upstreams {
+    pub(crate) fn new(
+        topology: Arc<Topology>,
+        counters: Arc<Counters>,
+        random: Random,
+    ) -> Rc<Upstreams> {
+        let config = &topology.config;
+        let clock = Clock::new(topology.registry.started());
+        let now = clock.now();
+        let nodes = topology.nodes.iter();
+        let nodes = nodes
+            .map(|node| Rc::new(LocalUpstream::new(&topology, &counters, node, now, EWMA_START)));
+        let hedges = config.groups.iter().map(|group| new_hedge(group.hedge.as_ref()));
+        let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
+        Rc::new(Upstreams {
+            nodes: nodes.collect(),
+            balancers: balancers(config),
+            hedges: hedges.collect(),
+            budget: Rc::new(RefCell::new(budget)),
+            second_opinions: Rc::new(RefCell::new(second_opinions(config))),
+            lanes: lanes(&topology, &counters, &[]),
+            buffers: Rc::default(),
+            clock: Rc::new(clock),
+            random: Rc::new(random),
+            next_id: Rc::new(Cell::new(1)),
+            topology,
+            counters,
+        })
+    }
+
+    /// The upstreams under a new configuration. Connections to upstreams that are reached as before
+    /// are taken over with what is known of their latency; the others close, those in use after
+    /// their call.
+    pub(crate) fn reload(&self, topology: Arc<Topology>, counters: Arc<Counters>) -> Rc<Upstreams> {
+        let config = &topology.config;
+        let now = topology.now();
+        let same = |node: &UpstreamState, before: &UpstreamState| {
+            node.is(before) && node.config.connects_like(&before.config)
+        };
+        let nodes = topology.nodes.iter().map(|node| {
+            let before = self.topology.nodes.iter().position(|before| same(node, before));
+            let local = before.and_then(|before| self.nodes.get(before)).cloned();
+            let fits = |local: &Rc<LocalUpstream>| {
+                local.multiplex.as_ref().is_none_or(|multiplex| multiplex.fits(config))
+            };
+            local.filter(fits).unwrap_or_else(|| {
+                Rc::new(LocalUpstream::new(&topology, &counters, node, now, EWMA_READMITTED))
+            })
+        });
+        let nodes = nodes.collect();
+        let nodes: Vec<Rc<LocalUpstream>> = nodes;
+        for local in &self.nodes {
+            if !nodes.iter().any(|own| Rc::ptr_eq(own, local)) {
+                local.close();
+            }
+        }
+        let before = &self.topology.config;
+        let name = |config: &Config, group: &Group| {
+            (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
+        };
+        let hedges = config.groups.iter().map(|group| {
+            let known = before.groups.iter().position(|own| {
+                name(before, own) == name(config, group) && own.hedge == group.hedge
+            });
+            let known = known.map(|own| Rc::clone(&self.hedges[own]));
+            known.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
+        });
+        let hedges = hedges.collect();
+        let same_budget = (before.retry.share_max, before.retry.rate_min)
+            == (config.retry.share_max, config.retry.rate_min);
+        let (budget, second) = if same_budget {
+            (Rc::clone(&self.budget), Rc::clone(&self.second_opinions))
+        } else {
+            let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
+            (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinions(config))))
+        };
+        Rc::new(Upstreams {
+            nodes,
+            balancers: balancers(config),
+            hedges,
+            budget,
+            second_opinions: second,
+            lanes: lanes(&topology, &counters, &self.lanes),
+            buffers: Rc::clone(&self.buffers),
+            clock: Rc::clone(&self.clock),
+            random: Rc::clone(&self.random),
+            next_id: Rc::clone(&self.next_id),
+            topology,
+            counters,
+        })
+    }
+
+    /// The next id of a call to an upstream; never a client's.
+    pub(crate) fn next_id(&self) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        id
+    }
+
+    /// Counts an attempt that starts.
+    pub(crate) fn entered(&self, node: usize) {
+        let local = &self.nodes[node];
+        let mut silence = local.silence.get();
+        silence.begins(self.now(), local.in_flight.get() == 0);
+        local.silence.set(silence);
+        local.in_flight.update(|calls| calls + 1);
+        self.counters.upstreams[node].in_flight.add(1);
+    }
+
+    /// Counts an attempt that ends.
+    pub(crate) fn left(&self, node: usize) {
+        self.nodes[node].in_flight.update(|calls| calls - 1);
+        self.counters.upstreams[node].in_flight.subtract_one();
+    }
+
+    /// See [`Clock::tick`].
+    pub(crate) fn tick(&self) -> Instant {
+        self.clock.tick()
+    }
+
+    /// See [`Clock::recent`].
+    pub(crate) fn recent(&self) -> Instant {
+        self.clock.recent()
+    }
+
+    /// See [`Clock::now`].
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    /// Closes connections that have been idle for too long; to be called each second.
+    pub(crate) fn sweep(&self) {
+        let now = self.tick();
+        for node in &self.nodes {
+            node.pool.sweep(now);
+            if let Some(multiplex) = &node.multiplex {
+                multiplex.sweep(now);
+            }
+        }
+    }
+}
+
+fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
+    config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect()
+}
+
+/// The lanes of all groups, those whose group goes on as before a reload taken over.
+fn lanes(
+    topology: &Topology,
+    counters: &Counters,
+    before: &[Option<Rc<Lane>>],
+) -> Vec<Option<Rc<Lane>>> {
+    let counts = &counters.groups;
+    let lane = |(group, (_, counts)): (&GroupState, (_, _))| {
+        let room = group.room.as_ref();
+        let known = before.iter().flatten().find(|lane| lane.is_of(room));
+        known.cloned().or_else(|| Lane::new(&topology.config, room, counts))
+    };
+    topology.groups.iter().zip(counts.iter()).map(lane).collect()
+}
+
+/// The budget of further attempts after a response that may lack something.
+fn second_opinions(config: &Config) -> RetryBudget {
+    RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
+}
+
+fn new_hedge(config: Option<&crate::config::group::Hedge>) -> Rc<RefCell<Hedge>> {
+    let settings = config.map(|config| HedgeSettings {
+        quantile: config.quantile,
+        delay_min: config.delay_min,
+        share_max: config.share_max,
+    });
+    Rc::new(RefCell::new(Hedge::new(settings)))
+}

@@ -1,0 +1,243 @@
+//! The chains, groups and upstreams of one configuration, with their present state.
+//!
+//! All threads share it. Readers load a snapshot and never wait. The poller (`watch.rs`) replaces
+//! the views of chains; the state of health changes under a short lock, which is taken only when an
+//! upstream fails or comes back. A reload makes a new topology beside the old one, which calls in
+//! flight still use (`topology/reload.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use crate::config;
+use crate::config::Config;
+use crate::metrics::thread::Counters;
+use crate::policy::choose::Order;
+use crate::policy::heads::ChainView;
+use crate::policy::health::{Fallback, HealthEvent, NodeHealth, NodeState, usable_set};
+use crate::upstream::chain::ChainState;
+use crate::upstream::dial::Dial;
+use crate::upstream::overload::Room;
+use crate::upstream::registry::Registry;
+use crate::upstream::state::UpstreamState;
+
+mod reload;
+
+#[cfg(test)]
+mod tests;
+
+/// The number of no upstream; see [`UpstreamState::number`].
+pub(crate) const NO_NODE: u16 = u16::MAX;
+
+/// The chains, groups and upstreams of one configuration.
+pub(crate) struct Topology {
+    pub(crate) config: Arc<Config>,
+    /// By chain, as in the configuration.
+    pub(crate) chains: Vec<Arc<ChainState>>,
+    /// By upstream, as in the configuration.
+    pub(crate) nodes: Vec<UpstreamState>,
+    /// By group, as in the configuration.
+    pub(crate) groups: Vec<GroupState>,
+    pub(crate) registry: Arc<Registry>,
+    /// The index of each upstream by its number; `None` for numbers of upstreams that are gone.
+    by_number: Vec<Option<usize>>,
+}
+
+/// One group's present state.
+pub(crate) struct GroupState {
+    pub(crate) candidates: ArcSwap<Candidates>,
+    order: Order,
+    /// How many calls may be under way at its nodes; none where they are not limited.
+    pub(crate) room: Option<Arc<Room>>,
+}
+
+/// Which nodes of a group may be used now.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Candidates {
+    /// Places in the group: of the best tier that has any, or else the least bad.
+    pub(crate) places: Vec<u16>,
+    /// When all of them have asked for a rest: the end of the first one.
+    pub(crate) rest: Option<Duration>,
+}
+
+impl Topology {
+    /// The state before anything is known. `dials` are by upstream, `Dial::Net` where it is shorter;
+    /// `counters` are those of each thread.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        counters: &[Arc<Counters>],
+        dials: Vec<Dial>,
+    ) -> Arc<Topology> {
+        let mut dials = dials.into_iter();
+        let chains: Vec<_> = config
+            .chains
+            .iter()
+            .map(|chain| Arc::new(ChainState::new(chain, Arc::clone(&chain.name))))
+            .collect();
+        let registry = Registry::new();
+        let nodes = config.nodes.iter().enumerate().map(|(index, node)| {
+            let place = config.chains[node.chain].nodes.iter().position(|own| *own == index);
+            let place = place.expect("a node is listed by its chain");
+            let dial = dials.next().unwrap_or(Dial::Net);
+            let number = u16::try_from(index).unwrap_or(NO_NODE);
+            UpstreamState::new(&config, node, place, registry.next_upstream(), number, dial)
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let groups = config.groups.iter().enumerate().map(|(index, group)| {
+            GroupState::new(
+                &config,
+                group,
+                Room::new(&config, group, Room::threads(counters, index)),
+            )
+        });
+        let groups = groups.collect();
+        let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
+        Topology { config, chains, nodes, groups, registry, by_number }.shared()
+    }
+
+    fn shared(self) -> Arc<Topology> {
+        let topology = Arc::new(self);
+        topology.registry.add(&topology);
+        topology
+    }
+
+    /// The index of the node that has this number, if it is still configured.
+    pub(crate) fn node_of_number(&self, number: u16) -> Option<usize> {
+        self.by_number.get(usize::from(number)).copied().flatten()
+    }
+
+    /// The index of a chain, if it is still configured.
+    pub(crate) fn place_of(&self, chain: &Arc<ChainState>) -> Option<usize> {
+        self.chains.iter().position(|own| Arc::ptr_eq(own, chain))
+    }
+
+    /// Time since the start, the clock of all policies.
+    pub(crate) fn now(&self) -> Duration {
+        self.registry.now()
+    }
+
+    /// Time from the start to an instant that was read before.
+    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
+        self.registry.since_start(instant)
+    }
+
+    /// Runs a node's state machine; tells and acts on what it says.
+    pub(crate) fn health(
+        &self,
+        node: usize,
+        change: impl FnOnce(&mut NodeHealth, Duration) -> Option<HealthEvent>,
+    ) {
+        let state = &self.nodes[node];
+        let event = change(&mut state.health.lock(), self.now());
+        let Some(event) = event else { return };
+        let name = &*state.config.name;
+        match event {
+            HealthEvent::Ejected { backoff, why } => {
+                state.ejections.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(node = name, ?backoff, %why, "node is taken out");
+            }
+            HealthEvent::Suspected => {
+                tracing::info!(node = name, "node answers no call; calls go elsewhere");
+                state.suspected.notify_one();
+            }
+            HealthEvent::Cleared => tracing::info!(node = name, "node answers again"),
+            HealthEvent::Readmitted => {
+                state.readmissions.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(node = name, "node is taken back");
+            }
+            HealthEvent::Paused { until } => {
+                let rest = until.saturating_sub(self.now());
+                tracing::info!(node = name, ?rest, "node limits our rate; it rests");
+            }
+        }
+        self.renew_candidates(state.config.chain);
+        if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
+            // Calls that wait there start again elsewhere.
+            self.registry.lost_upstream.notify_waiters();
+        }
+    }
+
+    /// Returns true if a node is out of service or suspected.
+    pub(crate) fn is_lost(&self, node: usize) -> bool {
+        let state = self.nodes[node].health.lock().state(self.now());
+        matches!(state, NodeState::Ejected { .. } | NodeState::Probing)
+    }
+
+    /// Whether a node may be called, its lag included.
+    pub(crate) fn node_state(&self, node: usize, view: &ChainView) -> NodeState {
+        let state = &self.nodes[node];
+        let health = state.health.lock().state(self.now());
+        let fit = view.head.is_none() || state.seen(view).is_some_and(|seen| seen.at_head);
+        if health == NodeState::Healthy && !fit { NodeState::Lagging } else { health }
+    }
+
+    /// Whether a node of a chain can be called without any doubt.
+    pub(crate) fn any_healthy(&self, chain: usize) -> bool {
+        let view = self.chains[chain].view.load();
+        let native = |node: &&usize| !self.nodes[**node].foreign.load(Ordering::Relaxed);
+        let mut nodes = self.config.chains[chain].nodes.iter().filter(native);
+        nodes.any(|node| self.node_state(*node, &view) == NodeState::Healthy)
+    }
+
+    /// Works out anew which nodes the groups of a chain may use: to be called when a state changes,
+    /// and now and then, because rests end by themselves. It does so under every configuration that
+    /// has the chain and is still in use.
+    pub(crate) fn renew_candidates(&self, chain: usize) {
+        let chain = &self.chains[chain];
+        for topology in self.registry.in_use() {
+            let same = |own: &Arc<ChainState>| Arc::ptr_eq(own, chain);
+            if let Some(chain) = topology.chains.iter().position(same) {
+                topology.renew_own_candidates(chain);
+            }
+        }
+    }
+
+    fn renew_own_candidates(&self, chain: usize) {
+        let view = self.chains[chain].view.load();
+        for &group in &self.config.chains[chain].groups {
+            let members = &self.config.groups[group].nodes;
+            let native: Vec<u16> = (0..members.len() as u16)
+                .filter(|place| {
+                    !self.nodes[members[usize::from(*place)]].foreign.load(Ordering::Relaxed)
+                })
+                .collect();
+            let state_of = |place: u16| self.node_state(members[usize::from(place)], &view);
+            let states: Vec<NodeState> = native.iter().map(|place| state_of(*place)).collect();
+            let healthy = |place: u16| {
+                native
+                    .iter()
+                    .zip(&states)
+                    .any(|(own, state)| *own == place && *state == NodeState::Healthy)
+            };
+            let group = &self.groups[group];
+            let mut candidates = Vec::with_capacity(members.len());
+            group.order.candidates(healthy, &mut candidates);
+            let mut rest = None;
+            if candidates.is_empty() {
+                let fallback = usable_set(&states, &mut candidates);
+                for place in &mut candidates {
+                    *place = native[usize::from(*place)];
+                }
+                if let Fallback::Paused { until } = fallback {
+                    rest = Some(until);
+                }
+            }
+            group.candidates.store(Arc::new(Candidates { places: candidates, rest }));
+        }
+    }
+}
+
+impl GroupState {
+    fn new(config: &Config, group: &config::group::Group, room: Option<Arc<Room>>) -> GroupState {
+        let tiers: Vec<u8> =
+            group.nodes.iter().map(|node| u8::from(config.nodes[*node].backup)).collect();
+        let order = Order::new(&tiers);
+        let mut places = Vec::new();
+        order.candidates(|_| true, &mut places);
+        let candidates = ArcSwap::from_pointee(Candidates { places, rest: None });
+        GroupState { candidates, order, room }
+    }
+}

@@ -1,0 +1,455 @@
+//! Follows the heads and the health of all nodes, on one thread for the whole gateway.
+//!
+//! Each node has a task that asks it for its head at the chain's poll interval; what it says goes
+//! into the chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one.
+//! The polls double as probes of nodes that are out. Calls of clients never pass through here. The
+//! connection of each task is `watch/line.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use wire::method::FamilyName;
+use wire::quantity;
+
+use crate::config;
+use crate::policy::heads::{
+    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, NodeView,
+    ROLLBACK_MAX, ROLLBACK_POLLS, Step, WINDOW,
+};
+use crate::upstream::chain::ChainState;
+use crate::upstream::topology::Topology;
+
+mod line;
+mod news;
+#[cfg(test)]
+mod tests;
+
+use line::{Line, Missed, Refused};
+use news::News;
+
+/// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
+/// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
+const DOUBTED_POLLS: u32 = 4;
+/// And a node at which a call has just failed, or which answers none, is polled at once, but not more
+/// often than this.
+const DOUBTED_POLL_MIN: Duration = Duration::from_millis(50);
+/// A node that tells of a new head is polled at once, but not more often than this: how often it tells
+/// is its own will.
+const TOLD_POLL_MIN: Duration = Duration::from_millis(5);
+/// The finalized height is asked for with each so manieth poll: it moves once in minutes.
+const FINALIZED_EVERY: u64 = 8;
+/// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
+const ASKS_PER_POLL_MAX: usize = 64;
+
+/// What the poller reports of a chain beside its view.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ChainEvent {
+    /// Blocks above `fork` were dropped.
+    Reorg { fork: u64 },
+    /// The finalized height fell: what was taken for final may be wrong.
+    FinalizedFell,
+}
+
+/// Receives the events of a chain, before a view is published that follows from them.
+pub(crate) type OnEvent = Rc<dyn Fn(&ChainState, ChainEvent)>;
+
+/// All chains that are followed.
+#[derive(Default)]
+pub(crate) struct Watch {
+    chains: Vec<Rc<Watched>>,
+}
+
+impl Watch {
+    /// Follows the nodes of this configuration from here on, and no others. Those that it shares
+    /// with the former one are followed on: nothing that is known of them is lost.
+    pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
+        let mut before = std::mem::take(&mut self.chains);
+        for (index, state) in topology.chains.iter().enumerate() {
+            let known = before.iter().position(|own| Arc::ptr_eq(&own.state, state));
+            let watched = match known {
+                Some(at) => before.swap_remove(at),
+                None => Watched::new(topology, index, on_event),
+            };
+            watched.follow(topology, index, on_event);
+            self.chains.push(watched);
+        }
+        before.iter().for_each(|gone| gone.end());
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.chains.iter().for_each(|chain| chain.end());
+    }
+}
+
+/// One chain that is followed.
+struct Watched {
+    /// The configuration that holds now.
+    topology: RefCell<Arc<Topology>>,
+    /// The chain's index in it.
+    chain: Cell<usize>,
+    on_event: RefCell<OnEvent>,
+    state: Arc<ChainState>,
+    tracker: RefCell<HeadTracker>,
+    /// The chain id that all nodes must have: as configured, else the first one heard.
+    id: Cell<Option<u64>>,
+    random: Cell<u64>,
+    /// The tasks that follow nodes, by place.
+    tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
+    /// How the nodes that the last reload removed were seen last, by place: calls that began with
+    /// them end with them, unless other nodes have their places by now.
+    gone: RefCell<Vec<(usize, NodeView)>>,
+}
+
+async fn follow(watched: Rc<Watched>, place: usize) {
+    let mut line = Line::to(&watched, place);
+    let mut checked = false;
+    let mut polls = 0u64;
+    let mut rest_until = Duration::ZERO;
+    let mut silent: u32 = 0;
+    let family = line.topology.config.chains[watched.chain.get()].family;
+    let news = News::of(&line, family);
+    let mut head = None;
+    loop {
+        let began = Instant::now();
+        line.turn_to(&watched);
+        let chain = &line.topology.config.chains[watched.chain.get()];
+        let interval = chain.poll_interval;
+        if line.topology.now() < rest_until {
+            watched.silent(place);
+            tokio::time::sleep_until(began + interval).await;
+            continue;
+        }
+        if !checked {
+            checked = watched.check_id(&mut line, family).await;
+        }
+        let with_finalized = polls.is_multiple_of(FINALIZED_EVERY);
+        match line.head(family, with_finalized).await {
+            Ok(seen) => {
+                polls += 1;
+                silent = 0;
+                if head.replace(seen.hash).is_some_and(|before| before != seen.hash) {
+                    news.saw_head();
+                }
+                watched.seen(&mut line, family, seen).await;
+                watched.confirm(place, line.topology.since_start(began));
+            }
+            Err(Missed::Limited { retry_after }) => {
+                rest_until = watched.limited(place, retry_after);
+            }
+            Err(Missed::Silent) => {
+                checked = false;
+                silent = silent.saturating_add(1);
+                watched.missed(place);
+            }
+        }
+        let quick = began + interval / DOUBTED_POLLS;
+        if (1..line.topology.config.health.failures_max).contains(&silent) {
+            tokio::time::sleep_until(quick).await;
+            continue;
+        }
+        let suspected = Arc::clone(&line.topology.nodes[line.node].suspected);
+        tokio::select! {
+            // In order, so that simulations repeat.
+            biased;
+            () = tokio::time::sleep_until(began + interval) => {}
+            // A call has just failed there, or none is answered.
+            () = suspected.notified() => {
+                tokio::time::sleep_until(began + DOUBTED_POLL_MIN).await;
+            }
+            () = news.head() => tokio::time::sleep_until(began + TOLD_POLL_MIN).await,
+        }
+    }
+}
+
+impl Watched {
+    fn new(topology: &Arc<Topology>, index: usize, on_event: &OnEvent) -> Rc<Watched> {
+        let chain = &topology.config.chains[index];
+        Rc::new(Watched {
+            topology: RefCell::new(Arc::clone(topology)),
+            chain: Cell::new(index),
+            on_event: RefCell::new(Rc::clone(on_event)),
+            state: Arc::clone(&topology.chains[index]),
+            tracker: RefCell::new(HeadTracker::new(head_settings(chain), 0)),
+            id: Cell::new(chain.id),
+            random: Cell::new(index as u64),
+            tasks: RefCell::default(),
+            gone: RefCell::default(),
+        })
+    }
+
+    /// Follows the chain's nodes as this configuration has them.
+    fn follow(self: &Rc<Watched>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
+        self.on_event.replace(Rc::clone(on_event));
+        let before = self.topology.replace(Arc::clone(topology));
+        let before = &before.config.chains[self.chain.replace(index)];
+        let chain = &topology.config.chains[index];
+        // Who sleeps for an hour would else hear of a shorter interval only then.
+        let same_interval = before.poll_interval == chain.poll_interval;
+        let mut nodes: Vec<Option<u64>> = Vec::new();
+        for node in &chain.nodes {
+            let node = &topology.nodes[*node];
+            nodes.resize(nodes.len().max(node.place + 1), None);
+            nodes[node.place] = Some(node.mark);
+        }
+        let seen = self.state.view.load();
+        let mut gone = Vec::new();
+        let mut tasks = self.tasks.borrow_mut();
+        let count = tasks.len().max(nodes.len());
+        nodes.resize(count, None);
+        tasks.resize_with(count, || None);
+        self.tracker.borrow_mut().settle_for(head_settings(chain), count);
+        for (place, (task, node)) in tasks.iter_mut().zip(nodes).enumerate() {
+            let is_same = match (&*task, node) {
+                (Some((mark, _)), Some(node)) => *mark == node,
+                (None, None) => true,
+                _ => false,
+            };
+            if is_same && same_interval {
+                continue;
+            }
+            if let Some((_, former)) = task.take() {
+                former.abort();
+                if node.is_none() {
+                    gone.push((place, seen.nodes.get(place).copied().unwrap_or_default()));
+                }
+            }
+            if !is_same {
+                self.tracker.borrow_mut().begin(place, node.unwrap_or_default());
+            }
+            if let Some(mark) = node {
+                let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
+                *task = Some((mark, started.abort_handle()));
+            }
+        }
+        let changed = !gone.is_empty() || !self.gone.borrow().is_empty();
+        self.gone.replace(gone);
+        if changed {
+            self.publish();
+        }
+    }
+
+    /// Follows no node any more.
+    fn end(&self) {
+        for (_, task) in self.tasks.borrow().iter().flatten() {
+            task.abort();
+        }
+        self.state.end();
+    }
+
+    /// The configuration that holds now.
+    fn topology(&self) -> Arc<Topology> {
+        Arc::clone(&self.topology.borrow())
+    }
+
+    /// The index of the node at this place, in the configuration that holds now.
+    fn node(&self, topology: &Topology, place: usize) -> usize {
+        let mut nodes = topology.config.chains[self.chain.get()].nodes.iter();
+        let found = nodes.find(|node| topology.nodes[**node].place == place);
+        *found.expect("a node that is gone is not followed any more")
+    }
+
+    fn renew_candidates(&self) {
+        self.topology().renew_candidates(self.chain.get());
+    }
+
+    fn publish(&self) {
+        let mut view = self.tracker.borrow().view();
+        for (place, seen) in &*self.gone.borrow() {
+            view.nodes[*place] = *seen;
+        }
+        self.state.publish(view, self.topology().now());
+        self.renew_candidates();
+    }
+
+    /// Spreads times out over nodes that failed together: a Weyl sequence (Knuth's 64-bit constant).
+    fn random(&self) -> u64 {
+        let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(next);
+        next
+    }
+
+    /// Whether the node serves this chain, as far as it says; a node of another chain is put out
+    /// for good.
+    async fn check_id(&self, line: &mut Line, family: FamilyName) -> bool {
+        if family == FamilyName::Bitcoin {
+            self.state.identify(None);
+            return true;
+        }
+        let id = match line.ask("eth_chainId", b"[]").await {
+            Ok(result) => quantity::from_value(&result),
+            // A node that does not know the method is taken at its word.
+            Err(Refused::ByNode) => None,
+            Err(Refused::Missed(_)) => return false,
+        };
+        let Some(id) = id else {
+            self.state.identify(None);
+            return true;
+        };
+        let expected = self.id.get().unwrap_or(id);
+        self.id.set(Some(expected));
+        let topology = self.topology();
+        self.state.identify(Some(expected));
+        let state = &topology.nodes[self.node(&topology, line.place)];
+        let foreign = id != expected;
+        if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
+            if foreign {
+                let name = &*state.config.name;
+                tracing::error!(node = name, id, expected, "node is on another chain; not used");
+            }
+            self.renew_candidates();
+        }
+        !foreign
+    }
+
+    async fn seen(&self, line: &mut Line, family: FamilyName, seen: HeadSeen) {
+        let (topology, place) = (self.topology(), line.place);
+        let node = self.node(&topology, place);
+        let now = topology.now();
+        let needed = !topology.any_healthy(self.chain.get());
+        topology.health(node, |health, now| {
+            if let Some(cleared) = health.poll_ok() {
+                return Some(cleared);
+            }
+            // A poll does as the probe of a node that was out.
+            let probed = health.probe_due(now) || (needed && health.probe_early(now));
+            if probed { health.probe_ok(now) } else { None }
+        });
+        // Rests end by themselves, so what may be used is looked at with each poll.
+        self.renew_candidates();
+        if topology.nodes[node].foreign.load(Ordering::Relaxed) {
+            return;
+        }
+        let step = self.tracker.borrow_mut().observe(place, now, seen);
+        let asks = self.apply(step);
+        self.link(line, family, asks).await;
+        self.tracker.borrow_mut().unanswered(place);
+    }
+
+    /// A poll is over: whatever the node answered before it began was from the branch that it shows,
+    /// unless a change of branch is marked by now.
+    fn confirm(&self, place: usize, began: Duration) {
+        let view = self.state.view.load();
+        let topology = self.topology();
+        let node = &topology.nodes[self.node(&topology, place)];
+        if node.seen(&view).is_some_and(|seen| seen.consistent) {
+            node.confirm(began);
+        }
+    }
+
+    /// Fetches the headers that link a node's new head to what is known of it.
+    async fn link(&self, line: &mut Line, family: FamilyName, mut asks: Vec<Ask>) {
+        let place = line.place;
+        let mut asked = 0;
+        while let Some(Ask { number, .. }) = asks.pop() {
+            asked += 1;
+            if asked > ASKS_PER_POLL_MAX {
+                return;
+            }
+            let Ok((hash, parent)) = line.header(family, number).await else { return };
+            let now = self.topology().now();
+            let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
+            asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == place));
+        }
+    }
+
+    fn missed(&self, place: usize) {
+        let random = self.random();
+        let topology = self.topology();
+        topology.health(self.node(&topology, place), |health, now| {
+            if health.probe_due(now) {
+                health.probe_failed(now, random)
+            } else {
+                health.poll_failed(now, random)
+            }
+        });
+        self.silent(place);
+    }
+
+    /// A node that limits our rate is not ill, and its rest holds for polls as well. Gives the end
+    /// of the rest.
+    fn limited(&self, place: usize, retry_after: Option<Duration>) -> Duration {
+        let topology = self.topology();
+        let mut until = Duration::ZERO;
+        topology.health(self.node(&topology, place), |health, now| {
+            let event = health.rate_limited(now, retry_after);
+            until = health.paused_until();
+            event
+        });
+        self.silent(place);
+        until
+    }
+
+    /// A node did not tell its head. What it was goes on being believed for a few polls only.
+    fn silent(&self, place: usize) {
+        let step = self.tracker.borrow_mut().missed(place, self.topology().now());
+        self.apply(step);
+    }
+
+    /// Publishes what a step changed and gives what it asks for.
+    fn apply(&self, step: Step) -> Vec<Ask> {
+        for event in &step.events {
+            self.tell(event);
+        }
+        if step.changed {
+            self.publish();
+        }
+        step.asks
+    }
+
+    fn emit(&self, event: ChainEvent) {
+        let on_event = Rc::clone(&self.on_event.borrow());
+        on_event(&self.state, event);
+    }
+
+    fn tell(&self, event: &HeadEvent) {
+        let (topology, state) = (self.topology(), &self.state);
+        let chain = &*state.name;
+        let name = |place: usize| &*topology.nodes[self.node(&topology, place)].config.name;
+        match *event {
+            HeadEvent::Reorg { fork, depth } => {
+                state.reorgs.fetch_add(1, Ordering::Relaxed);
+                state.reorg_depth_max.fetch_max(depth, Ordering::Relaxed);
+                self.emit(ChainEvent::Reorg { fork });
+                tracing::info!(chain, fork, depth, "chain was reorganised");
+            }
+            HeadEvent::NodeReorg { node, fork, depth } => {
+                tracing::debug!(chain, node = name(node), fork, depth, "node changed its branch");
+            }
+            HeadEvent::NodeLagging { node, lag } => {
+                tracing::warn!(chain, node = name(node), lag, "node lags behind");
+            }
+            HeadEvent::FinalizedFell { from, to } => {
+                self.emit(ChainEvent::FinalizedFell);
+                tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
+            }
+            HeadEvent::HeadImplausible { node, number } => {
+                tracing::warn!(chain, node = name(node), number, "node claims an implausible head");
+            }
+        }
+    }
+}
+
+fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
+    let depth = chain.finality_depth;
+    let finality = match chain.family {
+        FamilyName::Ethereum => Finality::FromNodesOr(depth),
+        FamilyName::Harmony | FamilyName::Bitcoin => Finality::Depth(depth),
+    };
+    HeadSettings {
+        window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),
+        finality,
+        lag_max: chain.lag_max,
+        jump_max: chain.jump_max,
+        rollback_max: ROLLBACK_MAX,
+        rollback_polls: ROLLBACK_POLLS,
+        missed_max: MISSED_MAX,
+        block_time: chain.block_time,
+    }
+}

@@ -1,0 +1,142 @@
+//! Hears from a node itself that it has a new head, where it has a connection for that: then it is
+//! polled at once, and the served head turns with the block and not with the next poll.
+//!
+//! The node's word moves nothing by itself; what its poll shows is judged as ever. Should it tell
+//! nothing more, the polls go on at their interval, and the connection is opened anew.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use wire::answer::{Outcome, read_answer};
+use wire::method::FamilyName;
+
+use crate::config::node::Node;
+use crate::upstream::dial::Dial;
+use crate::upstream::multiplex;
+use crate::upstream::trunk::{Settings, Trunk};
+use crate::upstream::watch::line::Line;
+
+/// A header with many members is some kB, and whatever else a node says is not longer.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Nesting of what it says.
+const DEPTH_MAX: usize = 32;
+/// How long a node has to say that it will tell.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// First and longest rest after a loss.
+const REST_MIN: Duration = Duration::from_millis(100);
+const REST_MAX: Duration = Duration::from_secs(30);
+/// How long a node is left alone that does not know what it is asked for.
+const REFUSED_REST: Duration = Duration::from_secs(600);
+/// New heads that polls have shown since the node last told of one, after which it is doubted.
+const UNTOLD_MAX: u32 = 3;
+
+/// What a node tells of itself; ends when it is dropped.
+pub(super) struct News {
+    told: Rc<Told>,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Told {
+    head: Notify,
+    doubt: Notify,
+    /// New heads that it did not tell of.
+    untold: Cell<u32>,
+}
+
+impl News {
+    /// Listens to the node of a line, if it can tell anything.
+    pub(super) fn of(line: &Line, family: FamilyName) -> News {
+        let told = Rc::<Told>::default();
+        let own = &line.topology.nodes[line.node];
+        let method = match family {
+            FamilyName::Ethereum => "eth_subscribe",
+            FamilyName::Harmony => "hmy_subscribe",
+            FamilyName::Bitcoin => return News { told, task: None },
+        };
+        if own.config.multiplexed().is_none() {
+            return News { told, task: None };
+        }
+        let (dial, node) = (own.dial.clone(), own.config.clone());
+        let task = tokio::task::spawn_local(hear(dial, node, method, Rc::clone(&told)));
+        News { told, task: Some(task.abort_handle()) }
+    }
+
+    /// Waits until the node tells of a new head.
+    pub(super) async fn head(&self) {
+        self.told.head.notified().await;
+    }
+
+    /// A poll has shown a new head.
+    pub(super) fn saw_head(&self) {
+        let untold = self.told.untold.get() + 1;
+        self.told.untold.set(untold);
+        if untold >= UNTOLD_MAX {
+            self.told.untold.set(0);
+            self.told.doubt.notify_waiters();
+        }
+    }
+}
+
+impl Drop for News {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Listens, again and again.
+async fn hear(dial: Dial, node: Node, method: &'static str, told: Rc<Told>) {
+    let mut rest = REST_MIN;
+    loop {
+        let began = Instant::now();
+        let refused = hear_once(&dial, &node, method, &told).await == Some(Refused);
+        if refused {
+            tracing::debug!(node = &*node.name, "a node does not tell of its heads");
+        } else if began.elapsed() > REST_MAX {
+            rest = REST_MIN;
+        }
+        tokio::time::sleep(if refused { REFUSED_REST } else { rest }).await;
+        rest = (rest * 2).min(REST_MAX);
+    }
+}
+
+/// The node does not know what it was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Refused;
+
+/// Listens until the connection is lost, or the node tells nothing more.
+async fn hear_once(dial: &Dial, node: &Node, method: &str, told: &Rc<Told>) -> Option<Refused> {
+    let (stream, websocket, read) = multiplex::open(dial, node).await.ok()?;
+    let teller = Rc::clone(told);
+    let settings = Settings {
+        answer_bytes_max: MESSAGE_BYTES_MAX,
+        ping_interval: node.ping_interval,
+        notice: Rc::new(move |_| {
+            teller.untold.set(0);
+            teller.head.notify_one();
+        }),
+    };
+    let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
+    let mut driver = std::pin::pin!(driver);
+    let now = Instant::now();
+    let call = trunk.call(method, Some(b"[\"newHeads\"]"), now, now + PATIENCE)?;
+    let answered = tokio::select! {
+        _ = &mut driver => return None,
+        answered = call => answered.ok()?,
+    };
+    match read_answer(&answered.1, DEPTH_MAX).map(|answer| answer.outcome) {
+        Ok(Outcome::Result(_)) => {}
+        _ => return Some(Refused),
+    }
+    tokio::select! {
+        _ = driver => {}
+        () = told.doubt.notified() => {}
+    }
+    None
+}

@@ -1,0 +1,97 @@
+//! Goal: what was seen of a node is never taken for another one's, however reloads follow each other.
+//! Method: configurations without sockets; no task that asks a node ever runs.
+
+use std::path::Path;
+
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::config::Config;
+use crate::metrics::thread::{Counters, Labels};
+use crate::policy::heads::{ChainView, Head};
+
+fn config(nodes: &[&str]) -> Config {
+    let node =
+        |name: &&str| format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n");
+    let nodes: String = nodes.iter().map(node).collect();
+    let text = format!("[server]\nthreads = 1\n{nodes}");
+    Config::from_text("test", &text, Path::new("/"), &|_| None)
+        .unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn counters(config: &Config) -> [Arc<Counters>; 1] {
+    [Arc::new(Counters::new(&Labels::of(config)))]
+}
+
+fn start(nodes: &[&str]) -> Arc<Topology> {
+    let config = Arc::new(config(nodes));
+    let counters = counters(&config);
+    Topology::new(config, &counters, Vec::new())
+}
+
+fn reload(before: &Topology, nodes: &[&str]) -> Arc<Topology> {
+    let config = Arc::new(config(nodes));
+    let counters = counters(&config);
+    before.reload(config, &counters)
+}
+
+fn no_event() -> OnEvent {
+    Rc::new(|_, _| {})
+}
+
+#[tokio::test]
+async fn a_node_that_takes_a_place_is_not_taken_for_the_one_before() {
+    let a = start(&["a"]);
+    let b = reload(&a, &["b"]);
+    let c = reload(&b, &["c"]);
+    assert_eq!((a.nodes[0].place, c.nodes[0].place), (0, 0), "nothing is tested");
+    let tasks = LocalSet::new();
+    let _here = tasks.enter();
+    let mut watch = Watch::default();
+    watch.follow(&a, &no_event());
+    let seen = NodeView {
+        mark: a.nodes[0].mark,
+        head: Some(9),
+        live: true,
+        consistent: true,
+        at_head: true,
+        lag: 0,
+    };
+    let mut view = ChainView::default();
+    view.head = Some(Head { number: 9, hash: [1; 32] });
+    view.nodes = vec![seen];
+    a.chains[0].publish(view, Duration::ZERO);
+    let state = Arc::clone(&a.chains[0]);
+    assert_eq!(a.nodes[0].seen(&state.view.load()), Some(seen));
+    // It is told of the last of two reloads only.
+    watch.follow(&c, &no_event());
+    assert_eq!(c.nodes[0].seen(&state.view.load()), None);
+    // And so it stays when the new node is heard of.
+    let tracker = &watch.chains[0].tracker;
+    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let step = tracker.borrow_mut().observe(0, Duration::ZERO, heard);
+    watch.chains[0].apply(step);
+    let known = c.nodes[0].seen(&state.view.load()).and_then(|seen| seen.head);
+    assert_eq!(known, Some(7));
+}
+
+#[tokio::test]
+async fn calls_under_way_at_a_node_that_is_gone_still_look_it_up() {
+    let a = start(&["a", "b"]);
+    let c = reload(&a, &["a", "c"]);
+    let tasks = LocalSet::new();
+    let _here = tasks.enter();
+    let mut watch = Watch::default();
+    watch.follow(&a, &no_event());
+    let state = Arc::clone(&a.chains[0]);
+    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    for place in 0..2 {
+        let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, heard);
+        watch.chains[0].apply(step);
+    }
+    watch.follow(&c, &no_event());
+    let view = state.view.load();
+    let heads = [&a.nodes[0], &a.nodes[1], &c.nodes[0]].map(|node| node.seen(&view).unwrap().head);
+    assert_eq!(heads, [Some(7); 3]);
+    assert_eq!(c.nodes[1].seen(&view).and_then(|seen| seen.head), None, "it was never seen");
+}
