@@ -39,6 +39,24 @@ const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
+        folder: "crates/gateway/src",
+        layers: &[
+            &["policy"],
+            &["config", "io"],
+            &["call"],
+            &["metrics"],
+            &["access"],
+            &["access_log", "limits", "quota", "upstream"],
+            &["cache"],
+            &["state"],
+            &["resolve"],
+            &["subscribe"],
+            &["path"],
+            &["admin", "downstream"],
+            &["runtime"],
+        ],
+    },
+    Layers {
         folder: "xtask/src",
         layers: &[
             &["shell"],

@@ -44,7 +44,7 @@ pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Folders of pure decisions.
-const PURE: &[&str] = &["rules", "analysis", "schedule", "aggregate"];
+const PURE: &[&str] = &["policy", "analysis", "schedule", "aggregate"];
 
 fn is_rule(path: &str) -> bool {
     let within =
@@ -52,14 +52,16 @@ fn is_rule(path: &str) -> bool {
     path.starts_with("crates/") && PURE.iter().any(within)
 }
 
-/// In the gateway only `front/answer.rs` builds error answers.
+/// In the gateway only `downstream/answer.rs` builds error responses.
 pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".rs") {
-        let elsewhere = path.starts_with("crates/gateway/src/") && !path.contains("/front/answer");
+        let elsewhere =
+            path.starts_with("crates/gateway/src/") && !path.contains("/downstream/answer");
         if elsewhere && !is_test(path) {
             let lines = code_lines(text).filter(|(_, code)| names(code, "write_error"));
-            let message = "only front/answer.rs builds error answers; return an error to it";
+            let message =
+                "only downstream/answer.rs builds error responses; return a failure to it";
             found.extend(
                 lines.map(|(number, _)| Finding::new(path, number, "one error table", message)),
             );

@@ -26,7 +26,7 @@ fn dead_paths_in_pages_are_caught() {
 #[test]
 fn living_paths_and_other_words_pass() {
     for text in [
-        "`crates/gateway/src/policy/limit.rs`, `rules/limit.rs`, `limit.rs`, `rules/`, `crates/gateway`",
+        "`crates/gateway/src/policy/limit.rs`, `policy/limit.rs`, `limit.rs`, `policy/`, `crates/gateway`",
         "`/metrics`, `application/json`, `gateway.toml`, `target/bench/x.json`, `a b/c.rs`, `eth_*`",
         "[a](docs/style.md#x), [b](https://x.y/z.md), [c](#here)",
         "```sh\ncat `crates/none.rs`\n```",
