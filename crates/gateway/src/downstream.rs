@@ -8,6 +8,7 @@
 pub(crate) mod answer;
 pub(crate) mod arrive;
 pub(crate) mod compress;
+mod exchange;
 mod frames;
 #[cfg(test)]
 mod fuzz;

@@ -5,9 +5,10 @@
 //! `body.rs`, HTTP/2 is `http2.rs`, a request that goes on as a WebSocket `websocket.rs`, what is
 //! written is `answer.rs`.
 
+use crate::downstream::exchange;
+use crate::downstream::exchange::RequestOrigin;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,27 +18,20 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::access::caller;
-use crate::access::caller::Caller;
-use crate::access_log::pending::{CallRecords, PendingRecord};
-use crate::config::front::{ContentType, Front};
+use crate::access_log::pending::PendingRecord;
+use crate::config::front::Front;
 use crate::downstream::answer::{Message, Shape};
-use crate::downstream::head::{Coding, Head, Length, Media, Verb};
+use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
-use crate::downstream::{answer, compress, http2, log, websocket};
+use crate::downstream::{answer, http2, log, websocket};
 use crate::io::chunked::Chunked;
 use crate::io::memory::{Account, Full, Hold};
 use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::io::websocket::deflate;
-use crate::path;
-use crate::path::{Request, rewritten};
-use crate::policy::access::Denial;
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::Asking;
-use crate::subscribe::{Subscribing, Subscriptions};
 use crate::upstream::overload;
 
 /// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
@@ -193,18 +187,16 @@ where
                 }
             } else {
                 let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
-                let bearer = Bearer::of(
+                let origin = RequestOrigin::of(
                     &self.peer,
                     PROTOCOL,
                     &waiting,
                     &self.standing.account,
                     &self.thread.subscriptions,
                 );
-                respond(&cx, &head, bytes, &bearer).await
+                exchange::respond(&cx, &head, bytes, &origin).await
             };
-            if compress::is_wanted(&message, head.accept, front) {
-                message = Box::pin(compress::encode(message, head.accept)).await;
-            }
+            message = exchange::compressed(&cx, &head, message).await;
             // A stop may have begun meanwhile.
             requests += 1;
             let more = requests < front.keep_alive_requests_max && !self.thread.state.draining();
@@ -241,20 +233,20 @@ where
         let opening = opening.filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
         let waiting = Cell::new(0);
-        let bearer = Bearer::of(
+        let origin = RequestOrigin::of(
             &self.peer,
             PROTOCOL,
             &waiting,
             &self.standing.account,
             &self.thread.subscriptions,
         );
-        let mut message = respond(&cx, &head, b"", &bearer).await;
+        let mut message = exchange::respond(&cx, &head, b"", &origin).await;
         if !websocket::may_open(front, head.origin.as_deref()) {
-            message = counted(&cx, Message::refuse(403, "this origin is not allowed"));
+            message = exchange::refuse(&cx, Message::refuse(403, "this origin is not allowed"));
         }
         let (Some(opening), 200) = (&opening, message.status) else {
             if message.status == 200 {
-                message = counted(&cx, Message::refuse(400, "bad WebSocket request"));
+                message = exchange::refuse(&cx, Message::refuse(400, "bad WebSocket request"));
             }
             return self.stop(&cx, refuse(message)).await;
         };
@@ -289,7 +281,7 @@ where
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
-        let bearer = Bearer::of(
+        let origin = RequestOrigin::of(
             &self.peer,
             PROTOCOL,
             &waiting,
@@ -297,7 +289,7 @@ where
             &self.thread.subscriptions,
         );
         let held = self.buf.capacity();
-        let mut responding = pin!(respond(cx, head, bytes, &bearer));
+        let mut responding = pin!(exchange::respond(cx, head, bytes, &origin));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -413,20 +405,13 @@ where
             Length::Chunked => self.read_chunks(head.bytes, front).await?,
         };
         self.hold.set_waiting(false);
-        match head.coding {
-            Coding::Identity => Ok(read),
-            Coding::Other => {
-                Err(refuse(Message::refuse(415, "content-encoding must be gzip, zstd or identity")))
-            }
-            coding => {
-                let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
-                let decoded = compress::decode(coding, packed, body_bytes_max)
-                    .await
-                    .map_err(|fault| refuse(fault.message(body_bytes_max)))?;
-                self.count(decoded.capacity())?;
-                Ok(ReadBody::Decoded { body: decoded, end })
-            }
+        if head.coding == Coding::Identity {
+            return Ok(read);
         }
+        let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
+        let body = exchange::decoded(head, packed, body_bytes_max).await.map_err(refuse)?;
+        self.count(body.capacity())?;
+        Ok(ReadBody::Decoded { body, end })
     }
 
     async fn read_fixed(
@@ -602,129 +587,4 @@ impl ReadBody {
 fn is_preface(buf: &[u8]) -> bool {
     let known = buf.len().min(HTTP2_PREFACE.len());
     buf[..known] == HTTP2_PREFACE[..known]
-}
-
-/// What a request came over.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bearer<'a> {
-    peer: &'a Peer,
-    protocol: &'static str,
-    /// How many of its calls wait for their turn by a limit.
-    waiting: &'a Cell<usize>,
-    /// Counts the response.
-    account: &'a Rc<Account>,
-    subscribing: Subscribing<'a>,
-}
-
-impl<'a> Bearer<'a> {
-    pub(crate) fn of(
-        peer: &'a Peer,
-        protocol: &'static str,
-        waiting: &'a Cell<usize>,
-        account: &'a Rc<Account>,
-        subscriptions: &'a Subscriptions,
-    ) -> Bearer<'a> {
-        let subscribing = Subscribing { subscriptions, asking: None };
-        Bearer { peer, protocol, waiting, account, subscribing }
-    }
-
-    /// One over which the client can be told of what is to come.
-    pub(crate) fn telling(self, asking: &'a Asking) -> Bearer<'a> {
-        let subscriptions = self.subscribing.subscriptions;
-        Bearer { subscribing: Subscribing { subscriptions, asking: Some(asking) }, ..self }
-    }
-}
-
-/// Answers one request whose body is whole; the same for HTTP/1.1 and HTTP/2. `waiting` tells
-/// meanwhile how many of its calls wait for their turn by a limit.
-pub(crate) async fn respond(
-    cx: &Rc<ThreadContext>,
-    head: &Head,
-    body: &[u8],
-    bearer: &Bearer<'_>,
-) -> Message {
-    let Bearer { peer, protocol, waiting, account, subscribing } = *bearer;
-    let snapshot = &cx.snapshot;
-    let client = peer.client(head, &snapshot.config.front);
-    let calls = snapshot.access_log.is_some().then(CallRecords::new);
-    let mut caller = Caller::at(client);
-    let mut path = head.path.as_str();
-    let mut message = 'served: {
-        if let Some(gate) = &snapshot.gate {
-            if let Some(message) = refused_often(cx, client) {
-                break 'served message;
-            }
-            let presented = head.presented(client, peer.certificate.as_deref());
-            match caller::admit(&snapshot.config, gate, cx.tokens.as_ref(), &presented) {
-                Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
-                Err(denial) => {
-                    if let Some(limits) = &snapshot.limits {
-                        limits.failed(client, cx.now_ms(), &cx.counters);
-                    }
-                    break 'served denied(cx, denial);
-                }
-            }
-        }
-        let mut request = Request {
-            chain: 0,
-            body,
-            caller: &caller,
-            path,
-            hash_header: head.hash_header.as_deref(),
-            limit_headers: &head.limit_headers,
-            ahead: None,
-            waiting,
-            extra: head.extra.as_deref(),
-            calls: calls.as_ref(),
-            subscribing,
-        };
-        let chain = snapshot.router.chain(path).or_else(|| rewritten(cx, &request));
-        let Some(chain) = chain else {
-            break 'served counted(cx, Message::refuse(404, "no chain is served at this path"));
-        };
-        request.chain = chain;
-        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain));
-        if denies && (head.verb == Verb::Post || head.upgrade.is_some()) {
-            break 'served denied(cx, Denial::Chain);
-        }
-        match head.verb {
-            Verb::Post => {}
-            Verb::Get | Verb::Head => break 'served Message::alive(),
-            Verb::Options => break 'served Message::options(),
-            Verb::Other => {
-                let text = "method must be POST, GET, HEAD or OPTIONS";
-                break 'served counted(cx, Message::refuse(405, text));
-            }
-        }
-        let strict = snapshot.config.front.content_type == ContentType::Strict;
-        if strict && head.media != Media::Json {
-            let text = "content-type must be application/json, application/json-rpc or \
-                        application/jsonrequest";
-            break 'served counted(cx, Message::refuse(415, text));
-        }
-        let reply = path::serve(cx, &request).await;
-        Message::reply(reply, snapshot)
-    };
-    if let Some(calls) = calls {
-        message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
-    }
-    message.held(&snapshot.registry.memory, account)
-}
-
-/// What a client gets that was refused for who it is more often than a limit allows.
-fn refused_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
-    let limits = cx.snapshot.limits.as_ref()?;
-    cx.tick();
-    let failure = limits.may_try(client, cx.now_ms(), &cx.counters).err()?;
-    Some(counted(cx, Message::refused_often(&failure)))
-}
-
-fn denied(cx: &ThreadContext, denial: Denial) -> Message {
-    cx.counters.denied[denial].add(1);
-    counted(cx, Message::denied(denial))
-}
-
-fn counted(cx: &ThreadContext, message: Message) -> Message {
-    cx.counters.refused(message.status);
-    message
 }

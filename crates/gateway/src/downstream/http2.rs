@@ -27,13 +27,13 @@ use crate::access::caller::{Extra, Wanted};
 use crate::access_log::pending::PendingRecord;
 use crate::config::front::Front;
 use crate::downstream::answer::{Message, Shape};
+use crate::downstream::exchange::{self, RequestOrigin};
 use crate::downstream::frames::Frames;
 use crate::downstream::head::{Accept, Coding, Head, Length, Media, Verb};
-use crate::downstream::http1::Bearer;
 use crate::downstream::peer::{Peer, Said};
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{Answer, Unread};
-use crate::downstream::{answer, compress, frames, head, http1, log};
+use crate::downstream::{answer, frames, head, log};
 use crate::io::memory::{Account, Full, Hold};
 use crate::policy::memory::Purpose;
 
@@ -171,34 +171,24 @@ async fn respond(
     let client = peer.client(&head, front);
     let body_bytes_max = front.body_bytes_max;
     let waiting = Cell::new(0);
-    let bearer = Bearer::of(peer, PROTOCOL, &waiting, account, subscriptions);
+    let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
     let budget = &cx.snapshot.registry.memory;
     let mut hold = Hold::of(budget, Purpose::Request, account);
     let read = tokio::time::timeout(front.body_timeout, read(body, body_bytes_max, &mut hold));
-    let message = match read.await {
-        Err(_) => Message::refuse(408, "request body took too long"),
-        Ok(Err(message)) => message,
+    let body = match read.await {
+        Err(_) => Err(Message::refuse(408, "request body took too long")),
+        Ok(Err(message)) => Err(message),
         Ok(Ok(body)) => {
             hold.set_waiting(false);
-            match head.coding {
-                Coding::Identity => http1::respond(cx, &head, &body, &bearer).await,
-                Coding::Other => {
-                    Message::refuse(415, "content-encoding must be gzip, zstd or identity")
-                }
-                coding => match compress::decode(coding, body, body_bytes_max).await {
-                    Ok(body) => http1::respond(cx, &head, &body, &bearer).await,
-                    Err(fault) => fault.message(body_bytes_max),
-                },
-            }
+            exchange::decoded(&head, body, body_bytes_max).await
         }
     };
-    drop(hold);
-    let message = if compress::is_wanted(&message, head.accept, front) {
-        Box::pin(compress::encode(message, head.accept)).await
-    } else {
-        message
+    let message = match body {
+        Ok(body) => exchange::respond(cx, &head, &body, &origin).await,
+        Err(message) => exchange::refuse(cx, message),
     };
-    let mut message = message;
+    drop(hold);
+    let mut message = exchange::compressed(cx, &head, message).await;
     if cx.snapshot.access_log.is_some() {
         let record = message.record.take();
         let record = record.unwrap_or_else(|| Box::new(PendingRecord::bare(client, PROTOCOL)));

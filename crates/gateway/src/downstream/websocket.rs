@@ -27,8 +27,9 @@ use crate::call::reply::Body;
 use crate::config::front::Front;
 use crate::downstream::answer::Message;
 use crate::downstream::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, unpack_apart};
+use crate::downstream::exchange::{RequestOrigin, respond};
 use crate::downstream::head::{Coding, Head, Media, Upgrade, Verb};
-use crate::downstream::http1::{Bearer, Standing, respond};
+use crate::downstream::http1::Standing;
 use crate::downstream::log;
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
@@ -478,9 +479,10 @@ where
                 self.running.push(Box::pin(async move {
                     let (cx, waiting) = (thread.context(), Cell::new(0));
                     let subscriptions = &thread.subscriptions;
-                    let bearer = Bearer::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
-                    let bearer = bearer.telling(&asking);
-                    let mut message = respond(&cx, &head, &body, &bearer).await;
+                    let origin =
+                        RequestOrigin::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
+                    let origin = origin.with_notifications(&asking);
+                    let mut message = respond(&cx, &head, &body, &origin).await;
                     let packed = packed(&mut message.body, packing).await;
                     let bytes = body.len();
                     Done::Answered(Answered { cx, message, packed, bytes, _asking: asking })

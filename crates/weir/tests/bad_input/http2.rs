@@ -168,6 +168,12 @@ fn http2_requests_meet_the_same_limits() {
         drop(sender);
         running.await.unwrap().unwrap();
     });
+    // hyper itself refuses the head.
+    let metrics = gateway.look("/metrics");
+    for (status, count) in [(400, 1), (404, 1), (405, 1), (413, 2), (415, 1)] {
+        let line = format!("weir_requests_refused_total{{status=\"{status}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
     gateway.assert_sound();
     assert_lean(&gateway, before);
 }
