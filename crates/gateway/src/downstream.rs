@@ -1,9 +1,18 @@
-//! Facing clients: connections, HTTP, and the form of every answer.
+//! Connections of clients: TLS, HTTP/1.1, HTTP/2, WebSocket, and the form of every response.
 //!
-//! What a request means is `path.rs`. In reading order: `http1` (a connection;
-//! `arrive` and `tls` before it, `peer` at its other end), `head`
-//! (what is read), `caller` and `token` (who calls), `answer` (what is written), `compress`, `http2`
-//! and `unread` (what its clients have not taken), `websocket`, `log` (access-log records).
+//! `path.rs` serves the calls of a request. In reading order:
+//!
+//! | module | what |
+//! |---|---|
+//! | `thread` | the client connections of one serving thread |
+//! | `arrive`, `tls`, `peer` | PROXY header and TLS handshake; the address and certificate at the other end |
+//! | `http1` | one HTTP/1.1 connection; its `respond` serves a whole request of any protocol |
+//! | `head`, `parsed_heads` | HTTP heads: parsing, and those that the thread has parsed before |
+//! | `answer` | HTTP and JSON-RPC form of a response |
+//! | `compress` | content codings |
+//! | `http2`, `frames`, `unread` | one HTTP/2 connection; clients that send only control frames or do not read |
+//! | `websocket` | one WebSocket |
+//! | `log` | access-log records of requests |
 
 pub(crate) mod answer;
 pub(crate) mod arrive;

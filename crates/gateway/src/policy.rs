@@ -2,15 +2,26 @@
 //!
 //! Nothing here waits or reads the world: no sockets, tasks, clocks, files or randomness. `now` is
 //! the time since the process started, random bits are arguments, and every table has a bound. The
-//! callers are `path` (order of steps), `nodes` (polls and calls) and `cache` (validity on hit).
+//! callers are all folders below it in the list of `lib.rs`.
 //!
-//! Read in this order: `limit` (whether at all), `access` (who may call what), `direct` and `route`
-//! (which group), `cacheable` (bound to what), `overload` (whether there is room), `choose` (which node),
-//! `classify` (what its reply means), `retry`, `hedge` and `stall` (what to do then), `logs` (split ranges),
-//! `complete` (whether logs may be missing, by the headers in `contents`), `batch` (calls gathered for one node);
-//! `client` and `proxy` (whose address it is); `memory` (who may hold how many bytes);
-//! `heads` and `health` keep what is known of the chain and of the nodes, `trail` tells what has changed; `portable` says what may
-//! leave the process and come back, `breaker` when its store is left alone.
+//! | module | decides |
+//! |---|---|
+//! | `client`, `proxy` | which address is the client's |
+//! | `limit`, `quota` | whether a call is within its limits and quota |
+//! | `direct`, `route` | the group that a call goes to |
+//! | `access` | whether the caller may make it |
+//! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
+//! | `logs` | how a range of logs is split and merged |
+//! | `overload` | whether a call gets a permit, waits or is shed |
+//! | `choose` | which upstream |
+//! | `batch` | how many calls an upstream takes in one batch |
+//! | `classify` | what a reply means |
+//! | `retry`, `hedge`, `stall` | whether another upstream is asked |
+//! | `complete`, `contents` | whether logs may be missing, by the headers of their blocks |
+//! | `health`, `heads` | the state of upstreams and of the chain |
+//! | `trail` | what changed on the chain since a subscriber was last notified |
+//! | `portable`, `breaker` | what may go to Redis and come back, and when Redis is skipped |
+//! | `memory` | which connections may hold how many bytes |
 
 pub mod access;
 pub mod batch;

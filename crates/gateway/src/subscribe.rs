@@ -12,8 +12,8 @@
 //!   or a node                   source.rs, relay.rs      stream.rs       fan.rs         subscriber.rs
 //! ```
 //!
-//! This file says what a call to subscribe means; clients that ask instead of being told are
-//! `filters.rs`.
+//! `feeds.rs` holds the streams of each chain, which outlive reloads. This file reads a call to
+//! subscribe; `filters.rs` serves clients that poll.
 
 use crate::call::failure::Unable;
 use std::rc::Rc;

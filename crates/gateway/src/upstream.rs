@@ -1,11 +1,23 @@
-//! Facing nodes: connections, calls, and what is known of each node.
+//! Chains, groups and upstreams: their state, connections, health, heads, and attempts of calls.
 //!
-//! In reading order: `overload` (who may be under way at a group's nodes), `fetch` (asks until one answers), `balance` (a group's balancer on one
-//! thread), `send` (one attempt of one call),
-//! `doubt` (whether its response may lack something), `gather` (calls that leave as one batch), `post` (one
-//! HTTP request), `pool`, `dial`, `stream`, `http1` and `http2` (the connection it goes over),
-//! `multiplex` and `trunk` (one that carries many calls at a time), `broadcast` (transactions sent
-//! twice), `watch` (heads and health, followed on a thread of their own).
+//! Nothing here imports the cache or anything above it. In reading order:
+//!
+//! | module | what |
+//! |---|---|
+//! | `registry`, `topology`, `chain`, `state` | state that all threads share, of the process, a configuration, a chain, an upstream |
+//! | `thread` | what one thread has to itself |
+//! | `fetch` | one call: choose, send, and what follows from the outcome |
+//! | `overload` | permits for calls to the upstreams of a group |
+//! | `balance` | a group's balancer on one thread |
+//! | `race` | attempts at several upstreams at a time |
+//! | `send` | one attempt at one upstream |
+//! | `doubt` | whether its response may lack logs |
+//! | `broadcast` | transactions that were sent twice |
+//! | `gather`, `post` | calls that leave as one batch; one HTTP request |
+//! | `http1`, `pool`, `http2` | connections that carry HTTP |
+//! | `multiplex`, `trunk` | connections that carry many calls at a time: WebSocket, local socket |
+//! | `dial`, `stream` | how a connection is opened, and its bytes |
+//! | `watch` | polls heads and health, on a thread of its own, and reports `ChainEvent`s |
 
 pub(crate) mod balance;
 pub(crate) mod broadcast;

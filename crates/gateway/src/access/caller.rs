@@ -1,9 +1,9 @@
 //! Who calls: the client's address, and the key or token that it gave.
 //!
-//! What is found here goes through the path with each call, and is what limits, rules, logs and
-//! metrics go by. A key is hashed while the head is read and kept nowhere; looking it up by its hash
-//! tells nobody how near a guess was. Where no key is given, the certificate of the client can stand
-//! for one. What a grant allows is `policy/access.rs`, tokens are `token.rs`.
+//! The [`Caller`] found here goes with each call: limits, rules, logs and metrics depend on it. A key
+//! is hashed while the head is read, and never stored. Looking it up by its hash reveals nothing about
+//! how near a guess was. Without a key, the client's certificate can stand for one.
+//! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
 use std::cell::RefCell;

@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: Bytes,
     /// Whether it is an error object.
     pub(crate) is_error: bool,
-    /// The node that gave it, by the number that it keeps through reloads (`NodeShared::number`).
+    /// The upstream that sent it, by the number that it keeps through reloads (`UpstreamState::number`).
     pub(crate) node: u16,
     /// What it stays true with.
     pub(crate) kept: Kept,

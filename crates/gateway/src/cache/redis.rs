@@ -1,8 +1,8 @@
 //! The tier of the cache in Redis: shared by gateways, and still there after a restart.
 //!
 //! ```text
-//! path ── recall ──► name ─► line (MGET) ─► value ─► rules/portable (adopt) ─► memory, answer
-//!      └─ keep ────► rules/portable (proof) ─► unproved … next poll ─► value ─► line (SET)
+//! resolve ── recall ─► name ─► line (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
+//!         └─ keep ───► policy/portable (proof) ─► unproved … next poll ─► value ─► line (SET)
 //! ```
 //! One [`Tier`] per serving thread, with its own connections, so that nothing is handed between
 //! threads. All lookups of one turn of the event loop go out as one MGET (in a cluster as GETs in

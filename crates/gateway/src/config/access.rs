@@ -1,6 +1,6 @@
 //! `[access]`, `[[key]]` and `[[jwt]]`: who may call what.
 //!
-//! What a list decides is `rules/access.rs`, what a rule decides `policy/direct.rs`.
+//! `policy/access.rs` decides by lists, `policy/direct.rs` by rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

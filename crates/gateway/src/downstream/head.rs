@@ -2,8 +2,8 @@
 //!
 //! Anything that two readers could take apart differently is refused here (RFC 9112 section 6:
 //! both lengths, repeated or odd lengths, transfer codings other than a last `chunked`, bare line
-//! feeds), so that no request can hide in another one's body. Bodies are `body.rs`; the connection
-//! loop is `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at here.
+//! feeds), so that no request can hide in another one's body. Bodies and the
+//! connection loop are `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at here.
 
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! It reads requests one after the other, hands each body to the path, and writes the answers in
-//! the same order. A connection that waits for a request holds no buffer. Parsing is `head.rs` and
-//! `body.rs`, HTTP/2 is `http2.rs`, a request that goes on as a WebSocket `websocket.rs`, what is
-//! written is `answer.rs`.
+//! It reads requests one after the other, passes each body to `path.rs`, and writes the responses in
+//! the same order. An idle connection holds no buffer. `head.rs` parses heads, `io/chunked.rs` chunked
+//! bodies; `answer.rs` forms responses. A connection may go on as HTTP/2 (`http2.rs`) or as a WebSocket
+//! (`websocket.rs`).
 
 use crate::downstream::exchange;
 use crate::downstream::exchange::RequestOrigin;

@@ -53,7 +53,7 @@ impl<T> HeadCache<T> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only a head that is the same to the last byte is recalled.
+    //! Goal: only a head that is the same to the last byte is found again.
 
     use super::*;
 

@@ -1,8 +1,7 @@
 //! Who may call what: lists of methods and networks, what a key grants, and the order in which they
 //! decide.
 //!
-//! Who a client is, is found out in `downstream/caller.rs`. Where a call goes is `direct.rs` and
-//! `route.rs`.
+//! `access/caller.rs` identifies the client. `direct.rs` and `route.rs` decide where a call goes.
 
 use core::net::IpAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a node's reply means: an answer, the node's own fault, or a wish for rest.
 //!
 //! HTTP status is not enough and code -32000 stands for anything, so the texts of real clients and
-//! providers are matched; they are data, `crates/gateway/rules/errors.toml`. What to do about a
+//! providers are matched; they are data, `crates/gateway/policy/errors.toml`. What to do about a
 //! verdict is decided in `retry`, `health` and `cacheable`.
 
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! How the budget of memory is shared, and which connections are closed when it runs out.
 //!
-//! The bytes are counted in `memory.rs`. Requests and upstreams may use a part of the budget each, so
+//! The bytes are counted in `io/memory.rs`. Requests and upstreams may use a part of the budget each, so
 //! that neither can keep responses from clients.
 
 use std::time::Duration;

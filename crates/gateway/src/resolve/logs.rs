@@ -1,4 +1,4 @@
-//! `eth_getLogs`: a range of blocks goes through the path in parts.
+//! `eth_getLogs`: a range of blocks is resolved in parts.
 //!
 //! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
 //! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
@@ -117,7 +117,7 @@ async fn from_index(
     }
 }
 
-/// One part, or a filter by hash, through the rest of the path.
+/// Resolves one part, or a filter by hash.
 pub(super) async fn one(
     cx: &Rc<ThreadContext>,
     ask: UpstreamRequest<'_>,

@@ -20,7 +20,7 @@ use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// The fans of one thread.
+/// The streams that one thread follows, each with its subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 
@@ -54,7 +54,7 @@ struct Member {
     logs: Option<Rc<LogsWanted>>,
 }
 
-/// The thread's fan of a stream; begins to follow it if it does not yet.
+/// Returns the thread's subscribers to a stream; begins to follow it if the thread does not yet.
 pub(super) fn of(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,

@@ -1,7 +1,7 @@
-//! What gateways tell each other of quotas through Redis: units are added, the sum comes back.
+//! Exchanges quotas with other gateways through Redis: each adds its units and reads the sum.
 //!
-//! From the watch thread, on a connection of its own; no call waits for it. What an account makes of
-//! it is `policy/quota.rs`, when it is told is `quota/keep.rs`.
+//! It runs on the watch thread, on a connection of its own, so no call waits for it. The arithmetic is
+//! `policy/quota.rs`; `runtime/quota.rs` decides when to exchange.
 
 use std::time::Duration;
 
