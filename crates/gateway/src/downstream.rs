@@ -6,8 +6,9 @@
 //! |---|---|
 //! | `thread` | the client connections of one serving thread |
 //! | `arrive`, `tls`, `peer` | PROXY header and TLS handshake; the address and certificate at the other end |
-//! | `http1` | one HTTP/1.1 connection; its `respond` serves a whole request of any protocol |
+//! | `http1` | one HTTP/1.1 connection |
 //! | `head`, `parsed_heads` | HTTP heads: parsing, and those that the thread has parsed before |
+//! | `exchange` | one exchange, the same over every protocol: sender, path, refusals |
 //! | `answer` | HTTP and JSON-RPC form of a response |
 //! | `compress` | content codings |
 //! | `http2`, `frames`, `unread` | one HTTP/2 connection; clients that send only control frames or do not read |

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::arm::Arm;
 use lab::compare::Options;
+use lab::import::ForeignFault;
 use lab::report::{Colour, Report};
 use lab::self_check;
 use lab_model::results::Word;

@@ -9,6 +9,8 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use super::raw::Client;
+use super::running::Running;
 use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
 
 const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
@@ -105,7 +107,19 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
 
 #[test]
 fn http2_requests_meet_the_same_limits() {
-    let (_node, mut gateway) = gateway("");
+    let node = Running::node(&[]);
+    let mut gateway = Running::configured_observed(&format!(
+        r#"
+        [server]
+        threads = 2
+        [chain.ethereum]
+        paths = ["/", "/eth"]
+        default = false
+        [[node]]
+        url = "{}"
+        "#,
+        node.url()
+    ));
     let (before, _) = gateway.memory();
     let address = gateway.address.clone();
     let post = |path: &str| head(Method::POST, &address, path);
@@ -169,7 +183,10 @@ fn http2_requests_meet_the_same_limits() {
         running.await.unwrap().unwrap();
     });
     // hyper itself refuses the head.
-    let metrics = gateway.look("/metrics");
+    let mut admin = Client::connect(gateway.admin.as_deref().unwrap());
+    admin.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer = admin.answer().unwrap();
+    let metrics = answer.text();
     for (status, count) in [(400, 1), (404, 1), (405, 1), (413, 2), (415, 1)] {
         let line = format!("weir_requests_refused_total{{status=\"{status}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
