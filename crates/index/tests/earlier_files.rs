@@ -1,0 +1,107 @@
+//! Goal: a file that an earlier version wrote answers the same bytes today. Method: a file of that
+//! version is audited, and asked for everything that it holds; the hashes of the answers are
+//! compared with those that the earlier version gave.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use alloy_primitives::keccak256;
+use index::audit::audit;
+use index::reader::Reader;
+use index::search::Bounds;
+use index::serve::{Found, Scope};
+use index::store::Settings;
+use index::verify::Level;
+use serde_json::Value;
+
+const FIRST: u64 = 505;
+const LAST: u64 = 518;
+
+/// A reader of a copy: SQLite writes files beside the one that it reads.
+fn reader(folder: &Path) -> Reader {
+    let path = folder.join("schema-2.db");
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/index/schema-2.db");
+    std::fs::copy(kept, &path).unwrap();
+    Reader::open(&path, Settings::default()).unwrap().unwrap()
+}
+
+fn answer(reader: &mut Reader, method: &str, params: &str) -> Vec<u8> {
+    let scope = Scope { finalized: Some(LAST), canonical: &|_, _| false, bounds: Bounds::NONE };
+    match reader.answer(method, params.as_bytes(), &scope).unwrap() {
+        Found::Whole(result) => result,
+        other => panic!("{method} {params}: {other:?}"),
+    }
+}
+
+/// Every call that the file has an answer to, of each block and of what is in it.
+fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
+    let mut calls = Vec::new();
+    let mut filters = BTreeSet::new();
+    for number in FIRST..=LAST {
+        let whole = ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#));
+        let block: Value = serde_json::from_slice(&answer(reader, whole.0, &whole.1)).unwrap();
+        let hash = &block["hash"];
+        calls.push(whole);
+        calls.push(("eth_getBlockByHash", format!("[{hash},false]")));
+        calls.push(("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)));
+        calls.push(("eth_getBlockTransactionCountByNumber", format!(r#"["{number:#x}"]"#)));
+        calls.push(("eth_getLogs", format!(r#"[{{"blockHash":{hash}}}]"#)));
+        for (full, staking) in [(true, true), (true, false), (false, true), (false, false)] {
+            let options = format!(r#"{{"fullTx":{full},"inclStaking":{staking}}}"#);
+            calls.push(("hmyv2_getBlocks", format!("[{number},{number},{options}]")));
+            calls.push(("hmyv2_getBlockByHash", format!("[{hash},{options}]")));
+        }
+        calls.push(("hmyv2_getBlockTransactionCountByNumber", format!("[{number}]")));
+        for (index, transaction) in block["transactions"].as_array().unwrap().iter().enumerate() {
+            let hash = &transaction["hash"];
+            calls.push(("eth_getTransactionByHash", format!("[{hash}]")));
+            calls.push(("eth_getTransactionReceipt", format!("[{hash}]")));
+            let at = format!(r#"["{number:#x}","{index:#x}"]"#);
+            calls.push(("eth_getTransactionByBlockNumberAndIndex", at));
+        }
+        let logs = format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#);
+        let logs: Value = serde_json::from_slice(&answer(reader, "eth_getLogs", &logs)).unwrap();
+        for log in logs.as_array().unwrap() {
+            let (address, topics) = (&log["address"], log["topics"].as_array().unwrap());
+            filters.insert(format!(r#""address":{address}"#));
+            for (position, topic) in topics.iter().enumerate() {
+                let before = "null,".repeat(position);
+                filters.insert(format!(r#""topics":[{before}{topic}]"#));
+                filters.insert(format!(r#""address":{address},"topics":[{before}{topic}]"#));
+            }
+        }
+    }
+    let range = format!(r#""fromBlock":"{FIRST:#x}","toBlock":"{LAST:#x}""#);
+    calls.push(("eth_getLogs", format!("[{{{range}}}]")));
+    let filtered =
+        filters.into_iter().map(|filter| ("eth_getLogs", format!("[{{{range},{filter}}}]")));
+    calls.extend(filtered);
+    calls
+}
+
+#[test]
+fn an_earlier_file_answers_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut reader = reader(folder.path());
+    let mut text = String::new();
+    for (method, params) in calls(&mut reader) {
+        let hash = keccak256(answer(&mut reader, method, &params));
+        writeln!(text, "{method} {params} {hash}").unwrap();
+    }
+    assert!(text.lines().count() > 200, "only {} calls", text.lines().count());
+    expect_test::expect_file!["../../../testdata/index/responses.txt"].assert_eq(&text);
+}
+
+#[test]
+fn an_earlier_file_is_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut reader = reader(folder.path());
+    let stop = AtomicBool::new(false);
+    let found = audit(&mut reader, Level::Off, &mut |_| {}, &stop).unwrap();
+    assert_eq!((found.all, found.stopped), (Vec::new(), false));
+    assert_eq!(found.held.map(|held| (held.first, held.last)), Some((FIRST, LAST)));
+}
