@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
+pub mod cursor;
 pub mod skeleton;
 mod skip;
 pub mod split;

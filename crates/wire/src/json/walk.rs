@@ -157,15 +157,17 @@ fn skip_value(raw: &[u8], at: usize) -> Option<usize> {
     match raw.get(at)? {
         b'"' => skip_string(raw, at).map(|(end, _)| end),
         b'{' | b'[' => skip_nested(raw, at),
-        _ => {
-            let rest = &raw[at..];
-            let len = rest
-                .iter()
-                .position(|b| matches!(b, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t'))
-                .unwrap_or(rest.len());
-            (len > 0).then_some(at + len)
-        }
+        _ => skip_literal(raw, at),
     }
+}
+
+/// The offset after the number or word at `at`; `None` if there is none.
+#[inline]
+pub(super) fn skip_literal(raw: &[u8], at: usize) -> Option<usize> {
+    let rest = &raw[at..];
+    let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
+    let len = rest.iter().position(ends).unwrap_or(rest.len());
+    (len > 0).then_some(at + len)
 }
 
 fn skip_nested(raw: &[u8], mut at: usize) -> Option<usize> {
