@@ -1,17 +1,18 @@
-//! Whether a file is what it must be: looked through whole, without asking anyone.
+//! Audits an index: reads all of it, without any other source, and reports what is damaged.
 //!
-//! Everything that is kept twice is compared: rows with what they are put together to, hashes with
-//! the rows that they lead to, lists of logs with the logs. What is kept once is held against the
-//! block's hash by [`crate::verify`], and blocks against each other by their links. What no hash
-//! binds is said there; whether the chain is the one that others follow is not decided here.
+//! The audit compares everything that an index stores twice: rows with what they decode to, hash
+//! tables with their rows, posting lists with the logs. It verifies everything else by the block's
+//! hash ([`crate::verify`] lists what no hash binds), and blocks by their links. It does not decide
+//! whether the chain is the one that others follow.
 //!
-//! Memory does not grow with the file but for two numbers per 256 blocks.
+//! Memory does not grow with the index, except for two numbers per 256 blocks.
 
-mod lists;
+mod postings;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::json;
@@ -19,27 +20,29 @@ use wire::json::walk;
 use wire::logs::{self, Selection};
 use wire::quantity;
 
-use self::lists::{Sums, Window};
-use crate::cut::Header;
-use crate::harmony;
-use crate::places::{INDEX_MAX, keys_of, parts, place};
-use crate::reader::{Form, ReadError, Reader};
-use crate::search::Bounds;
-use crate::store::{BlockRow, Held, StoreError, Wanted};
+use self::postings::{Segment, SegmentSums};
+use crate::contents::StoredRange;
+use crate::error::ReadError;
+use crate::fragments::BlockHeader;
+use crate::harmony::{self, BlockOptions};
+use crate::postings::{INDEX_MAX, block_and_index, log_keys, position};
+use crate::reader::Reader;
+use crate::search::SearchLimits;
+use crate::store::{BlockRow, StoreError, TransactionPart};
 use crate::verify::{self, Level};
 
-/// So many findings are told; the search ends with the last of them. Whoever has twenty does not
-/// need the others to know what to do.
+/// The most findings. The audit ends with the last of them, because more would not change what to
+/// do.
 pub const FINDINGS_MAX: usize = 20;
-/// Nested arrays and objects in what is kept, as in what nodes may say.
+/// Nested arrays and objects in stored JSON, as in responses of nodes.
 const DEPTH_MAX: usize = 64;
 
-/// Something that is not as it must be.
+/// Something that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// In which block, if it is in one.
+    /// The block that it concerns, if it concerns one.
     pub block: Option<u64>,
-    /// What.
+    /// A description.
     pub what: String,
 }
 
@@ -52,174 +55,177 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found in a file.
+/// The result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    /// From where to where the file goes; none if there is nothing in it.
-    pub held: Option<Held>,
-    /// What is wrong, at most [`FINDINGS_MAX`].
-    pub all: Vec<Finding>,
-    /// Blocks whose transactions or receipts are of a kind that cannot be verified.
+pub struct Report {
+    /// The range of blocks that the index holds; `None` if it is empty.
+    pub range: Option<StoredRange>,
+    /// The findings, at most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+    /// Blocks whose transactions or receipts are of a type that cannot be verified.
     pub unverifiable: u64,
-    /// Whether it was told to stop before the end.
+    /// True if the caller stopped the audit.
     pub stopped: bool,
 }
 
-/// How far it is.
+/// The progress of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// SQLite's own structures are looked at, which takes as long as reading the file.
+    /// SQLite checks its own structures, which takes as long as reading the file.
     Structures,
-    /// The lists of logs are summed up.
-    Lists,
-    /// A block was looked at.
+    /// The posting lists are summed up.
+    Postings,
+    /// A block was audited.
     Block {
-        /// The first one.
+        /// The first block.
         first: u64,
-        /// This one.
+        /// This block.
         at: u64,
-        /// The last one.
+        /// The last block.
         last: u64,
     },
 }
 
-/// Looks through a file, and holds what is in it against the hashes as closely as `level` says.
+/// Audits an index, and verifies its blocks at this level.
 ///
 /// # Errors
-/// If the file cannot be read at all; damages of what is in it are findings.
+/// If the index cannot be read at all. Damage is a finding instead.
 pub fn audit(
     reader: &mut Reader,
     level: Level,
-    watch: &mut dyn FnMut(Step),
+    on_step: &mut dyn FnMut(Step),
     stop: &AtomicBool,
-) -> Result<Findings, ReadError> {
-    reader.store().begin_reading()?;
-    let mut audit = Audit { reader, level, stop, findings: Findings::default(), before: None };
-    let done = audit.run(watch);
-    let findings = audit.findings;
-    reader.store().end_reading()?;
-    done.map(|_| findings)
+) -> Result<Report, ReadError> {
+    reader.store().begin_snapshot()?;
+    let mut audit = Audit { reader, level, stop, report: Report::default(), before: None };
+    let done = audit.run(on_step);
+    let report = audit.report;
+    reader.store().end_snapshot()?;
+    done.map(|_| report)
 }
 
 struct Audit<'a> {
     reader: &'a mut Reader,
     level: Level,
     stop: &'a AtomicBool,
-    findings: Findings,
-    /// Number and hash of the block before.
+    report: Report,
+    /// The number and the hash of the block before.
     before: Option<(u64, [u8; 32])>,
 }
 
-/// It has enough, or was told to stop.
-struct Enough;
-
-type Going = std::ops::ControlFlow<Enough>;
-const ON: Going = Going::Continue(());
+/// Breaks when the audit has enough findings or was stopped.
+type Flow = ControlFlow<()>;
+const CONTINUE: Flow = Flow::Continue(());
+const BREAK: Flow = Flow::Break(());
 
 impl Audit<'_> {
-    fn run(&mut self, watch: &mut dyn FnMut(Step)) -> Result<Going, ReadError> {
-        watch(Step::Structures);
-        for flaw in self.reader.store().flaws()? {
-            if self.tell(None, format!("SQLite: {flaw}")).is_break() {
-                return Ok(Going::Break(Enough));
-            }
+    fn run(&mut self, on_step: &mut dyn FnMut(Step)) -> Result<Flow, ReadError> {
+        on_step(Step::Structures);
+        let errors = self.reader.store().integrity_errors()?;
+        let errors = errors.into_iter().map(|error| (None, format!("SQLite: {error}")));
+        if self.report_all(errors).is_break() || self.check_dictionaries()?.is_break() {
+            return Ok(BREAK);
         }
-        if self.dictionaries()?.is_break() {
-            return Ok(Going::Break(Enough));
-        }
-        let held = match self.reader.held() {
-            Err(error) => return self.damage(None, error),
-            Ok(held) => held,
+        let range = match self.reader.stored_range() {
+            Err(error) => return self.report_error(None, error),
+            Ok(range) => range,
         };
-        self.findings.held = held;
-        let Some(held) = held else { return Ok(ON) };
-        if self.ends(held)?.is_break() {
-            return Ok(Going::Break(Enough));
+        self.report.range = range;
+        let Some(range) = range else { return Ok(CONTINUE) };
+        if self.check_range(range)?.is_break() {
+            return Ok(BREAK);
         }
-        watch(Step::Lists);
-        let mut sums = match Sums::of(self.reader.store(), held, self.stop) {
-            Err(error) => match self.damage(None, error)? {
-                Going::Continue(()) => None,
-                enough => return Ok(enough),
+        on_step(Step::Postings);
+        let mut sums = match SegmentSums::read(self.reader.store(), range, self.stop) {
+            Err(error) => match self.report_error(None, error.into())? {
+                Flow::Continue(()) => None,
+                Flow::Break(()) => return Ok(BREAK),
             },
-            Ok((sums, odd)) => {
-                for what in odd {
-                    if self.tell(None, what).is_break() {
-                        return Ok(Going::Break(Enough));
-                    }
+            Ok((sums, damaged)) => {
+                if self.report_all(damaged.into_iter().map(|what| (None, what))).is_break() {
+                    return Ok(BREAK);
                 }
                 Some(sums)
             }
         };
-        if self.blocks(held, &mut sums, watch)?.is_break() {
-            return Ok(Going::Break(Enough));
+        if self.check_blocks(range, &mut sums, on_step)?.is_break() {
+            return Ok(BREAK);
         }
-        self.strays(sums)
+        self.check_orphans(sums)
     }
 
-    /// Notes a finding.
-    fn tell(&mut self, block: Option<u64>, what: impl Into<String>) -> Going {
-        self.findings.all.push(Finding { block, what: what.into() });
-        if self.findings.all.len() >= FINDINGS_MAX { Going::Break(Enough) } else { ON }
+    fn report(&mut self, block: Option<u64>, what: impl Into<String>) -> Flow {
+        self.report.findings.push(Finding { block, what: what.into() });
+        if self.report.findings.len() >= FINDINGS_MAX { BREAK } else { CONTINUE }
     }
 
-    /// Notes what could not be read, if that is for what stands in the file.
-    fn damage(&mut self, block: Option<u64>, error: ReadError) -> Result<Going, ReadError> {
+    fn report_all(&mut self, findings: impl IntoIterator<Item = (Option<u64>, String)>) -> Flow {
+        findings.into_iter().try_for_each(|(block, what)| self.report(block, what))
+    }
+
+    /// Reports an error that damage in the index causes.
+    ///
+    /// # Errors
+    /// Any other error.
+    fn report_error(&mut self, block: Option<u64>, error: ReadError) -> Result<Flow, ReadError> {
         match error {
-            ReadError::Pack(error) => Ok(self.tell(block, error.to_string())),
+            ReadError::Compression(error) => Ok(self.report(block, error.to_string())),
             ReadError::Store(StoreError::Damaged(what)) => {
-                let said = block.map(|number| format!("block {number}, ")).unwrap_or_default();
-                Ok(self.tell(block, what.strip_prefix(&said).unwrap_or(&what)))
+                let prefix = block.map(|number| format!("block {number}, ")).unwrap_or_default();
+                Ok(self.report(block, what.strip_prefix(&prefix).unwrap_or(&what)))
             }
-            // A column that holds something of another type, or of another length.
-            ReadError::Store(StoreError::Sqlite(error)) => Ok(self.tell(block, error.to_string())),
+            // A column holds a value of another type or length.
+            ReadError::Store(StoreError::Sqlite(error)) => {
+                Ok(self.report(block, error.to_string()))
+            }
             error => Err(error),
         }
     }
 
-    /// Whether the dictionaries are as they were: a piece shows a changed byte only if it refers to
-    /// that byte.
-    fn dictionaries(&mut self) -> Result<Going, ReadError> {
+    /// Checks the digest of the dictionaries. A fragment reveals a changed byte of its dictionary
+    /// only if it refers to that byte.
+    fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
                 let what = "the dictionaries are not those that the index was made with";
-                Ok(self.tell(None, what))
+                Ok(self.report(None, what))
             }
-            Ok(_) => Ok(ON),
-            Err(error) => self.damage(None, error.into()),
+            Ok(_) => Ok(CONTINUE),
+            Err(error) => self.report_error(None, error.into()),
         }
     }
 
-    /// Whether the ends of the file are where it says.
-    fn ends(&mut self, held: Held) -> Result<Going, ReadError> {
-        let first = self.reader.store().block_from(0)?;
-        if first != Some(held.first) {
+    /// Checks that the first block is where the index says.
+    fn check_range(&mut self, range: StoredRange) -> Result<Flow, ReadError> {
+        let first = self.reader.store().next_block(0)?;
+        if first != Some(range.first) {
             let is = first.map_or("nothing is there".to_owned(), |first| {
                 format!("block {first} is the first that is there")
             });
-            let what = format!("the index says that it begins with block {}, but {is}", held.first);
-            if self.tell(None, what).is_break() {
-                return Ok(Going::Break(Enough));
+            let says = range.first;
+            let what = format!("the index says that it begins with block {says}, but {is}");
+            if self.report(None, what).is_break() {
+                return Ok(BREAK);
             }
         }
-        if self.reader.store().has_negative()? {
-            return Ok(self.tell(None, "there are blocks or transactions with negative numbers"));
+        if self.reader.store().has_negative_keys()? {
+            return Ok(self.report(None, "there are blocks or transactions with negative numbers"));
         }
-        Ok(ON)
+        Ok(CONTINUE)
     }
 
-    fn blocks(
+    fn check_blocks(
         &mut self,
-        held: Held,
-        sums: &mut Option<Sums>,
-        watch: &mut dyn FnMut(Step),
-    ) -> Result<Going, ReadError> {
-        let mut window = Window::default();
-        let mut next = held.first;
-        while let Some(number) = self.reader.store().block_from(next)? {
+        range: StoredRange,
+        sums: &mut Option<SegmentSums>,
+        on_step: &mut dyn FnMut(Step),
+    ) -> Result<Flow, ReadError> {
+        let mut segment = Segment::default();
+        let mut next = range.first;
+        while let Some(number) = self.reader.store().next_block(next)? {
             if self.stop.load(Ordering::Relaxed) {
-                self.findings.stopped = true;
-                return Ok(Going::Break(Enough));
+                self.report.stopped = true;
+                return Ok(BREAK);
             }
             if number > next {
                 let what = if number == next + 1 {
@@ -227,263 +233,239 @@ impl Audit<'_> {
                 } else {
                     format!("it and those after it up to {} are not there", number - 1)
                 };
-                if self.tell(Some(next), what).is_break() {
-                    return Ok(Going::Break(Enough));
+                if self.report(Some(next), what).is_break() {
+                    return Ok(BREAK);
                 }
             }
-            // The lists of what is not there are no finding of their own.
+            // The postings of missing blocks are no finding of their own, on both sides of a border
+            // between segments.
             let gap = number > next;
             if gap {
-                window.spoil();
+                segment.skip_comparison();
             }
-            if !window.has(number) && self.close(&mut window, sums)?.is_break() {
-                return Ok(Going::Break(Enough));
+            if !segment.contains(number) {
+                if self.check_segment(&mut segment, sums)?.is_break() {
+                    return Ok(BREAK);
+                }
+                if gap {
+                    segment.skip_comparison();
+                }
             }
-            if gap {
-                window.spoil();
-            }
-            let looked = self.block(number, &mut window);
-            let going = match looked {
-                Ok(going) => going,
+            let flow = match self.check_block(number, &mut segment) {
+                Ok(flow) => flow,
                 Err(error) => {
-                    // What its logs are found by is not known, then.
-                    window.spoil();
-                    self.damage(Some(number), error)?
+                    // The posting keys of unreadable logs are unknown.
+                    segment.skip_comparison();
+                    self.report_error(Some(number), error)?
                 }
             };
-            if going.is_break() {
-                return Ok(going);
+            if flow.is_break() {
+                return Ok(BREAK);
             }
-            watch(Step::Block { first: held.first, at: number, last: held.last });
+            on_step(Step::Block { first: range.first, at: number, last: range.last });
             let Some(after) = number.checked_add(1) else { break };
             next = after;
         }
-        self.close(&mut window, sums)
+        self.check_segment(&mut segment, sums)
     }
 
-    /// Compares the lists of some blocks with their logs.
-    fn close(&mut self, window: &mut Window, sums: &mut Option<Sums>) -> Result<Going, ReadError> {
-        let Some(sums) = sums else { return Ok(ON) };
-        for (number, what) in window.close(sums, self.reader.store(), FINDINGS_MAX)? {
-            if self.tell(Some(number), what).is_break() {
-                return Ok(Going::Break(Enough));
-            }
-        }
-        Ok(ON)
+    /// Compares the posting lists of a segment with its logs.
+    fn check_segment(
+        &mut self,
+        segment: &mut Segment,
+        sums: &mut Option<SegmentSums>,
+    ) -> Result<Flow, ReadError> {
+        let Some(sums) = sums else { return Ok(CONTINUE) };
+        let differences = segment.finish(sums, self.reader.store(), FINDINGS_MAX)?;
+        Ok(self.report_all(differences.into_iter().map(|(number, what)| (Some(number), what))))
     }
 
-    fn block(&mut self, number: u64, window: &mut Window) -> Result<Going, ReadError> {
-        window.begin(number);
-        let Some((row, of)) = self.reader.row(number)? else { return Ok(ON) };
-        let mut faults = self.items(&row)?;
+    fn check_block(&mut self, number: u64, segment: &mut Segment) -> Result<Flow, ReadError> {
+        segment.begin_block(number);
+        let Some((row, context)) = self.reader.block_row(number)? else { return Ok(CONTINUE) };
+        let mut faults = self.transaction_faults(&row)?;
         if !faults.is_empty() {
-            // Where transactions are missing, their logs are too.
-            window.spoil();
+            // The logs of missing transactions are missing too.
+            segment.skip_comparison();
         }
-        let what = self.reader.facts().what;
-        let mut raw = Vec::new();
-        self.reader.block(&mut raw, number, Form::Whole)?;
+        let contents = self.reader.metadata().contents;
+        let mut block = Vec::new();
+        self.reader.write_block(&mut block, number, TransactionPart::Body)?;
         let (mut receipts, mut logs) = (None, None);
-        if what.receipts {
-            let mut list = Vec::new();
-            self.reader.list(&mut list, &of, number, Form::Receipt)?;
-            receipts = Some(list);
-        } else if what.logs {
-            let mut list = b"[".to_vec();
-            let bounds = Bounds::NONE;
-            self.reader.logs(&mut list, &Selection::default(), (number, number), bounds)?;
+        if contents.receipts {
+            let list = receipts.insert(Vec::new());
+            self.reader.write_transactions(list, &context, number, TransactionPart::Receipt)?;
+        } else if contents.logs {
+            let list = logs.insert(b"[".to_vec());
+            let (all, limits) = (Selection::default(), SearchLimits::NONE);
+            self.reader.write_logs(list, &all, (number, number), limits)?;
             list.push(b']');
-            logs = Some(list);
         }
-        let said = Kept { raw: &raw, receipts: receipts.as_deref(), logs: logs.as_deref() };
-        faults.extend(row_faults(&row, said.raw, self.before));
-        faults.extend(self.hash_fault(&row)?);
-        if let Err(why) = said.check(self.level, what.blocks) {
-            match why {
-                Doubt::Fault(why) => faults.push(why),
-                Doubt::Unverifiable => self.findings.unverifiable += 1,
-            }
+        let decoded =
+            Decoded { block: &block, receipts: receipts.as_deref(), logs: logs.as_deref() };
+        faults.extend(row_faults(&row, decoded.block, self.before));
+        if !self.reader.store().has_block_hash_entry(&row.hash, row.number)? {
+            faults.push("its hash does not lead to it".to_owned());
         }
-        if what.hmyv2 {
+        match decoded.verify(self.level, contents.blocks) {
+            Ok(()) => {}
+            Err(Doubt::Fault(what)) => faults.push(what),
+            Err(Doubt::Unverifiable) => self.report.unverifiable += 1,
+        }
+        if contents.hmyv2 {
             faults.extend(self.harmony_fault(&row)?);
         }
-        if what.logs {
-            said.note(number, window);
+        if contents.logs {
+            decoded.add_postings(number, segment);
         }
         self.before = Some((number, row.hash));
-        for what in faults {
-            if self.tell(Some(number), what).is_break() {
-                return Ok(Going::Break(Enough));
-            }
-        }
-        Ok(ON)
+        Ok(self.report_all(faults.into_iter().map(|what| (Some(number), what))))
     }
 
-    /// What is wrong with a block as Harmony's own methods write it.
+    /// The fault of a block in its `hmyv2_` form.
     fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
-        if !self.reader.harmony_block(&mut raw, row.number, harmony::Form::KEPT)? {
+        if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
             return Ok(Some("its hmyv2 form is not there".to_owned()));
         }
-        if let Err(fault) = json::check(&raw, DEPTH_MAX) {
-            return Ok(Some(format!("hmyv2 block: no JSON: {fault}")));
+        if let Err(error) = json::check(&raw, DEPTH_MAX) {
+            return Ok(Some(format!("hmyv2 block: no JSON: {error}")));
         }
-        Ok(harmony::fits(&raw, row.number, &row.hash).err())
+        Ok(harmony::check_identity(&raw, row.number, &row.hash).err())
     }
 
-    /// What is wrong with the rows of the transactions of a block.
-    fn items(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
+    /// The faults in the rows of a block's transactions.
+    fn transaction_faults(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
         let store = self.reader.store();
         let mut rows = Vec::new();
-        let (from, to) = (place(row.number, 0), place(row.number, INDEX_MAX));
-        store.items(from, to, Wanted::Hash, |item| {
-            rows.push((item.place, item.hash));
+        let (from, to) = (position(row.number, 0), position(row.number, INDEX_MAX));
+        store.transactions(from, to, TransactionPart::Hash, |row| {
+            rows.push((row.position, row.hash));
             Ok::<_, ReadError>(true)
         })?;
         let mut faults = Vec::new();
-        if rows.len() as u64 != row.count {
-            let count = rows.len();
-            faults.push(format!("{count} transactions, where it says that it has {}", row.count));
+        let (count, says) = (rows.len() as u64, row.transaction_count);
+        if count != says {
+            faults.push(format!("{count} transactions, where it says that it has {says}"));
         }
-        let hole = rows.iter().enumerate().find(|(at, (place, _))| *at as u64 != parts(*place).1);
-        if let Some((at, _)) = hole {
-            faults.push(format!("transaction {at} is not there"));
+        let indexes = rows.iter().map(|(position, _)| block_and_index(*position).1);
+        if let Some((index, _)) = (0..).zip(indexes).find(|(expected, index)| expected != index) {
+            faults.push(format!("transaction {index} is not there"));
         }
-        if let Some(place) = store.unled(&rows)? {
-            let index = parts(place).1;
+        if let Some(position) = store.missing_hash_entry(&rows)? {
+            let index = block_and_index(position).1;
             faults.push(format!("the hash of transaction {index} does not lead to it"));
         }
         Ok(faults)
     }
 
-    fn hash_fault(&self, row: &BlockRow) -> Result<Option<String>, ReadError> {
-        let leads = self.reader.store().leads_to_block(&row.hash, row.number)?;
-        Ok((!leads).then(|| "its hash does not lead to it".to_owned()))
-    }
-
-    /// What belongs to no block: each table has as much as the blocks told, or is looked through.
-    fn strays(&mut self, sums: Option<Sums>) -> Result<Going, ReadError> {
+    /// Reports rows that belong to no block. A hash table is read only if its size differs from that
+    /// of its rows.
+    fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
-        let mut strays = Vec::new();
-        let (blocks, items) = store.leads()?;
-        let at = |place: i64| (parts(place).0, parts(place).1);
+        let mut orphans = Vec::new();
+        let (blocks, transactions) = store.hash_entry_counts()?;
         if blocks.entries != blocks.rows {
-            for number in store.stray_block_hashes(FINDINGS_MAX)? {
-                strays.push((number as u64, "a hash that is not its own leads to it".to_owned()));
+            for number in store.orphan_block_hashes(FINDINGS_MAX)? {
+                orphans.push((number as u64, "a hash that is not its own leads to it".to_owned()));
             }
         }
-        if items.entries != items.rows {
-            for (number, index) in store.stray_item_hashes(FINDINGS_MAX)?.into_iter().map(at) {
+        if transactions.entries != transactions.rows {
+            for position in store.orphan_transaction_hashes(FINDINGS_MAX)? {
+                let (number, index) = block_and_index(position);
                 let what = format!("a hash that is not its own leads to transaction {index}");
-                strays.push((number, what));
+                orphans.push((number, what));
             }
         }
-        for (number, index) in store.stray_items(FINDINGS_MAX)?.into_iter().map(at) {
-            strays.push((number, format!("transaction {index} is there without its block")));
+        for position in store.orphan_transactions(FINDINGS_MAX)? {
+            let (number, index) = block_and_index(position);
+            orphans.push((number, format!("transaction {index} is there without its block")));
         }
-        for number in store.stray_harmony(FINDINGS_MAX)? {
-            strays.push((number as u64, "its hmyv2 form is there without it".to_owned()));
+        for number in store.orphan_harmony_blocks(FINDINGS_MAX)? {
+            orphans.push((number as u64, "its hmyv2 form is there without it".to_owned()));
         }
-        for (number, what) in sums.map(Sums::left).unwrap_or_default() {
-            strays.push((number, what));
-        }
-        for (number, what) in strays {
-            if self.tell(Some(number), what).is_break() {
-                return Ok(Going::Break(Enough));
-            }
-        }
-        Ok(ON)
+        orphans.extend(sums.map(SegmentSums::into_orphans).unwrap_or_default());
+        Ok(self.report_all(orphans.into_iter().map(|(number, what)| (Some(number), what))))
     }
 }
 
-/// What is wrong between the row of a block, what it is put together to, and the one before.
+/// The faults between the row of a block, what the row decodes to, and the block before.
 fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Vec<String> {
-    let header = match Header::read(raw) {
+    let header = match BlockHeader::read(raw) {
         Ok(header) => header,
-        Err(error) => return vec![error.to_string()],
+        Err(error) => return vec![error],
     };
     let mut faults = Vec::new();
     let pairs = [
         ("number", header.number == row.number),
         ("hash", header.hash == row.hash),
-        ("time", header.time == row.time),
+        ("time", header.timestamp == row.timestamp),
     ];
     for (name, _) in pairs.iter().filter(|(_, same)| !same) {
         faults.push(format!("its {name} is another in its row than in itself"));
     }
     if let Some((_, hash)) = before.filter(|(number, _)| number + 1 == row.number)
-        && header.parent != hash
+        && header.parent_hash != hash
     {
         faults.push("its parentHash is not the hash of the block before".to_owned());
     }
     let listed = walk::member(raw, "transactions").unwrap_or_default();
-    let count = walk::elements(listed).count() as u64;
-    if count != row.count {
-        faults.push(format!("it lists {count} transactions, and {} in its row", row.count));
+    let (count, says) = (walk::elements(listed).count() as u64, row.transaction_count);
+    if count != says {
+        faults.push(format!("it lists {count} transactions, and {says} in its row"));
     }
     faults
 }
 
-/// A block as it was put together.
+/// The decoded JSON of a block.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
-    raw: &'a [u8],
+struct Decoded<'a> {
+    block: &'a [u8],
     receipts: Option<&'a [u8]>,
     logs: Option<&'a [u8]>,
 }
 
+/// Why a block is not verified.
 enum Doubt {
     Fault(String),
     Unverifiable,
 }
 
-impl From<verify::Fault> for Doubt {
-    fn from(fault: verify::Fault) -> Doubt {
-        if fault.is_unverifiable() { Doubt::Unverifiable } else { Doubt::Fault(fault.to_string()) }
-    }
-}
-
-impl Kept<'_> {
-    /// Whether it is JSON, and what the hash binds.
-    fn check(self, level: Level, whole: bool) -> Result<(), Doubt> {
-        let parts = [("block", Some(self.raw)), ("receipts", self.receipts), ("logs", self.logs)];
+impl Decoded<'_> {
+    /// Checks that all parts are JSON, and verifies them by the block's hash.
+    fn verify(self, level: Level, full: bool) -> Result<(), Doubt> {
+        let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
-            if let Some(Err(fault)) = raw.map(|raw| json::check(raw, DEPTH_MAX)) {
-                return Err(Doubt::Fault(format!("{name}: no JSON: {fault}")));
+            if let Some(Err(error)) = raw.map(|raw| json::check(raw, DEPTH_MAX)) {
+                return Err(Doubt::Fault(format!("{name}: no JSON: {error}")));
             }
         }
-        let block = match whole {
-            true => verify::block(self.raw, level)?,
-            false => verify::header(self.raw, level)?,
-        };
-        if let Some(receipts) = self.receipts {
-            verify::receipts(&block, receipts, level)?;
-        }
-        if let Some(logs) = self.logs {
-            verify::logs(&block, logs, level)?;
-        }
-        Ok(())
+        let verified = verify::all(self.block, full, self.receipts, self.logs, level);
+        verified.map_err(|error| match error.is_unverifiable() {
+            true => Doubt::Unverifiable,
+            false => Doubt::Fault(error.to_string()),
+        })
     }
 
-    /// Notes what its logs are found by.
-    fn note(self, number: u64, window: &mut Window) {
-        let mut note = |index: u64, log: &[u8]| match logs::keys_of(log) {
+    /// Adds the postings of all logs to a segment.
+    fn add_postings(self, number: u64, segment: &mut Segment) {
+        let mut add = |index: u64, log: &[u8]| match logs::keys_of(log) {
             Some((address, topics)) => {
-                for key in keys_of(&address, &topics) {
-                    window.note(key, place(number, index));
+                for key in log_keys(&address, &topics) {
+                    segment.add(key, position(number, index));
                 }
             }
-            // That is a fault of its own, told before.
-            None => window.spoil(),
+            // A malformed log is a finding of the verification.
+            None => segment.skip_comparison(),
         };
         for (index, receipt) in walk::elements(self.receipts.unwrap_or_default()).enumerate() {
             for log in walk::elements(walk::member(receipt, "logs").unwrap_or_default()) {
-                note(index as u64, log);
+                add(index as u64, log);
             }
         }
         for log in walk::elements(self.logs.unwrap_or_default()) {
             let index = walk::member(log, "transactionIndex").and_then(quantity::from_value);
-            note(index.unwrap_or(INDEX_MAX), log);
+            add(index.unwrap_or(INDEX_MAX), log);
         }
     }
 }

@@ -1,255 +1,187 @@
-//! What a file holds, for other tools: Parquet tables, and requests to put load on nodes.
+//! Exports the content of an index for other tools: Parquet tables, and requests for load tests.
 //!
-//! Hashes, addresses and bytes are text with `0x`, as they stand in explorers and in JSON: DuckDB,
-//! pandas and the like show, join and filter such columns without a conversion, where binary ones
-//! would have to be written as blobs in each query. Dictionaries and Snappy take back most of the
-//! room. Numbers that the protocol keeps within 64 bits are unsigned integers. Amounts of wei are
-//! decimal text, since they go up to 256 bits: `CAST(value AS HUGEINT)`.
+//! Hashes, addresses and bytes are text with `0x`, as in explorers and in JSON. DuckDB, pandas and
+//! the like show, join and filter such columns without a conversion, while binary columns would need
+//! blob literals in each query. Dictionaries and Snappy recover most of the space. Numbers within
+//! 64 bits are unsigned integers. Amounts of wei have up to 256 bits, so they are decimal text:
+//! `CAST(value AS HUGEINT)`.
 
-mod columns;
-mod corpus;
-mod tables;
+mod error;
+mod requests;
+mod schema;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::json::walk;
+use wire::logs::Selection;
 
-use self::columns::Writer;
-pub use self::corpus::corpus;
-use crate::reader::{Form, ReadError, Reader};
-use crate::store::Held;
-
-/// A kind of table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
-    /// A row for each block: its header.
-    Blocks,
-    /// A row for each transaction, with what its receipt tells where receipts are held.
-    Transactions,
-    /// A row for each log.
-    Logs,
-}
-
-impl Table {
-    const ALL: [Table; 3] = [Table::Blocks, Table::Transactions, Table::Logs];
-
-    /// Its name, which is also that of its file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Table::Blocks => "blocks",
-            Table::Transactions => "transactions",
-            Table::Logs => "logs",
-        }
-    }
-}
-
-impl FromStr for Table {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Table, String> {
-        let known = Table::ALL.into_iter().find(|table| table.name() == name.trim());
-        known.ok_or_else(|| format!("`{name}`: allowed are blocks, transactions and logs"))
-    }
-}
-
-/// Why nothing was written, or not all.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// What is written cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The file does not have what was asked for.
-    #[error("{0}")]
-    NotHeld(String),
-    /// A value that does not go into its column.
-    #[error("block {number}: {what}")]
-    Odd {
-        /// In which block.
-        number: u64,
-        /// Which value, and what is allowed.
-        what: String,
-    },
-    /// Parquet.
-    #[error("{path}: {why}")]
-    Parquet {
-        /// Which file.
-        path: PathBuf,
-        /// What its writer says.
-        why: String,
-    },
-    /// A file cannot be written.
-    #[error("{path}: {error}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// It was told to stop; unfinished tables are not left behind.
-    #[error("stopped before the end")]
-    Stopped,
-}
+pub use self::error::ExportError;
+pub use self::requests::write_requests;
+pub use self::schema::Table;
+use self::writer::TableWriter;
+use crate::contents::StoredRange;
+use crate::reader::Reader;
+use crate::search::SearchLimits;
+use crate::store::TransactionPart;
 
 /// A table that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// Where.
+pub struct WrittenTable {
+    /// The file.
     pub path: PathBuf,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Its bytes.
+    /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// The blocks from `from` to `to` that are held; the ends of the file where none are given.
+/// The blocks to export. The default for either end is that of the index.
 ///
 /// # Errors
-/// Which of them are not held.
+/// If the index does not hold all of them.
 pub fn range(
-    held: Option<Held>,
+    stored: Option<StoredRange>,
     from: Option<u64>,
     to: Option<u64>,
 ) -> Result<(u64, u64), ExportError> {
-    let Some(held) = held else {
+    let Some(stored) = stored else {
         return Err(ExportError::NotHeld("the index holds no blocks yet".to_owned()));
     };
-    let (first, last) = (from.unwrap_or(held.first), to.unwrap_or(held.last));
+    let (first, last) = (from.unwrap_or(stored.first), to.unwrap_or(stored.last));
     if first > last {
         return Err(ExportError::NotHeld(format!("blocks {first} to {last}: none")));
     }
-    if first < held.first || last > held.last {
+    if first < stored.first || last > stored.last {
         return Err(ExportError::NotHeld(format!(
             "blocks {first} to {last}: the index holds {} to {}",
-            held.first, held.last
+            stored.first, stored.last
         )));
     }
     Ok((first, last))
 }
 
-/// Writes tables of the blocks `from` to `to` into a folder, which is made. A table appears under
-/// its name when it is whole. `watch` is told of each block.
+/// Writes tables of a range of blocks into a folder, which is created. A file gets its name when its
+/// table is complete. `on_block` is called after each block.
 ///
 /// # Errors
-/// What is not held, cannot be read, or cannot be written.
+/// If the index does not hold a table or cannot be read, or a file cannot be written.
 pub fn export(
     reader: &mut Reader,
     tables: &[Table],
     folder: &Path,
     (from, to): (u64, u64),
-    watch: &mut dyn FnMut(u64),
+    on_block: &mut dyn FnMut(u64),
     stop: &AtomicBool,
-) -> Result<Vec<Written>, ExportError> {
-    let what = reader.facts().what;
+) -> Result<Vec<WrittenTable>, ExportError> {
+    let contents = reader.metadata().contents;
     for table in tables {
         let held = match table {
             Table::Blocks => true,
-            Table::Transactions => what.blocks,
-            Table::Logs => what.logs || what.receipts,
+            Table::Transactions => contents.blocks,
+            Table::Logs => contents.logs || contents.receipts,
         };
         if !held {
             let name = table.name();
-            return Err(ExportError::NotHeld(format!("{name}: the index holds {what} only")));
+            return Err(ExportError::NotHeld(format!("{name}: the index holds {contents} only")));
         }
     }
-    std::fs::create_dir_all(folder)
-        .map_err(|error| ExportError::File { path: folder.to_owned(), error })?;
-    let mut open = Vec::new();
+    std::fs::create_dir_all(folder).map_err(ExportError::of_file(folder))?;
+    let mut files = Vec::new();
     for table in tables {
-        open.push(Sink::create(*table, folder)?);
+        files.push(TableFile::create(*table, folder)?);
     }
-    let mut rows = Rows::default();
+    let mut block = DecodedBlock::default();
     for number in from..=to {
         if stop.load(Ordering::Relaxed) {
             return Err(ExportError::Stopped);
         }
-        rows.read(reader, number, tables)?;
-        for sink in &mut open {
-            rows.write(number, sink)?;
+        block.read(reader, number, tables)?;
+        for file in &mut files {
+            block.write(number, file)?;
         }
-        watch(number);
+        on_block(number);
     }
-    open.into_iter().map(Sink::finish).collect()
+    files.into_iter().map(TableFile::finish).collect()
 }
 
-/// A table that is being written, under another name. Removed if it is dropped before the end.
-struct Sink {
+/// A table file that is written under a temporary name, and removed if it is dropped unfinished.
+struct TableFile {
     table: Table,
-    writer: Option<Writer>,
-    part: PathBuf,
+    writer: Option<TableWriter>,
+    temporary: PathBuf,
     path: PathBuf,
 }
 
-impl Sink {
-    fn create(table: Table, folder: &Path) -> Result<Sink, ExportError> {
+impl TableFile {
+    fn create(table: Table, folder: &Path) -> Result<TableFile, ExportError> {
         let path = folder.join(format!("{}.parquet", table.name()));
-        let part = folder.join(format!("{}.parquet.part", table.name()));
-        let failed = |error| ExportError::File { path: part.clone(), error };
-        let file = File::create(&part).map_err(failed)?;
-        let writer = Writer::new(&part, file, table)?;
-        Ok(Sink { table, writer: Some(writer), part, path })
+        let temporary = folder.join(format!("{}.parquet.part", table.name()));
+        let file = File::create(&temporary).map_err(ExportError::of_file(&temporary))?;
+        let writer = TableWriter::new(&temporary, file, table)?;
+        Ok(TableFile { table, writer: Some(writer), temporary, path })
     }
 
-    fn finish(mut self) -> Result<Written, ExportError> {
-        let rows = self.writer.take().map_or(Ok(0), Writer::finish)?;
-        let failed = |error| ExportError::File { path: self.path.clone(), error };
-        std::fs::rename(&self.part, &self.path).map_err(failed)?;
-        let bytes = self.path.metadata().map_err(failed)?.len();
-        Ok(Written { path: self.path.clone(), rows, bytes })
+    fn finish(mut self) -> Result<WrittenTable, ExportError> {
+        let rows = self.writer.take().map_or(Ok(0), TableWriter::finish)?;
+        let failed = ExportError::of_file(&self.path);
+        std::fs::rename(&self.temporary, &self.path).map_err(&failed)?;
+        let bytes = self.path.metadata().map_err(&failed)?.len();
+        Ok(WrittenTable { path: self.path.clone(), rows, bytes })
     }
 }
 
-impl Drop for Sink {
+impl Drop for TableFile {
     fn drop(&mut self) {
-        // After the end it has its own name, and there is nothing to remove.
-        let _ = std::fs::remove_file(&self.part);
+        // A finished file has its final name, so this removes nothing then.
+        let _ = std::fs::remove_file(&self.temporary);
     }
 }
 
-/// What is kept of one block, put together.
+/// The decoded JSON of one block.
 #[derive(Default)]
-struct Rows {
+struct DecodedBlock {
     block: Vec<u8>,
     receipts: Vec<u8>,
     logs: Vec<u8>,
 }
 
-impl Rows {
+impl DecodedBlock {
     fn read(
         &mut self,
         reader: &mut Reader,
         number: u64,
         tables: &[Table],
     ) -> Result<(), ExportError> {
-        let what = reader.facts().what;
-        let Some((_, of)) = reader.row(number)? else {
+        let contents = reader.metadata().contents;
+        let Some((_, context)) = reader.block_row(number)? else {
             return Err(ExportError::NotHeld(format!("block {number} is not there")));
         };
         self.block.clear();
         self.receipts.clear();
         self.logs.clear();
-        let whole = tables.contains(&Table::Transactions);
-        let form = if whole { Form::Whole } else { Form::Hash };
-        reader.block(&mut self.block, number, form)?;
-        if what.receipts && (whole || tables.contains(&Table::Logs)) {
-            reader.list(&mut self.receipts, &of, number, Form::Receipt)?;
+        let full = tables.contains(&Table::Transactions);
+        let part = if full { TransactionPart::Body } else { TransactionPart::Hash };
+        reader.write_block(&mut self.block, number, part)?;
+        if contents.receipts && (full || tables.contains(&Table::Logs)) {
+            let receipt = TransactionPart::Receipt;
+            reader.write_transactions(&mut self.receipts, &context, number, receipt)?;
         } else if tables.contains(&Table::Logs) {
-            let bounds = crate::search::Bounds::NONE;
+            let (all, limits) = (Selection::default(), SearchLimits::NONE);
             self.logs.push(b'[');
-            let all = wire::logs::Selection::default();
-            reader.logs(&mut self.logs, &all, (number, number), bounds)?;
+            reader.write_logs(&mut self.logs, &all, (number, number), limits)?;
             self.logs.push(b']');
         }
         Ok(())
     }
 
-    fn write(&self, number: u64, sink: &mut Sink) -> Result<(), ExportError> {
-        let Some(writer) = &mut sink.writer else { return Ok(()) };
-        match sink.table {
+    fn write(&self, number: u64, file: &mut TableFile) -> Result<(), ExportError> {
+        let Some(writer) = &mut file.writer else { return Ok(()) };
+        match file.table {
             Table::Blocks => writer.add(number, [&self.block, b"null"])?,
             Table::Transactions => {
                 let mut receipts = walk::elements(&self.receipts);

@@ -1,69 +1,68 @@
-//! A block as Harmony's own methods (`hmyv2_`) write it: kept whole beside the one of `eth_`, and
-//! turned into the other forms that their options ask for.
+//! Blocks as Harmony's `hmyv2_` methods write them: stored in full beside the `eth_` form, and
+//! converted to the forms that the options of a call ask for.
 //!
-//! The whole one has all transactions and staking transactions. What the other forms have instead
-//! follows from it (harmony `rpc/harmony/v2/types.go`); whether a node writes them like that is
-//! tried out when a file is made. Signers are not kept: they come with the block after.
+//! The full form has all transactions and staking transactions, and every other form follows from
+//! it (harmony `rpc/harmony/v2/types.go`). A sync tests whether the node agrees when it initializes
+//! an index. Signers are not stored, because they come with the next block.
 
 use std::ops::Range;
 
 use wire::json::walk;
 use wire::{block, quantity};
 
-use crate::cut::Header;
-use crate::pieces::{OfBlock, Pass};
+use crate::fragments::{BlockContext, BlockHeader, FragmentEncoder};
 
 #[cfg(test)]
 mod tests;
 
-/// Blocks that one `hmyv2_getBlocks` may be apart (harmony `rpc/harmony/blockchain.go`,
-/// `rpcGetBlocksLimit`).
-pub const APART_MAX: u64 = 1024;
-/// The options that ask for all that is kept.
-pub const WHOLE_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
-/// Why nothing of such a chain is verified; stands in a file as how it was.
+/// Blocks that the bounds of one `hmyv2_getBlocks` may be apart (harmony
+/// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
+pub const BLOCKS_APART_MAX: u64 = 1024;
+/// The options of a call that ask for the stored form.
+pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
+/// The reason why nothing of such a chain is verified, as an index stores it.
 pub const UNVERIFIED: &str = "unverified: Harmony hashes its blocks in a way of its own";
 
-/// Forms that a node may write in another way than they are put together here; a file names those
-/// that its node does: blocks with hashes of transactions,
-pub const HASHES: &str = "hmyv2-hashes";
-/// blocks without staking transactions,
-pub const WITHOUT_STAKING: &str = "hmyv2-without-staking";
-/// single blocks,
-pub const SINGLE: &str = "hmyv2-single";
-/// and counts of transactions.
-pub const COUNT: &str = "hmyv2-count";
+/// The name of a response form: blocks with hashes of transactions.
+pub const FORM_HASHES: &str = "hmyv2-hashes";
+/// The name of a response form: blocks without staking transactions.
+pub const FORM_WITHOUT_STAKING: &str = "hmyv2-without-staking";
+/// The name of a response form: single blocks.
+pub const FORM_SINGLE: &str = "hmyv2-single";
+/// The name of a response form: counts of transactions.
+pub const FORM_COUNT: &str = "hmyv2-count";
 
-/// The list of a block's transactions.
+/// The member that lists a block's transactions.
 const TRANSACTIONS: &[u8] = b"transactions";
-/// The list of its staking transactions.
+/// The member that lists a block's staking transactions.
 const STAKING: &[u8] = b"stakingTransactions";
-/// The list of the hashes by which Ethereum's tools know its transactions; it stands after the
-/// transactions in blocks that have hashes only.
+/// The member that lists the hashes by which Ethereum's tools know a block's transactions. It
+/// follows the transactions in blocks that have hashes only.
 const ETH_HASHES: &[u8] = b"transactionsInEthHash";
 
-/// What of a block is asked for.
+/// The options of a call that change the form of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Form {
-    /// Whole transactions instead of their hashes (`fullTx`).
-    pub whole: bool,
-    /// Staking transactions too (`inclStaking`).
+pub struct BlockOptions {
+    /// True for full transactions instead of their hashes (`fullTx`).
+    pub full: bool,
+    /// True for staking transactions as well (`inclStaking`).
     pub staking: bool,
 }
 
-impl Form {
-    /// The form that is kept.
-    pub const KEPT: Form = Form { whole: true, staking: true };
+impl BlockOptions {
+    /// The options of the stored form.
+    pub const STORED: BlockOptions = BlockOptions { full: true, staking: true };
 
-    /// Reads the options of a call; none if they ask for what is not kept, or are not all known.
-    pub fn read(options: &[u8]) -> Option<Form> {
-        let (mut whole, mut staking, mut signers) = (None, None, None);
-        if options.first() != Some(&b'{') {
+    /// Reads the options of a call. `None` if an option is unknown, or asks for data that is not
+    /// stored.
+    pub fn read(raw: &[u8]) -> Option<BlockOptions> {
+        let (mut full, mut staking, mut signers) = (None, None, None);
+        if raw.first() != Some(&b'{') {
             return None;
         }
-        for (name, value) in walk::members(options) {
+        for (name, value) in walk::members(raw) {
             let slot = match &*name.decode() {
-                b"fullTx" => &mut whole,
+                b"fullTx" => &mut full,
                 b"inclStaking" => &mut staking,
                 b"withSigners" => &mut signers,
                 _ => return None,
@@ -77,77 +76,79 @@ impl Form {
                 return None;
             }
         }
-        let form = Form { whole: whole.unwrap_or(false), staking: staking.unwrap_or(false) };
-        (signers != Some(true)).then_some(form)
+        let options =
+            BlockOptions { full: full.unwrap_or(false), staking: staking.unwrap_or(false) };
+        (signers != Some(true)).then_some(options)
     }
 
-    /// The options that ask for it.
-    pub fn options(self) -> String {
-        format!(r#"{{"fullTx":{},"inclStaking":{}}}"#, self.whole, self.staking)
+    /// The options as the JSON of a call.
+    pub fn to_json(self) -> String {
+        format!(r#"{{"fullTx":{},"inclStaking":{}}}"#, self.full, self.staking)
     }
 }
 
-/// What is kept of a raw block, if it is the one with this header.
+/// Encodes a raw block into a fragment.
 ///
 /// # Errors
-/// In what it is another one.
-pub fn piece(raw: &[u8], header: &Header, of: &OfBlock) -> Result<Vec<u8>, String> {
-    fits(raw, header.number, &header.hash)?;
-    let mut pass = Pass::new(raw, of);
-    pass.value().map_err(|ends| format!("hmyv2 block: {ends}"))?;
-    Ok(pass.take())
+/// If the block is not the one with this header.
+pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Result<Vec<u8>, String> {
+    check_identity(raw, header.number, &header.hash)?;
+    let mut encoder = FragmentEncoder::new(raw, context);
+    encoder.value().map_err(|error| format!("hmyv2 block: {error}"))?;
+    Ok(encoder.take())
 }
 
-/// Whether a raw block is the one with this number and this hash.
+/// Checks that a raw block has this number and this hash.
 ///
 /// # Errors
-/// Which of them is another.
-pub fn fits(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), String> {
-    let [said_number, said_hash] = walk::fields_of(raw, ["number", "hash"]);
-    if said_number.and_then(quantity::from_value) != Some(number) {
+/// Names the member that differs.
+pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), String> {
+    let [raw_number, raw_hash] = walk::fields_of(raw, ["number", "hash"]);
+    if raw_number.and_then(quantity::from_value) != Some(number) {
         return Err("hmyv2 block.number: not that of the block".to_owned());
     }
-    if said_hash.and_then(block::hash_of_value) != Some(*hash) {
+    if raw_hash.and_then(block::hash_of_value) != Some(*hash) {
         return Err("hmyv2 block.hash: not that of the block".to_owned());
     }
     Ok(())
 }
 
-/// How many transactions a raw block has, and how many staking transactions.
-pub fn counts(raw: &[u8]) -> Option<(u64, u64)> {
+/// The number of transactions and of staking transactions of a raw block.
+pub fn transaction_counts(raw: &[u8]) -> Option<(u64, u64)> {
     let [transactions, staking] = walk::fields_of(raw, ["transactions", "stakingTransactions"]);
     let count = |list: &[u8]| walk::elements(list).count() as u64;
     Some((count(transactions?), count(staking?)))
 }
 
-/// Appends a whole block in a form; false, with nothing appended, if it has not what that needs.
-pub fn write(out: &mut Vec<u8>, raw: &[u8], form: Form) -> bool {
-    if form == Form::KEPT {
-        out.extend_from_slice(raw);
+/// Appends a block in the form that the options ask for, given its stored form. Returns false and
+/// appends nothing if the block lacks a member that the form needs.
+pub fn write_block(out: &mut Vec<u8>, stored: &[u8], options: BlockOptions) -> bool {
+    if options == BlockOptions::STORED {
+        out.extend_from_slice(stored);
         return true;
     }
-    let Some(lists) = Lists::find(raw) else { return false };
-    let Some(mut edits) = lists.edits(raw, form) else { return false };
+    let Some(lists) = TransactionLists::find(stored) else { return false };
+    let Some(mut edits) = lists.edits(stored, options) else { return false };
     edits.sort_unstable_by_key(|(span, _)| span.start);
     let mut copied = 0;
     for (span, text) in edits {
-        out.extend_from_slice(&raw[copied..span.start]);
+        out.extend_from_slice(&stored[copied..span.start]);
         out.extend_from_slice(&text);
         copied = span.end;
     }
-    out.extend_from_slice(&raw[copied..]);
+    out.extend_from_slice(&stored[copied..]);
     true
 }
 
-/// Where the lists of a raw block are.
-struct Lists {
+/// The spans of the transaction lists in a raw block.
+struct TransactionLists {
     transactions: Range<usize>,
     staking: Range<usize>,
     has_eth_hashes: bool,
 }
 
-impl Lists {
-    fn find(raw: &[u8]) -> Option<Lists> {
+impl TransactionLists {
+    fn find(raw: &[u8]) -> Option<TransactionLists> {
         let (mut transactions, mut staking, mut has_eth_hashes) = (None, None, false);
         for (name, span) in walk::member_spans(raw) {
             match &*name.decode() {
@@ -157,24 +158,26 @@ impl Lists {
                 _ => {}
             }
         }
-        Some(Lists { transactions: transactions?, staking: staking?, has_eth_hashes })
+        Some(TransactionLists { transactions: transactions?, staking: staking?, has_eth_hashes })
     }
 
-    /// What stands in place of which part.
-    fn edits(self, raw: &[u8], form: Form) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
+    /// The spans to replace, each with its new text.
+    fn edits(self, raw: &[u8], options: BlockOptions) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
         let mut edits = Vec::with_capacity(2);
-        if !form.whole {
+        if !options.full {
             let list = &raw[self.transactions.clone()];
-            let mut text = texts_of(list, "hash")?;
+            let mut text = member_of_each(list, "hash")?;
             if !self.has_eth_hashes {
                 text.extend_from_slice(b",\"transactionsInEthHash\":");
-                text.extend_from_slice(&texts_of(list, "ethHash")?);
+                text.extend_from_slice(&member_of_each(list, "ethHash")?);
             }
             edits.push((self.transactions, text));
         }
-        let staking = match form {
-            Form { staking: false, .. } => Some(b"[]".to_vec()),
-            Form { whole: false, .. } => Some(texts_of(&raw[self.staking.clone()], "hash")?),
+        let staking = match options {
+            BlockOptions { staking: false, .. } => Some(b"[]".to_vec()),
+            BlockOptions { full: false, .. } => {
+                Some(member_of_each(&raw[self.staking.clone()], "hash")?)
+            }
             _ => None,
         };
         edits.extend(staking.map(|text| (self.staking, text)));
@@ -182,8 +185,8 @@ impl Lists {
     }
 }
 
-/// The array of a member of all objects of an array; none if one has no such member.
-fn texts_of(list: &[u8], member: &str) -> Option<Vec<u8>> {
+/// The array of one member of each object of an array. `None` if an object lacks the member.
+fn member_of_each(list: &[u8], member: &str) -> Option<Vec<u8>> {
     let mut texts = b"[".to_vec();
     for raw in walk::elements(list) {
         if texts.len() > 1 {

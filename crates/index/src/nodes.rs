@@ -1,12 +1,12 @@
-//! Asking nodes: calls in, raw results out.
+//! Calls to nodes: methods and parameters in, raw results out.
 //!
-//! Blocking, one exchange at a time on a line: the syncing threads have a line each, so that as many
-//! exchanges are under way as there are threads.
+//! A client blocks, and has one exchange in flight. Each thread of a sync has its own clients, so
+//! there are as many exchanges in flight as threads.
 
 mod http;
 mod ipc;
-mod socket;
 mod url;
+mod websocket;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ pub use self::url::{NodeUrl, Transport};
 #[cfg(test)]
 mod tests;
 
-/// Nested arrays and objects in an answer.
+/// Nested arrays and objects of a response.
 const DEPTH_MAX: usize = 64;
 /// Bytes of one message from a node: a batch of blocks with their receipts, a few of which may be
-/// large; the sizes of batches are adjusted long before.
-const ANSWER_BYTES_MAX: u64 = 512 << 20;
-/// How long a node may take for a message.
+/// large. The batch size adapts long before.
+const MESSAGE_BYTES_MAX: u64 = 512 << 20;
+/// The time for one exchange.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a connection may take.
+/// The time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an unexpected text that are shown.
-const SHOWN_BYTES: usize = 120;
+/// Characters of an unexpected text that error messages repeat.
+const EXCERPT_CHARS: usize = 120;
 
 /// A call: a method and its parameters as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,78 +41,86 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call with these parameters.
+    /// A call of this method with these parameters.
     pub fn new(method: &'static str, params: impl Into<String>) -> Call {
         Call { method, params: params.into() }
     }
 }
 
-/// What a node said against a call.
+/// A JSON-RPC error that a node returned for a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error {code}: {message}")]
-pub struct Refusal {
-    /// Its code.
+pub struct RpcError {
+    /// The error code.
     pub code: i64,
-    /// Its message, shortened.
+    /// The error message, shortened.
     pub message: String,
 }
 
-/// Why nothing came of an exchange.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
-    /// No connection, or a broken one, or no answer in time.
-    #[error("{0}")]
-    Transport(String),
-    /// An HTTP status that is not 200.
-    #[error("HTTP status {status}{}", shown(text))]
-    Status {
-        /// Which.
-        status: u16,
-        /// What was asked for in Retry-After.
-        retry_after: Option<Duration>,
-        /// The beginning of what came with it.
-        text: String,
-    },
-    /// The node refused the batch as a whole.
-    #[error("{0}")]
-    Refused(Refusal),
-    /// What came is no answer to what was asked.
-    #[error("no answer: {0}")]
-    Odd(String),
+impl RpcError {
+    fn new(code: i64, message: &str) -> RpcError {
+        RpcError { code, message: excerpt(message) }
+    }
 }
 
-impl AskError {
-    /// How long the node wants to be left alone, if it said so.
+/// Why an exchange failed as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The connection failed, or the node did not respond in time.
+    #[error("{0}")]
+    Transport(String),
+    /// The node responded with an HTTP status other than 200.
+    #[error("HTTP status {status}{}", after_colon(text))]
+    Status {
+        /// The status.
+        status: u16,
+        /// The delay of the header Retry-After.
+        retry_after: Option<Duration>,
+        /// The beginning of the body.
+        text: String,
+    },
+    /// The node rejected the batch as a whole.
+    #[error("{0}")]
+    Rejected(RpcError),
+    /// The response does not match the calls.
+    #[error("no answer: {0}")]
+    Malformed(String),
+}
+
+impl CallError {
+    /// The time that the node wants to be left alone, if it stated one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            AskError::Status { retry_after, .. } => *retry_after,
+            CallError::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
     }
 
-    /// Whether the same may go well the next moment: nothing was said against it.
-    pub fn may_pass(&self) -> bool {
+    /// Returns true if an immediate retry may succeed, because the node did not reject the calls.
+    pub fn is_transient(&self) -> bool {
         match self {
-            AskError::Transport(_) | AskError::Odd(_) => true,
-            AskError::Status { status, retry_after, .. } => *status >= 500 && retry_after.is_none(),
-            AskError::Refused(_) => false,
+            CallError::Transport(_) | CallError::Malformed(_) => true,
+            CallError::Status { status, retry_after, .. } => {
+                *status >= 500 && retry_after.is_none()
+            }
+            CallError::Rejected(_) => false,
         }
     }
 }
 
-fn shown(text: &str) -> String {
+fn after_colon(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// What came back for some calls.
+/// The responses to some calls.
 #[derive(Debug)]
-pub struct Replies {
+pub struct Responses {
     body: Vec<u8>,
-    /// In the order of the calls.
-    results: Vec<Result<Range<usize>, Refusal>>,
+    /// In the order of the calls: where each raw result lies in the body.
+    results: Vec<Result<Range<usize>, RpcError>>,
 }
 
-impl Replies {
+impl Responses {
     /// Bytes of the message.
     pub fn bytes(&self) -> usize {
         self.body.len()
@@ -121,43 +129,38 @@ impl Replies {
     /// The raw result of a call.
     ///
     /// # Errors
-    /// What the node said against the call.
-    pub fn result(&self, at: usize) -> Result<&[u8], &Refusal> {
+    /// The error that the node returned for the call.
+    pub fn result(&self, at: usize) -> Result<&[u8], &RpcError> {
         match &self.results[at] {
             Ok(range) => Ok(&self.body[range.clone()]),
-            Err(refusal) => Err(refusal),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// One exchange at a time with a node, over a connection that is made when needed.
-pub struct Line {
+/// A client of one node, which connects when it is first used.
+pub struct Client {
     node: Arc<NodeUrl>,
     connection: Option<Connection>,
 }
 
 enum Connection {
-    Http(http::Http),
-    Socket(Box<socket::Socket>),
-    Ipc(ipc::Ipc),
+    Http(http::HttpConnection),
+    WebSocket(Box<websocket::WebSocketConnection>),
+    Ipc(ipc::IpcConnection),
 }
 
-impl Line {
-    /// A line that is not connected yet.
-    pub fn new(node: Arc<NodeUrl>) -> Line {
-        Line { node, connection: None }
+impl Client {
+    /// A client that is not connected yet.
+    pub fn new(node: Arc<NodeUrl>) -> Client {
+        Client { node, connection: None }
     }
 
-    /// The node.
-    pub fn node(&self) -> &Arc<NodeUrl> {
-        &self.node
-    }
-
-    /// Asks calls in one message: a single one alone, several as a batch.
+    /// Sends calls in one message: a single call by itself, several as a batch.
     ///
     /// # Errors
-    /// Why nothing came of it; calls that were refused one by one are in the replies.
-    pub fn ask(&mut self, calls: &[Call]) -> Result<Replies, AskError> {
+    /// Why the exchange failed. Errors of single calls are in the responses.
+    pub fn call(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
         let mut message = Vec::with_capacity(96 * calls.len() + 2);
         if calls.len() != 1 {
             message.push(b'[');
@@ -177,37 +180,43 @@ impl Line {
         read(body, calls.len())
     }
 
-    fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
+    fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => match self.node.transport() {
-                Transport::Http => Connection::Http(http::Http::new(&self.node)),
-                Transport::WebSocket => {
-                    Connection::Socket(Box::new(socket::Socket::connect(&self.node)?))
-                }
-                Transport::Ipc => Connection::Ipc(ipc::Ipc::connect(self.node.socket_path())?),
-            },
+            None => self.connect()?,
         };
         let body = match &mut connection {
             Connection::Http(http) => http.exchange(message),
-            Connection::Socket(socket) => socket.exchange(message),
+            Connection::WebSocket(socket) => socket.exchange(message),
             Connection::Ipc(ipc) => ipc.exchange(message),
         };
-        // What failed in the middle may have an answer under way that belongs to nothing.
-        let whole = matches!(body, Ok(_) | Err(AskError::Status { .. }));
+        // After a failed exchange, a late response may arrive on the connection.
+        let whole = matches!(body, Ok(_) | Err(CallError::Status { .. }));
         if whole || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);
         }
         body
     }
+
+    fn connect(&self) -> Result<Connection, CallError> {
+        let node = &*self.node;
+        Ok(match node.transport() {
+            Transport::Http => Connection::Http(http::HttpConnection::new(node)),
+            Transport::WebSocket => {
+                let socket = websocket::WebSocketConnection::connect(node)?;
+                Connection::WebSocket(Box::new(socket))
+            }
+            Transport::Ipc => Connection::Ipc(ipc::IpcConnection::connect(node.socket_path())?),
+        })
+    }
 }
 
-/// Sorts the answers of a message by the calls that they answer.
-fn read(body: Vec<u8>, calls: usize) -> Result<Replies, AskError> {
-    let odd = |fault: answer::AnswerFault| AskError::Odd(fault.to_string());
-    let mut results: Vec<Option<Result<Range<usize>, Refusal>>> = vec![None; calls];
-    let answers = answer::read_answers(&body, DEPTH_MAX, calls).map_err(odd)?;
-    let mut take = |answer: answer::Answer<'_>| -> Result<(), AskError> {
+/// Assigns the responses of a message to the calls.
+fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
+    let malformed = |fault: answer::AnswerFault| CallError::Malformed(fault.to_string());
+    let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
+    let answers = answer::read_answers(&body, DEPTH_MAX, calls).map_err(malformed)?;
+    let mut assign = |answer: answer::Answer<'_>| -> Result<(), CallError> {
         let id = wire::quantity::parse_decimal(answer.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
         let result = match answer.outcome {
@@ -215,15 +224,14 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Replies, AskError> {
                 let start = raw.as_ptr().addr() - body.as_ptr().addr();
                 Ok(start..start + raw.len())
             }
-            Outcome::Error { code, message, .. } => {
-                Err(Refusal { code, message: shorten(&message) })
-            }
+            Outcome::Error { code, message, .. } => Err(RpcError::new(code, &message)),
         };
         match (slot, result) {
             (Some(slot @ None), result) => *slot = Some(result),
-            (_, Err(refusal)) => return Err(AskError::Refused(refusal)),
+            (_, Err(error)) => return Err(CallError::Rejected(error)),
             (_, Ok(_)) => {
-                return Err(AskError::Odd("an answer to a call that was not made".to_owned()));
+                let message = "an answer to a call that was not made";
+                return Err(CallError::Malformed(message.to_owned()));
             }
         }
         Ok(())
@@ -231,27 +239,28 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Replies, AskError> {
     match answers {
         Answers::One(answer) => {
             if let (2.., Outcome::Error { code, message, .. }) = (calls, &answer.outcome) {
-                let refusal = Refusal { code: *code, message: shorten(message) };
-                return Err(AskError::Refused(refusal));
+                return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
-            take(answer)?;
+            assign(answer)?;
         }
         Answers::Batch(answers) => {
             for answer in answers {
-                take(answer.map_err(odd)?)?;
+                assign(answer.map_err(malformed)?)?;
             }
         }
     }
     let results: Option<Vec<_>> = results.into_iter().collect();
-    let results = results.ok_or_else(|| AskError::Odd("fewer answers than calls".to_owned()))?;
-    Ok(Replies { body, results })
+    let results =
+        results.ok_or_else(|| CallError::Malformed("fewer answers than calls".to_owned()))?;
+    Ok(Responses { body, results })
 }
 
-/// The beginning of a text from outside, without what would disturb a terminal.
-fn shorten(text: &str) -> String {
+/// The beginning of a text from outside, without control characters, which would disturb a
+/// terminal.
+fn excerpt(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let mut short: String = text.chars().take(SHOWN_BYTES).map(clean).collect();
-    if text.chars().nth(SHOWN_BYTES).is_some() {
+    let mut short: String = text.chars().take(EXCERPT_CHARS).map(clean).collect();
+    if text.chars().nth(EXCERPT_CHARS).is_some() {
         short.push_str("...");
     }
     short

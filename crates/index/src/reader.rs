@@ -1,154 +1,111 @@
-//! Answers put together from the rows.
+//! Decodes rows into the JSON that a node wrote.
 
 use std::collections::BTreeSet;
 
 use wire::json::walk;
 use wire::logs::{self, Selection};
+use wire::quantity;
 
-use crate::harmony;
-use crate::pack::{PackError, Unpacker};
-use crate::pieces::{self, OfBlock, OfTransaction};
-use crate::places::{INDEX_MAX, Key, keys_of, parts, place};
-use crate::search::{self, Bounds};
-use crate::store::{BlockRow, Facts, Held, Item, Location, Settings, Store, StoreError, Wanted};
+use crate::compression::Decompressor;
+use crate::contents::{Metadata, StoredRange};
+use crate::error::ReadError;
+use crate::fragments::{self, BlockContext, TransactionContext};
+use crate::harmony::{self, BlockOptions};
+use crate::postings::{INDEX_MAX, PostingKey, block_and_index, log_keys, position};
+use crate::search::{self, SearchLimits};
+use crate::store::{
+    self, BlockRow, Location, Settings, Store, StoreError, TransactionPart, TransactionRow,
+};
 
-/// Reads an index; one for each thread that does.
+/// Reads an index. Each thread needs its own. Every method fails if the index cannot be read.
 pub struct Reader {
-    store: Store,
-    unpacker: Unpacker,
-    facts: Facts,
-    /// A piece as it was packed.
-    short: Vec<u8>,
-}
-
-/// Why nothing can be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// Where it is kept.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A piece of it.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-    /// More was selected than may be answered.
-    #[error("more than {0}")]
-    TooMuch(String),
-}
-
-/// What of a transaction is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Its hash alone, as a string.
-    Hash,
-    /// Itself.
-    Whole,
-    /// Its receipt.
-    Receipt,
-}
-
-impl Form {
-    fn wanted(self) -> Wanted {
-        match self {
-            Form::Hash => Wanted::Hash,
-            Form::Whole => Wanted::Body,
-            Form::Receipt => Wanted::Receipt,
-        }
-    }
+    store: Box<dyn Store>,
+    decompressor: Decompressor,
+    metadata: Metadata,
+    /// Holds a decompressed fragment.
+    fragment: Vec<u8>,
 }
 
 impl Reader {
-    /// Opens an index that holds something; none if nothing was ever written to it.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// Opens an index; `None` if it is not initialized.
     pub fn open(at: impl Into<Location>, settings: Settings) -> Result<Option<Reader>, ReadError> {
-        Reader::over(Store::open_to_read(at, settings)?)
+        Reader::new(store::open_to_read(at, settings)?)
     }
 
-    /// Reads by a connection.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn over(store: Store) -> Result<Option<Reader>, ReadError> {
-        let Some(facts) = store.facts()? else { return Ok(None) };
-        let unpacker = Unpacker::new(&store.dictionaries()?)?;
-        Ok(Some(Reader { store, unpacker, facts, short: Vec::new() }))
+    /// A reader over a connection; `None` if the index is not initialized.
+    pub fn new(store: Box<dyn Store>) -> Result<Option<Reader>, ReadError> {
+        let Some(metadata) = store.metadata()? else { return Ok(None) };
+        let decompressor = Decompressor::new(&store.dictionaries()?)?;
+        Ok(Some(Reader { store, decompressor, metadata, fragment: Vec::new() }))
     }
 
-    /// What the index is about.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    /// The properties of the index.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
-    /// The index itself.
-    pub fn store(&self) -> &Store {
-        &self.store
+    /// The connection to the index.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
     }
 
-    /// From where to where the index goes.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn held(&self) -> Result<Option<Held>, ReadError> {
-        Ok(self.store.held()?)
+    /// The range of blocks that the index holds.
+    pub fn stored_range(&self) -> Result<Option<StoredRange>, ReadError> {
+        Ok(self.store.stored_range()?)
     }
 
-    /// The row of a block and what its pieces have in common.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn row(&self, number: u64) -> Result<Option<(BlockRow, OfBlock)>, ReadError> {
+    /// The row of a block, and the context of its fragments.
+    pub fn block_row(&self, number: u64) -> Result<Option<(BlockRow, BlockContext)>, ReadError> {
         let row = self.store.block(number)?;
         Ok(row.map(|row| {
-            let of = OfBlock::new(&row.hash, row.number, row.time);
-            (row, of)
+            let context = BlockContext::new(&row.hash, row.number, row.timestamp);
+            (row, context)
         }))
     }
 
-    /// Appends a block, with whole transactions or with their hashes; false if it is not there.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn block(&mut self, out: &mut Vec<u8>, number: u64, form: Form) -> Result<bool, ReadError> {
-        let Some((row, of)) = self.row(number)? else { return Ok(false) };
-        let mut transactions = Vec::new();
-        if self.facts.what.blocks || row.count == 0 {
-            self.list(&mut transactions, &of, number, form)?;
-        }
-        self.unpacker.unpack(&mut self.short, &row.body)?;
-        pieces::restore_block(out, &self.short, &of, |out| out.extend_from_slice(&transactions));
-        Ok(true)
-    }
-
-    /// Appends a block as Harmony's own methods write it; false if it is not there, or not in this
-    /// form.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn harmony_block(
+    /// Appends a block with this part of its transactions. Returns false if the index does not hold
+    /// the block.
+    pub fn write_block(
         &mut self,
         out: &mut Vec<u8>,
         number: u64,
-        form: harmony::Form,
+        part: TransactionPart,
     ) -> Result<bool, ReadError> {
-        self.harmony_blocks(out, (number, number), form, u64::MAX)
+        let Some((row, context)) = self.block_row(number)? else { return Ok(false) };
+        let mut transactions = Vec::new();
+        if self.metadata.contents.blocks || row.transaction_count == 0 {
+            self.write_transactions(&mut transactions, &context, number, part)?;
+        }
+        self.decompressor.decompress(&mut self.fragment, &row.body)?;
+        fragments::decode_block(out, &self.fragment, &context, |out| {
+            out.extend_from_slice(&transactions);
+        });
+        Ok(true)
     }
 
-    /// Appends blocks as Harmony's own methods write them, separated by commas; false if one is not
-    /// there, or not in this form, or they have more bytes than these.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn harmony_blocks(
+    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block, or
+    /// cannot convert it.
+    pub fn write_harmony_block(
+        &mut self,
+        out: &mut Vec<u8>,
+        number: u64,
+        options: BlockOptions,
+    ) -> Result<bool, ReadError> {
+        self.write_harmony_blocks(out, (number, number), options, u64::MAX)
+    }
+
+    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index does not
+    /// hold one of them or cannot convert it, or if they exceed this number of bytes.
+    pub fn write_harmony_blocks(
         &mut self,
         out: &mut Vec<u8>,
         (from, to): (u64, u64),
-        form: harmony::Form,
+        options: BlockOptions,
         bytes_max: u64,
     ) -> Result<bool, ReadError> {
         let start = out.len();
-        let (mut next, mut fits) = (from, true);
-        let Reader { store, unpacker, short, .. } = self;
+        let (mut next, mut complete) = (from, true);
+        let Reader { store, decompressor, fragment, .. } = self;
         store.harmony_blocks(from, to, |row| {
             if row.number != next {
                 return Ok(false);
@@ -156,33 +113,35 @@ impl Reader {
             if next > from {
                 out.push(b',');
             }
-            unpacker.unpack(short, row.body)?;
-            let of = OfBlock::new(&row.hash, row.number, row.time);
-            if form == harmony::Form::KEPT {
-                pieces::restore(out, short, &of, None);
+            decompressor.decompress(fragment, row.body)?;
+            let context = BlockContext::new(&row.hash, row.number, row.timestamp);
+            if options == BlockOptions::STORED {
+                fragments::decode(out, fragment, &context, None);
             } else {
-                let mut whole = Vec::with_capacity(short.len());
-                pieces::restore(&mut whole, short, &of, None);
-                fits = harmony::write(out, &whole, form);
+                let mut stored = Vec::with_capacity(fragment.len());
+                fragments::decode(&mut stored, fragment, &context, None);
+                complete = harmony::write_block(out, &stored, options);
             }
             next += 1;
-            fits &= (out.len() - start) as u64 <= bytes_max;
-            Ok::<_, ReadError>(fits)
+            complete &= (out.len() - start) as u64 <= bytes_max;
+            Ok::<_, ReadError>(complete)
         })?;
-        Ok(fits && next > to)
+        Ok(complete && next > to)
     }
 
-    /// Appends how many transactions a block of Harmony's has; false if it is not there.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn harmony_count(&mut self, out: &mut Vec<u8>, number: u64) -> Result<bool, ReadError> {
+    /// Appends the number of transactions in a block's `hmyv2_` form. Returns false if the index
+    /// does not hold the block.
+    pub fn write_harmony_transaction_count(
+        &mut self,
+        out: &mut Vec<u8>,
+        number: u64,
+    ) -> Result<bool, ReadError> {
         let mut written = false;
-        let Reader { store, unpacker, short, .. } = self;
+        let Reader { store, decompressor, fragment, .. } = self;
         store.harmony_blocks(number, number, |row| {
-            unpacker.unpack(short, row.body)?;
-            if let Some((count, _)) = harmony::counts(short) {
-                wire::quantity::write_decimal(out, count);
+            decompressor.decompress(fragment, row.body)?;
+            if let Some((count, _)) = harmony::transaction_counts(fragment) {
+                quantity::write_decimal(out, count);
                 written = true;
             }
             Ok::<_, ReadError>(false)
@@ -190,117 +149,120 @@ impl Reader {
         Ok(written)
     }
 
-    /// Appends the array of something of all transactions of a block.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn list(
+    /// Appends the array of one part of all transactions of a block.
+    pub fn write_transactions(
         &mut self,
         out: &mut Vec<u8>,
-        of: &OfBlock,
+        block: &BlockContext,
         number: u64,
-        form: Form,
+        part: TransactionPart,
     ) -> Result<(), ReadError> {
         out.push(b'[');
-        let (from, to) = (place(number, 0), place(number, INDEX_MAX));
-        let (unpacker, short) = (&mut self.unpacker, &mut self.short);
+        let (from, to) = (position(number, 0), position(number, INDEX_MAX));
+        let Reader { store, decompressor, fragment, .. } = self;
         let mut first = true;
-        self.store.items(from, to, form.wanted(), |item| {
+        store.transactions(from, to, part, |row| {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
-            write_item(out, unpacker, short, of, item, form)?;
+            write_row(out, decompressor, fragment, block, row, part)?;
             Ok::<_, ReadError>(true)
         })?;
         out.push(b']');
         Ok(())
     }
 
-    /// Appends something of the transaction at a place; false if it is not there.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn item(&mut self, out: &mut Vec<u8>, place: i64, form: Form) -> Result<bool, ReadError> {
-        let number = parts(place).0;
-        let Some(row) = self.store.item(place, form.wanted())? else { return Ok(false) };
-        let block = match row.block {
-            Some(block) => Some(block),
-            None => self.store.hash_and_time(number)?,
-        };
-        let Some((hash, time)) = block else { return Ok(false) };
-        let of = OfBlock::new(&hash, number, time);
-        let packed = row.packed.as_deref();
-        let item = Item { place, hash: row.hash, packed, block: row.block };
-        write_item(out, &mut self.unpacker, &mut self.short, &of, item, form)?;
-        Ok(true)
+    /// Appends one part of the transaction at a position. Returns false if the index does not hold
+    /// the transaction.
+    pub fn write_transaction(
+        &mut self,
+        out: &mut Vec<u8>,
+        position: i64,
+        part: TransactionPart,
+    ) -> Result<bool, ReadError> {
+        let number = block_and_index(position).0;
+        let Reader { store, decompressor, fragment, .. } = self;
+        let mut written = false;
+        store.transactions(position, position, part, |row| {
+            let block = match row.block {
+                Some(block) => Some(block),
+                None => store.block_hash_and_timestamp(number)?,
+            };
+            if let Some((hash, timestamp)) = block {
+                let block = BlockContext::new(&hash, number, timestamp);
+                write_row(out, decompressor, fragment, &block, row, part)?;
+                written = true;
+            }
+            Ok::<_, ReadError>(false)
+        })?;
+        Ok(written)
     }
 
-    /// Appends the logs that are selected in blocks `from` to `to`, separated by commas; how many.
+    /// Appends the logs that a filter selects in a range of blocks, separated by commas, and returns
+    /// their number.
     ///
     /// # Errors
-    /// If they cannot be read, or are more than `bounds` allow.
-    pub fn logs(
+    /// If they cannot be read, or exceed the limits.
+    pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,
         selection: &Selection,
-        (from, to): (u64, u64),
-        bounds: Bounds,
+        range: (u64, u64),
+        limits: SearchLimits,
     ) -> Result<u64, ReadError> {
-        let mut found = 0;
+        let mut count = 0;
         let start = out.len();
-        let mut of: Option<(u64, OfBlock)> = None;
-        let Reader { store, unpacker, short, .. } = self;
-        search::search(store, selection, (from, to), bounds, |item| {
-            let Some(packed) = item.packed else { return Ok(()) };
-            let (number, index) = parts(item.place);
-            unpacker.unpack(short, packed)?;
-            let of_transaction = OfTransaction::new(&item.hash, index);
-            for log in logs_of(short) {
+        let mut context: Option<(u64, BlockContext)> = None;
+        let Reader { store, decompressor, fragment, .. } = self;
+        search::search(&**store, selection, range, limits, |row| {
+            let Some(compressed) = row.fragment else { return Ok(()) };
+            let (number, index) = block_and_index(row.position);
+            decompressor.decompress(fragment, compressed)?;
+            let transaction = TransactionContext::new(&row.hash, index);
+            for log in logs_of(fragment) {
                 if !selection.has_raw(log) {
                     continue;
                 }
-                if of.as_ref().is_none_or(|(known, _)| *known != number) {
-                    let block = match item.block {
+                if context.as_ref().is_none_or(|(known, _)| *known != number) {
+                    let block = match row.block {
                         Some(block) => Some(block),
-                        None => store.hash_and_time(number)?,
+                        None => store.block_hash_and_timestamp(number)?,
                     };
-                    let Some((hash, time)) = block else { return Ok(()) };
-                    of = Some((number, OfBlock::new(&hash, number, time)));
+                    let Some((hash, timestamp)) = block else { return Ok(()) };
+                    context = Some((number, BlockContext::new(&hash, number, timestamp)));
                 }
-                let Some((_, of)) = &of else { return Ok(()) };
-                if found > 0 {
+                let Some((_, block)) = &context else { return Ok(()) };
+                if count > 0 {
                     out.push(b',');
                 }
-                pieces::restore(out, log, of, Some(&of_transaction));
-                found += 1;
+                fragments::decode(out, log, block, Some(&transaction));
+                count += 1;
             }
-            if found > bounds.logs {
-                return Err(ReadError::TooMuch(format!("{} logs", bounds.logs)));
+            if count > limits.logs {
+                return Err(ReadError::LimitExceeded(format!("{} logs", limits.logs)));
             }
-            if (out.len() - start) as u64 > bounds.bytes {
-                return Err(ReadError::TooMuch(format!("{} bytes of logs", bounds.bytes)));
+            if (out.len() - start) as u64 > limits.bytes {
+                return Err(ReadError::LimitExceeded(format!("{} bytes of logs", limits.bytes)));
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(count)
     }
 
-    /// What the logs of the blocks above `last` are found by.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn keys_above(&mut self, last: u64) -> Result<BTreeSet<Key>, ReadError> {
+    /// The posting keys of all logs in the blocks above `last`.
+    pub fn posting_keys_above(&mut self, last: u64) -> Result<BTreeSet<PostingKey>, ReadError> {
         let mut keys = BTreeSet::new();
-        if !self.facts.what.logs {
+        if !self.metadata.contents.logs {
             return Ok(keys);
         }
-        let (unpacker, short) = (&mut self.unpacker, &mut self.short);
-        self.store.items(place(last + 1, 0), i64::MAX, Wanted::Receipt, |item| {
-            if let Some(packed) = item.packed {
-                unpacker.unpack(short, packed)?;
-                for log in logs_of(short) {
+        let Reader { store, decompressor, fragment, .. } = self;
+        let from = position(last + 1, 0);
+        store.transactions(from, i64::MAX, TransactionPart::Receipt, |row| {
+            if let Some(compressed) = row.fragment {
+                decompressor.decompress(fragment, compressed)?;
+                for log in logs_of(fragment) {
                     if let Some((address, topics)) = logs::keys_of(log) {
-                        keys.extend(keys_of(&address, &topics));
+                        keys.extend(log_keys(&address, &topics));
                     }
                 }
             }
@@ -310,37 +272,35 @@ impl Reader {
     }
 }
 
-/// The logs of what is kept of a transaction's: a receipt, or an array of logs.
-fn logs_of(short: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let array = match short.first() {
-        Some(b'[') => Some(short),
-        _ => walk::from_member(short, "logs"),
+/// The logs in a fragment that is a receipt or an array of logs.
+fn logs_of(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let array = match fragment.first() {
+        Some(b'[') => Some(fragment),
+        _ => walk::from_member(fragment, "logs"),
     };
     walk::elements(array.unwrap_or_default())
 }
 
-fn write_item(
+fn write_row(
     out: &mut Vec<u8>,
-    unpacker: &mut Unpacker,
-    short: &mut Vec<u8>,
-    of: &OfBlock,
-    item: Item<'_>,
-    form: Form,
+    decompressor: &mut Decompressor,
+    fragment: &mut Vec<u8>,
+    block: &BlockContext,
+    row: TransactionRow<'_>,
+    part: TransactionPart,
 ) -> Result<(), ReadError> {
-    if form == Form::Hash {
+    if part == TransactionPart::Hash {
         out.push(b'"');
-        out.extend_from_slice(&pieces::hash_text(&item.hash));
+        out.extend_from_slice(&fragments::hash_text(&row.hash));
         out.push(b'"');
         return Ok(());
     }
-    let Some(packed) = item.packed else {
-        let (number, index) = parts(item.place);
-        return Err(StoreError::Damaged(format!(
-            "block {number}, transaction {index}: nothing kept"
-        ))
-        .into());
+    let (number, index) = block_and_index(row.position);
+    let Some(compressed) = row.fragment else {
+        let what = format!("block {number}, transaction {index}: its fragment is missing");
+        return Err(StoreError::Damaged(what).into());
     };
-    unpacker.unpack(short, packed)?;
-    pieces::restore(out, short, of, Some(&OfTransaction::new(&item.hash, parts(item.place).1)));
+    decompressor.decompress(fragment, compressed)?;
+    fragments::decode(out, fragment, block, Some(&TransactionContext::new(&row.hash, index)));
     Ok(())
 }

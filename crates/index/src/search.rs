@@ -1,152 +1,154 @@
-//! Which transactions may have logs that a filter selects.
+//! Searches for the transactions that may have logs which a filter selects.
 //!
-//! A filter is a conjunction: some address, and some topic at each of its positions. The lists of
-//! the rarest of these parts are walked; where another part is not much more frequent, its lists
-//! are crossed with them; the rest is told by the logs themselves. So the cost grows with what the
-//! rarest part has, and neither with the range nor with how often the others occur.
+//! A filter is a conjunction of terms: an address, and a topic at each place. The search reads the
+//! posting lists of the rarest term. It intersects them with those of another term if that term is
+//! not much more frequent; the logs themselves decide the rest. So the cost grows with the postings
+//! of the rarest term, and neither with the range nor with the frequency of the others.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use wire::logs::Selection;
 
-use crate::places::{INDEX_MAX, Key, address_key, place, topic_key};
-use crate::reader::ReadError;
-use crate::store::{Item, Places, Store, Wanted};
+use crate::error::ReadError;
+use crate::postings::{INDEX_MAX, PostingKey, address_key, position, topic_key};
+use crate::store::{Postings, Store, TransactionPart, TransactionRow};
 
-/// How much may be answered.
+/// The limits of a query.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Logs.
+pub struct SearchLimits {
+    /// The most logs of a response.
     pub logs: u64,
-    /// Bytes of their text.
+    /// The most bytes of their JSON.
     pub bytes: u64,
-    /// When it must be found: much may be looked at of which nothing is selected.
-    pub until: Option<Instant>,
+    /// The deadline. A search may read many receipts and select nothing.
+    pub deadline: Option<Instant>,
 }
 
-impl Bounds {
-    /// As much as there is.
-    pub const NONE: Bounds = Bounds { logs: u64::MAX, bytes: u64::MAX, until: None };
+impl SearchLimits {
+    /// No limits.
+    pub const NONE: SearchLimits = SearchLimits { logs: u64::MAX, bytes: u64::MAX, deadline: None };
 
     /// # Errors
-    /// If the time is over.
-    pub(crate) fn in_time(&self) -> Result<(), ReadError> {
-        match self.until {
-            Some(until) if Instant::now() >= until => {
-                Err(ReadError::TooMuch("what can be looked at in time".to_owned()))
+    /// If the deadline has passed.
+    fn check_deadline(&self) -> Result<(), ReadError> {
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => {
+                Err(ReadError::LimitExceeded("what can be looked at in time".to_owned()))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Lists of one key that are read at a time; a list has the transactions of some hundred blocks.
-const LISTS: usize = 128;
-/// Receipts after which the clock is looked at.
-const LOOKS: u32 = 256;
-/// Lists are crossed if the other part has at most so many times as many places: to step over a
-/// place in a list takes nanoseconds, to look at a receipt microseconds.
-const DENSER: f64 = 64.0;
+/// Posting lists of one key per query. A list holds the transactions of a few hundred blocks.
+const LISTS_PER_QUERY: usize = 128;
+/// Receipts between two checks of the deadline.
+const RECEIPTS_PER_CHECK: u32 = 256;
+/// A term is intersected if it has at most this many times as many postings as the rarest. A step
+/// over a posting takes nanoseconds, the decoding of a receipt microseconds.
+const INTERSECTION_RATIO: f64 = 64.0;
 
-/// One part of the conjunction: transactions with any of these keys.
-struct Part {
-    keys: Vec<Key>,
+/// A term of the conjunction: the transactions that have any of these keys.
+struct Term {
+    keys: Vec<PostingKey>,
 }
 
-impl Part {
-    fn walk(&self, store: &Store, from: i64, to: i64) -> Result<Places, ReadError> {
-        Ok(store.places(&self.keys, from, to, LISTS)?)
+impl Term {
+    fn postings(&self, store: &dyn Store, from: i64, to: i64) -> Result<Postings, ReadError> {
+        Ok(store.postings(&self.keys, from, to, LISTS_PER_QUERY)?)
     }
 }
 
-/// Shows `each` transaction, with what is kept of its receipt, in blocks `from`
-/// to `to` that may have selected logs, in order.
+/// Visits the receipts of all transactions in a range of blocks that may have selected logs, in
+/// ascending order.
 pub(crate) fn search(
-    store: &Store,
+    store: &dyn Store,
     selection: &Selection,
     (from, to): (u64, u64),
-    bounds: Bounds,
-    mut shown: impl FnMut(Item<'_>) -> Result<(), ReadError>,
+    limits: SearchLimits,
+    mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut looked = 0_u32;
-    let mut each = |item: Item<'_>| {
-        looked = looked.wrapping_add(1);
-        if looked.is_multiple_of(LOOKS) {
-            bounds.in_time()?;
+    let mut visited = 0_u32;
+    let mut each = |row: TransactionRow<'_>| {
+        visited = visited.wrapping_add(1);
+        if visited.is_multiple_of(RECEIPTS_PER_CHECK) {
+            limits.check_deadline()?;
         }
-        shown(item)
+        visit(row)
     };
-    let (mut at, end) = (place(from, 0), place(to, INDEX_MAX));
-    let parts = parts_of(selection);
-    if parts.is_empty() {
-        return store.items(at, end, Wanted::Receipt, |item| {
-            each(item)?;
+    let (mut next, end) = (position(from, 0), position(to, INDEX_MAX));
+    let terms = terms(selection);
+    if terms.is_empty() {
+        return store.transactions(next, end, TransactionPart::Receipt, |row| {
+            each(row)?;
             Ok(true)
         });
     }
-    while at <= end {
-        bounds.in_time()?;
-        let mut walked = Vec::with_capacity(parts.len());
-        for part in &parts {
-            walked.push((part, part.walk(store, at, end)?));
+    while next <= end {
+        limits.check_deadline()?;
+        let mut read = Vec::with_capacity(terms.len());
+        for term in &terms {
+            read.push((term, term.postings(store, next, end)?));
         }
-        // Who came farthest is the rarest; of equals, who has the fewest.
-        walked.sort_by_key(|(_, walked)| (std::cmp::Reverse(walked.to), walked.places.len()));
-        let mut rest = walked.into_iter();
-        let Some((_, rarest)) = rest.next() else { break };
-        let mut places = rarest.places;
-        for (part, other) in rest {
-            cross(store, &mut places, (at, rarest.to), (part, other), bounds)?;
+        // The rarest term is the one whose lists reach farthest, or of equals the shortest one.
+        read.sort_by_key(|(_, postings)| (Reverse(postings.complete_to), postings.positions.len()));
+        let mut read = read.into_iter();
+        let Some((_, rarest)) = read.next() else { break };
+        let mut positions = rarest.positions;
+        for (term, postings) in read {
+            let range = (next, rarest.complete_to);
+            intersect(store, &mut positions, range, (term, postings), limits)?;
         }
-        store.receipts(&places, &mut each)?;
-        let Some(next) = rarest.to.checked_add(1) else { break };
-        at = next;
+        store.receipts(&positions, &mut each)?;
+        let Some(after) = rarest.complete_to.checked_add(1) else { break };
+        next = after;
     }
     Ok(())
 }
 
-/// Takes out of `places`, which lie from `from` to `to`, those that `part` has not, if that is
-/// cheaper than to look at them.
-fn cross(
-    store: &Store,
-    places: &mut Vec<i64>,
+/// Removes from `positions`, which cover a range, those that a term does not have, if that costs
+/// less than reading their receipts.
+fn intersect(
+    store: &dyn Store,
+    positions: &mut Vec<i64>,
     (from, to): (i64, i64),
-    (part, walked): (&Part, Places),
-    bounds: Bounds,
+    (term, postings): (&Term, Postings),
+    limits: SearchLimits,
 ) -> Result<(), ReadError> {
-    let share = (walked.to - from + 1) as f64 / (to - from + 1) as f64;
-    let expected = walked.places.len() as f64 / share.max(f64::MIN_POSITIVE);
-    if expected > DENSER * places.len() as f64 {
+    let share = (postings.complete_to - from + 1) as f64 / (to - from + 1) as f64;
+    let expected = postings.positions.len() as f64 / share.max(f64::MIN_POSITIVE);
+    if expected > INTERSECTION_RATIO * positions.len() as f64 {
         return Ok(());
     }
-    let mut kept = Vec::with_capacity(places.len());
-    let mut walked = walked;
-    let mut candidates = places.iter().copied().peekable();
+    let mut common = Vec::with_capacity(positions.len());
+    let mut postings = postings;
+    let mut candidates = positions.iter().copied().peekable();
     loop {
-        let mut others = walked.places.iter().copied().peekable();
-        while let Some(candidate) = candidates.next_if(|candidate| *candidate <= walked.to) {
+        let mut others = postings.positions.iter().copied().peekable();
+        while let Some(candidate) = candidates.next_if(|next| *next <= postings.complete_to) {
             while others.next_if(|other| *other < candidate).is_some() {}
             if others.peek() == Some(&candidate) {
-                kept.push(candidate);
+                common.push(candidate);
             }
         }
-        bounds.in_time()?;
-        // Lists between here and the next candidate tell nothing.
+        limits.check_deadline()?;
+        // The lists before the next candidate decide nothing, so the next query starts there.
         let Some(next) = candidates.peek() else { break };
-        walked = part.walk(store, *next, to)?;
+        postings = term.postings(store, *next, to)?;
     }
-    *places = kept;
+    *positions = common;
     Ok(())
 }
 
-fn parts_of(selection: &Selection) -> Vec<Part> {
+fn terms(selection: &Selection) -> Vec<Term> {
     let addresses = selection.addresses().iter().map(address_key).collect();
-    let topics = selection.topics().iter().enumerate().map(|(position, topics)| {
-        topics.iter().map(|topic| topic_key(position, topic)).collect::<Vec<_>>()
+    let topics = selection.topics().iter().enumerate().map(|(place, topics)| {
+        topics.iter().map(|topic| topic_key(place, topic)).collect::<Vec<_>>()
     });
     std::iter::once(addresses)
         .chain(topics)
-        .filter(|keys: &Vec<Key>| !keys.is_empty())
-        .map(|keys| Part { keys })
+        .filter(|keys: &Vec<PostingKey>| !keys.is_empty())
+        .map(|keys| Term { keys })
         .collect()
 }

@@ -1,52 +1,54 @@
-//! Answers to calls, from the file alone.
+//! Responses to calls, from an index alone.
 //!
-//! A call is answered if the file holds all that its answer is made of, and left to nodes otherwise:
-//! a call of an odd form, a block that is not held, or one that a reorg may still drop. A range of
-//! logs of which a part is held is answered for that part, and one of Harmony's blocks of which the
-//! first part is.
+//! An index responds to a call if it holds all data of the response. It leaves other calls to nodes:
+//! calls with malformed parameters, calls about blocks that it does not hold, and calls about blocks
+//! that a reorg may still drop. If it holds a part of a range of logs, it responds for that part; of
+//! a range of Harmony's blocks it can respond for the first part.
 
 use wire::block::{self, BlockForm, BlockRef, Tag};
 use wire::filter::LogFilter;
+use wire::json::text::Text;
 use wire::json::walk;
 use wire::logs::Selection;
 use wire::quantity;
 
-use crate::harmony;
-use crate::places::{parts, place};
-use crate::reader::{Form, ReadError, Reader};
-use crate::search::Bounds;
-use crate::store::Held;
+use crate::contents::StoredRange;
+use crate::error::ReadError;
+use crate::harmony::{self, BlockOptions};
+use crate::postings::{block_and_index, position};
+use crate::reader::Reader;
+use crate::search::SearchLimits;
+use crate::store::TransactionPart;
 
-/// What may be answered from.
-pub struct Scope<'a> {
-    /// Blocks up to this one are final for who asks; none if it knows of none.
+/// What the caller knows about the chain, and the limits of its query.
+pub struct QueryContext<'a> {
+    /// The last block that is final for the caller; `None` if it knows of none.
     pub finalized: Option<u64>,
-    /// Whether a block that is not final is on the chain as who asks believes.
-    pub canonical: &'a dyn Fn(u64, &[u8; 32]) -> bool,
-    /// How many logs may be answered.
-    pub bounds: Bounds,
+    /// Returns true if a block that is not final is on the caller's chain.
+    pub is_canonical: &'a dyn Fn(u64, &[u8; 32]) -> bool,
+    /// The limits of a response.
+    pub limits: SearchLimits,
 }
 
-/// What the file has for a call.
+/// The response of an index to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum Lookup {
     /// The raw result.
-    Whole(Vec<u8>),
-    /// The logs of blocks `from` to `to`, or these blocks themselves; the rest of the range is for
-    /// nodes.
-    Part {
-        /// The first block.
+    Full(Vec<u8>),
+    /// The logs of a part of the range, or its blocks. Nodes must respond for the rest.
+    Partial {
+        /// The first block of the part.
         from: u64,
-        /// The last block.
+        /// The last block of the part.
         to: u64,
         /// Raw logs or blocks, separated by commas.
-        listed: Vec<u8>,
+        elements: Vec<u8>,
     },
-    /// Nothing: the call is for nodes.
-    Nothing,
+    /// No response: the call is for nodes.
+    Miss,
 }
 
-/// Methods that a file may have answers to.
+/// The methods that an index may respond to.
 pub const METHODS: [&str; 15] = [
     "eth_getBlockByNumber",
     "eth_getBlockByHash",
@@ -65,381 +67,358 @@ pub const METHODS: [&str; 15] = [
     "hmyv2_getBlockTransactionCountByHash",
 ];
 
-/// Answers from one state of what is kept, whatever a writer does meanwhile, until it is dropped.
-pub struct Reading<'a> {
+/// Responds to calls from one state of the index, whatever a writer does meanwhile.
+pub struct Snapshot<'a> {
     reader: &'a mut Reader,
-    held: Option<Held>,
+    range: Option<StoredRange>,
 }
 
-impl Reading<'_> {
-    /// What the file has for a call with these raw parameters, an array.
+impl Snapshot<'_> {
+    /// Looks up the response to a call with these raw parameters, an array.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn answer(
+    /// If the index cannot be read.
+    pub fn lookup(
         &mut self,
         method: &str,
         params: &[u8],
-        scope: &Scope<'_>,
-    ) -> Result<Found, ReadError> {
-        let Some(held) = self.held else { return Ok(Found::Nothing) };
-        self.reader.look(held, method, params, scope)
+        context: &QueryContext<'_>,
+    ) -> Result<Lookup, ReadError> {
+        let Some(range) = self.range else { return Ok(Lookup::Miss) };
+        Query { reader: self.reader, range, context }.lookup(method, params)
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // What was read stands; a connection that is lost says so to the next reading.
-        let _ended = self.reader.store().end_reading();
+        // A lost connection makes the next snapshot fail, so its error may be dropped here.
+        let _ = self.reader.store().end_snapshot();
+    }
+}
+
+impl Reader {
+    /// Begins a snapshot of the present state.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
+        self.store().begin_snapshot()?;
+        let mut snapshot = Snapshot { reader: self, range: None };
+        snapshot.range = snapshot.reader.stored_range()?;
+        Ok(snapshot)
+    }
+
+    /// Looks up the response to one call with these raw parameters, an array.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn lookup(
+        &mut self,
+        method: &str,
+        params: &[u8],
+        context: &QueryContext<'_>,
+    ) -> Result<Lookup, ReadError> {
+        self.snapshot()?.lookup(method, params, context)
     }
 }
 
 /// The members of a log filter.
-const FILTER: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
+const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
 
-/// Whether a block is named by number or tag in a string, as methods take it that take no hash.
-fn is_number(raw: &[u8]) -> bool {
+/// A raw block parameter, and the form in which the method writes it.
+type RawRef<'a> = (&'a [u8], BlockForm);
+
+/// Returns true for a number or a tag in a string, the only forms of methods that take no hash.
+fn is_number_or_tag(raw: &[u8]) -> bool {
     raw.first() == Some(&b'"')
         && matches!(block::parse(raw, BlockForm::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
 }
 
-impl Reader {
-    /// Begins to answer from the present state.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn reading(&mut self) -> Result<Reading<'_>, ReadError> {
-        self.store().begin_reading()?;
-        let mut reading = Reading { reader: self, held: None };
-        reading.held = reading.reader.held()?;
-        Ok(reading)
+/// The number that a block reference states; the first block for the tag `earliest`.
+fn stated_number(block: BlockRef) -> Option<u64> {
+    match block {
+        BlockRef::Number(number) => Some(number),
+        BlockRef::Tag(Tag::Earliest) => Some(0),
+        _ => None,
     }
+}
 
-    /// What the file has for one call with these raw parameters, an array.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn answer(
-        &mut self,
-        method: &str,
-        params: &[u8],
-        scope: &Scope<'_>,
-    ) -> Result<Found, ReadError> {
-        self.reading()?.answer(method, params, scope)
-    }
+/// A call on its way through an index.
+struct Query<'a> {
+    reader: &'a mut Reader,
+    range: StoredRange,
+    context: &'a QueryContext<'a>,
+}
 
-    fn look(
-        &mut self,
-        held: Held,
-        method: &str,
-        params: &[u8],
-        scope: &Scope<'_>,
-    ) -> Result<Found, ReadError> {
-        let listed: Vec<&[u8]> = walk::elements(params).collect();
-        let found = match (method, listed.as_slice()) {
+impl Query<'_> {
+    fn lookup(&mut self, method: &str, params: &[u8]) -> Result<Lookup, ReadError> {
+        use BlockForm::{Harmony, Hash, Hex};
+        let params: Vec<&[u8]> = walk::elements(params).collect();
+        let found = match (method, params.as_slice()) {
             (
                 "eth_getBlockByNumber"
                 | "eth_getTransactionByBlockNumberAndIndex"
                 | "eth_getBlockTransactionCountByNumber",
                 [block, ..],
-            ) if !is_number(block) => None,
-            ("eth_getBlockByNumber" | "eth_getBlockByHash", [block, whole]) => {
-                let form = if method.ends_with("Hash") { BlockForm::Hash } else { BlockForm::Hex };
-                self.whole_block(held, scope, (block, form), whole)?
-            }
-            ("eth_getBlockReceipts", [block]) => self.block_receipts(held, scope, block)?,
-            ("eth_getTransactionByHash", [hash]) => self.by_hash(held, scope, hash, Form::Whole)?,
+            ) if !is_number_or_tag(block) => None,
+            ("eth_getBlockByNumber", [block, full]) => self.block((block, Hex), full)?,
+            ("eth_getBlockByHash", [block, full]) => self.block((block, Hash), full)?,
+            ("eth_getBlockReceipts", [block]) => self.block_receipts(block)?,
+            ("eth_getTransactionByHash", [hash]) => self.by_hash(hash, TransactionPart::Body)?,
             ("eth_getTransactionReceipt", [hash]) => {
-                self.by_hash(held, scope, hash, Form::Receipt)?
+                self.by_hash(hash, TransactionPart::Receipt)?
             }
             ("eth_getTransactionByBlockHashAndIndex", [block, index]) => {
-                self.by_index(held, scope, (block, BlockForm::Hash), index)?
+                self.by_index((block, Hash), index)?
             }
             ("eth_getTransactionByBlockNumberAndIndex", [block, index]) => {
-                self.by_index(held, scope, (block, BlockForm::Hex), index)?
+                self.by_index((block, Hex), index)?
             }
             ("eth_getBlockTransactionCountByHash", [block]) => {
-                self.count(held, scope, (block, BlockForm::Hash))?
+                self.transaction_count((block, Hash))?
             }
             ("eth_getBlockTransactionCountByNumber", [block]) => {
-                self.count(held, scope, (block, BlockForm::Hex))?
+                self.transaction_count((block, Hex))?
             }
-            ("eth_getLogs", [filter]) => return self.filtered(held, scope, filter),
+            ("eth_getLogs", [filter]) => return self.logs(filter),
             ("hmyv2_getBlocks", [from, to, options]) => {
-                return self.harmony_range(held, scope, (from, to), options);
+                return self.harmony_range((from, to), options);
             }
             ("hmyv2_getBlockByNumber", [block, options]) => {
-                self.harmony_single(held, scope, (block, BlockForm::Harmony), options)?
+                self.harmony_block((block, Harmony), options)?
             }
             ("hmyv2_getBlockByHash", [block, options]) => {
-                self.harmony_single(held, scope, (block, BlockForm::Hash), options)?
+                self.harmony_block((block, Hash), options)?
             }
             ("hmyv2_getBlockTransactionCountByNumber", [block]) => {
-                self.harmony_counted(held, scope, (block, BlockForm::Harmony))?
+                self.harmony_transaction_count((block, Harmony))?
             }
             ("hmyv2_getBlockTransactionCountByHash", [block]) => {
-                self.harmony_counted(held, scope, (block, BlockForm::Hash))?
+                self.harmony_transaction_count((block, Hash))?
             }
             _ => None,
         };
-        Ok(found.map_or(Found::Nothing, Found::Whole))
+        Ok(found.map_or(Lookup::Miss, Lookup::Full))
     }
 
-    /// The number of the block that a call names, if it may be answered from.
-    fn number(
-        &self,
-        held: Held,
-        scope: &Scope<'_>,
-        (raw, form): (&[u8], BlockForm),
-    ) -> Result<Option<u64>, ReadError> {
+    /// The number of the block that a parameter names, if the index may respond about that block.
+    fn number(&self, (raw, form): RawRef<'_>) -> Result<Option<u64>, ReadError> {
         let number = match block::parse(raw, form) {
-            Ok(BlockRef::Number(number)) => number,
-            Ok(BlockRef::Tag(Tag::Earliest)) => 0,
-            Ok(BlockRef::Hash(hash)) => {
-                // What a hash names is the same for ever, whatever the chain does.
-                return Ok(self.store().number_of(&hash)?);
-            }
-            _ => return Ok(None),
+            // A hash names the same block for ever, whatever the chain does.
+            Ok(BlockRef::Hash(hash)) => return Ok(self.reader.store().block_number(&hash)?),
+            Ok(block) => stated_number(block),
+            Err(_) => None,
         };
-        Ok(self.is_sure(held, scope, number)?.then_some(number))
+        let Some(number) = number else { return Ok(None) };
+        Ok(self.is_confirmed(number)?.then_some(number))
     }
 
-    /// Whether a block is held, and is the one of its number for who asks.
-    fn is_sure(&self, held: Held, scope: &Scope<'_>, number: u64) -> Result<bool, ReadError> {
-        if number < held.first || number > held.last {
+    /// Returns true if the index holds the block with this number, and the block is on the caller's
+    /// chain.
+    fn is_confirmed(&self, number: u64) -> Result<bool, ReadError> {
+        let range = self.range;
+        if number < range.first || number > range.last {
             return Ok(false);
         }
-        if scope.finalized.is_some_and(|finalized| number <= held.finalized.min(finalized)) {
+        let finalized = self.context.finalized;
+        if finalized.is_some_and(|finalized| number <= range.finalized.min(finalized)) {
             return Ok(true);
         }
-        let found = self.store().hash_and_time(number)?;
-        Ok(found.is_some_and(|(hash, _)| (scope.canonical)(number, &hash)))
+        let found = self.reader.store().block_hash_and_timestamp(number)?;
+        Ok(found.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    fn is_unlike(&self, what: &str) -> bool {
-        let facts = self.facts();
-        facts.unlike.iter().chain(&facts.untried).any(|unlike| unlike == what)
+    /// The last block, at most `to`, up to which all blocks are confirmed: the final ones, and the
+    /// higher ones if the highest of them is confirmed, because blocks are linked.
+    fn confirmed_up_to(&self, to: u64) -> Result<u64, ReadError> {
+        let range = self.range;
+        let highest = to.min(range.last);
+        if self.is_confirmed(highest)? {
+            return Ok(highest);
+        }
+        // A block below the first one stands for none, since the index does not hold it.
+        let none = range.first.saturating_sub(1);
+        let finalized = self.context.finalized.map(|finalized| finalized.min(range.finalized));
+        Ok(finalized.map_or(none, |finalized| finalized.min(highest)))
     }
 
-    fn whole_block(
-        &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: (&[u8], BlockForm),
-        whole: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        let form = match whole {
-            b"true" if self.facts().what.blocks => Form::Whole,
-            b"false" if !self.is_unlike("hashes") => Form::Hash,
+    /// Returns true if nodes must serve this response form.
+    fn is_for_nodes(&self, form: &str) -> bool {
+        let metadata = self.reader.metadata();
+        metadata.differing_forms.iter().chain(&metadata.untested_forms).any(|known| known == form)
+    }
+
+    fn block(&mut self, block: RawRef<'_>, full: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        let part = match full {
+            b"true" if self.reader.metadata().contents.blocks => TransactionPart::Body,
+            b"false" if !self.is_for_nodes("hashes") => TransactionPart::Hash,
             _ => return Ok(None),
         };
-        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let Some(number) = self.number(block)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
-        Ok(self.block(&mut out, number, form)?.then_some(out))
+        Ok(self.reader.write_block(&mut out, number, part)?.then_some(out))
     }
 
-    fn block_receipts(
-        &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        // With requireCanonical, the answer to a hash depends on more than the hash.
+    fn block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        // With requireCanonical, the response to a hash depends on more than the hash.
         let plain =
             block.first() != Some(&b'{') || walk::member(block, "requireCanonical").is_none();
-        if !self.facts().what.receipts || !plain {
+        if !self.reader.metadata().contents.receipts || !plain {
             return Ok(None);
         }
-        let Some(number) = self.number(held, scope, (block, BlockForm::Hex))? else {
-            return Ok(None);
-        };
-        let Some((_, of)) = self.row(number)? else { return Ok(None) };
+        let Some(number) = self.number((block, BlockForm::Hex))? else { return Ok(None) };
+        let Some((_, context)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
-        self.list(&mut out, &of, number, Form::Receipt)?;
+        let receipt = TransactionPart::Receipt;
+        self.reader.write_transactions(&mut out, &context, number, receipt)?;
         Ok(Some(out))
     }
 
     fn by_hash(
         &mut self,
-        held: Held,
-        scope: &Scope<'_>,
         hash: &[u8],
-        form: Form,
+        part: TransactionPart,
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let what = self.facts().what;
-        let kept = match form {
-            Form::Receipt => what.receipts && !self.is_unlike("receipt"),
-            _ => what.blocks && !self.is_unlike("transaction"),
+        let contents = self.reader.metadata().contents;
+        let served = match part {
+            TransactionPart::Receipt => contents.receipts && !self.is_for_nodes("receipt"),
+            _ => contents.blocks && !self.is_for_nodes("transaction"),
         };
-        let Some(hash) = block::hash_of_value(hash).filter(|_| kept) else { return Ok(None) };
-        let Some(place) = self.store().place_of(&hash)? else { return Ok(None) };
-        if !self.is_sure(held, scope, parts(place).0)? {
+        let Some(hash) = block::hash_of_value(hash).filter(|_| served) else { return Ok(None) };
+        let Some(position) = self.reader.store().transaction_position(&hash)? else {
+            return Ok(None);
+        };
+        if !self.is_confirmed(block_and_index(position).0)? {
             return Ok(None);
         }
         let mut out = Vec::with_capacity(1024);
-        Ok(self.item(&mut out, place, form)?.then_some(out))
+        Ok(self.reader.write_transaction(&mut out, position, part)?.then_some(out))
     }
 
-    fn by_index(
-        &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: (&[u8], BlockForm),
-        index: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        let index = wire::json::text::Text::from_value(index)
-            .and_then(|text| quantity::parse(&text.decode()));
-        let kept = self.facts().what.blocks && !self.is_unlike("transaction");
-        let (Some(index), true) = (index, kept) else { return Ok(None) };
-        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
-        let Some((row, _)) = self.row(number)? else { return Ok(None) };
-        if index >= row.count {
+    fn by_index(&mut self, block: RawRef<'_>, index: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        let index = Text::from_value(index).and_then(|text| quantity::parse(&text.decode()));
+        let served = self.reader.metadata().contents.blocks && !self.is_for_nodes("transaction");
+        let (Some(index), true) = (index, served) else { return Ok(None) };
+        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
+        if index >= row.transaction_count {
             return Ok(Some(b"null".to_vec()));
         }
         let mut out = Vec::with_capacity(1024);
-        Ok(self.item(&mut out, place(number, index), Form::Whole)?.then_some(out))
+        let (position, body) = (position(number, index), TransactionPart::Body);
+        Ok(self.reader.write_transaction(&mut out, position, body)?.then_some(out))
     }
 
-    fn count(
-        &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: (&[u8], BlockForm),
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
-        let Some((row, _)) = self.row(number)? else { return Ok(None) };
+    fn transaction_count(&mut self, block: RawRef<'_>) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = b"\"".to_vec();
-        quantity::write(&mut out, row.count);
+        quantity::write(&mut out, row.transaction_count);
         out.push(b'"');
         Ok(Some(out))
     }
 
-    /// The form that options ask for, if it is kept and the node writes it in the same way.
-    fn harmony_form(&self, options: &[u8]) -> Option<harmony::Form> {
-        let form = harmony::Form::read(options).filter(|_| self.facts().what.hmyv2)?;
-        let unlike = (!form.whole && self.is_unlike(harmony::HASHES))
-            || (!form.staking && self.is_unlike(harmony::WITHOUT_STAKING));
-        (!unlike).then_some(form)
+    /// The options of a call, if the index can write that form of a block.
+    fn harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
+        let contents = self.reader.metadata().contents;
+        let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;
+        let for_nodes = (!options.full && self.is_for_nodes(harmony::FORM_HASHES))
+            || (!options.staking && self.is_for_nodes(harmony::FORM_WITHOUT_STAKING));
+        (!for_nodes).then_some(options)
     }
 
     fn harmony_range(
         &mut self,
-        held: Held,
-        scope: &Scope<'_>,
         (from, to): (&[u8], &[u8]),
         options: &[u8],
-    ) -> Result<Found, ReadError> {
-        let Some(form) = self.harmony_form(options) else { return Ok(Found::Nothing) };
-        let number = |raw| match block::parse(raw, BlockForm::Harmony) {
-            Ok(BlockRef::Number(number)) => Some(number),
-            Ok(BlockRef::Tag(Tag::Earliest)) => Some(0),
-            _ => None,
-        };
-        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Found::Nothing) };
-        let last = self.sure_up_to(held, scope, to)?;
-        if from > to || to - from > harmony::APART_MAX || from < held.first || from > last {
-            return Ok(Found::Nothing);
+    ) -> Result<Lookup, ReadError> {
+        let Some(options) = self.harmony_options(options) else { return Ok(Lookup::Miss) };
+        let number = |raw| block::parse(raw, BlockForm::Harmony).ok().and_then(stated_number);
+        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Lookup::Miss) };
+        let last = self.confirmed_up_to(to)?;
+        let too_far = from > to || to - from > harmony::BLOCKS_APART_MAX;
+        if too_far || from < self.range.first || from > last {
+            return Ok(Lookup::Miss);
         }
-        let mut listed = b"[".to_vec();
-        if !self.harmony_blocks(&mut listed, (from, last), form, scope.bounds.bytes)? {
-            return Ok(Found::Nothing);
+        let mut elements = b"[".to_vec();
+        let bytes_max = self.context.limits.bytes;
+        if !self.reader.write_harmony_blocks(&mut elements, (from, last), options, bytes_max)? {
+            return Ok(Lookup::Miss);
         }
         if last == to {
-            listed.push(b']');
-            return Ok(Found::Whole(listed));
+            elements.push(b']');
+            return Ok(Lookup::Full(elements));
         }
-        listed.remove(0);
-        Ok(Found::Part { from, to: last, listed })
+        elements.remove(0);
+        Ok(Lookup::Partial { from, to: last, elements })
     }
 
-    fn harmony_single(
+    fn harmony_block(
         &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: (&[u8], BlockForm),
+        block: RawRef<'_>,
         options: &[u8],
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let form = self.harmony_form(options).filter(|_| !self.is_unlike(harmony::SINGLE));
-        let Some(form) = form else { return Ok(None) };
-        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let served = !self.is_for_nodes(harmony::FORM_SINGLE);
+        let Some(options) = self.harmony_options(options).filter(|_| served) else {
+            return Ok(None);
+        };
+        let Some(number) = self.number(block)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
-        Ok(self.harmony_block(&mut out, number, form)?.then_some(out))
+        Ok(self.reader.write_harmony_block(&mut out, number, options)?.then_some(out))
     }
 
-    fn harmony_counted(
+    fn harmony_transaction_count(
         &mut self,
-        held: Held,
-        scope: &Scope<'_>,
-        block: (&[u8], BlockForm),
+        block: RawRef<'_>,
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        if !self.facts().what.hmyv2 || self.is_unlike(harmony::COUNT) {
+        let contents = self.reader.metadata().contents;
+        if !contents.hmyv2 || self.is_for_nodes(harmony::FORM_COUNT) {
             return Ok(None);
         }
-        let Some(number) = self.number(held, scope, block)? else { return Ok(None) };
+        let Some(number) = self.number(block)? else { return Ok(None) };
         let mut out = Vec::new();
-        Ok(self.harmony_count(&mut out, number)?.then_some(out))
+        Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out))
     }
 
-    fn filtered(&mut self, held: Held, scope: &Scope<'_>, raw: &[u8]) -> Result<Found, ReadError> {
-        let what = self.facts().what;
-        let read = LogFilter::of(raw).ok().zip(Selection::read(raw).ok());
-        let kept = what.logs && !(what.receipts && self.is_unlike("logs"));
-        // A member that is not known here may be to a node: go-ethereum goes by names in any case.
-        let known = walk::members(raw).all(|(name, _)| FILTER.contains(&&*name.decode()));
-        let Some((filter, selection)) = read.filter(|_| kept && known) else {
-            return Ok(Found::Nothing);
+    fn logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
+        let contents = self.reader.metadata().contents;
+        let filter = LogFilter::of(raw).ok().zip(Selection::read(raw).ok());
+        let served = contents.logs && !(contents.receipts && self.is_for_nodes("logs"));
+        // A node may know a member that is unknown here: go-ethereum ignores the case of names.
+        let known = walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));
+        let Some((filter, selection)) = filter.filter(|_| served && known) else {
+            return Ok(Lookup::Miss);
         };
-        let (from, to) = match (filter.block_hash, filter.from, filter.to) {
+        let (from, to, confirmed_to) = match (filter.block_hash, filter.from, filter.to) {
             (Some(hash), None, None) => {
-                let Some(number) = self.store().number_of(&hash)? else {
-                    return Ok(Found::Nothing);
+                let Some(number) = self.reader.store().block_number(&hash)? else {
+                    return Ok(Lookup::Miss);
                 };
-                (number, number)
+                (number, number, number)
             }
-            (None, Some(from), Some(to)) => {
-                let bound = |bound| match bound {
-                    BlockRef::Number(number) => Some(number),
-                    BlockRef::Tag(Tag::Earliest) => Some(0),
-                    _ => None,
-                };
-                match (bound(from), bound(to)) {
-                    (Some(from), Some(to)) if from <= to => (from, to),
-                    _ => return Ok(Found::Nothing),
-                }
-            }
-            _ => return Ok(Found::Nothing),
+            (None, Some(from), Some(to)) => match (stated_number(from), stated_number(to)) {
+                (Some(from), Some(to)) if from <= to => (from, to, self.confirmed_up_to(to)?),
+                _ => return Ok(Lookup::Miss),
+            },
+            _ => return Ok(Lookup::Miss),
         };
-        let sure_to =
-            if filter.block_hash.is_some() { to } else { self.sure_up_to(held, scope, to)? };
-        let (first, last) = (from.max(held.first), to.min(sure_to));
+        let (first, last) = (from.max(self.range.first), to.min(confirmed_to));
         if first > last {
-            return Ok(Found::Nothing);
+            return Ok(Lookup::Miss);
         }
         let mut logs = b"[".to_vec();
-        match self.logs(&mut logs, &selection, (first, last), scope.bounds) {
+        let limits = self.context.limits;
+        match self.reader.write_logs(&mut logs, &selection, (first, last), limits) {
             Ok(_) => {}
-            // So much is for a node to judge.
-            Err(ReadError::TooMuch(_)) => return Ok(Found::Nothing),
+            // A node decides whether it responds with that many logs.
+            Err(ReadError::LimitExceeded(_)) => return Ok(Lookup::Miss),
             Err(error) => return Err(error),
         }
         if (first, last) == (from, to) {
             logs.push(b']');
-            return Ok(Found::Whole(logs));
+            return Ok(Lookup::Full(logs));
         }
         logs.remove(0);
-        Ok(Found::Part { from: first, to: last, listed: logs })
-    }
-
-    /// The last block, not above `to`, up to which all are sure: the final ones, and those above if
-    /// the highest of them is on the chain, for blocks are linked.
-    fn sure_up_to(&self, held: Held, scope: &Scope<'_>, to: u64) -> Result<u64, ReadError> {
-        let highest = to.min(held.last);
-        if self.is_sure(held, scope, highest)? {
-            return Ok(highest);
-        }
-        // Below the first block nothing is held: that says that nothing is sure.
-        let none = held.first.saturating_sub(1);
-        let finalized = scope.finalized.map(|finalized| finalized.min(held.finalized));
-        Ok(finalized.map_or(none, |finalized| finalized.min(highest)))
+        Ok(Lookup::Partial { from: first, to: last, elements: logs })
     }
 }

@@ -1,333 +1,243 @@
 //! The path of a sync: every step in order.
 //!
 //! ```text
-//! tip → rules::range → fetch → verify → cut → link (forward or rewind) → store
+//! check contents → identify chain → initialize or prepare →
+//!   loop: tip → range::next → fetch, verify, encode → link → commit or rewind
 //! ```
 //!
-//! Some threads fetch, verify and pack, each over a line of its own and each some blocks ahead; this
-//! thread takes what they bring in the order of the chain and writes it. What is written is always a
-//! beginning of the chain without holes, so a sync can be ended at any instant and goes on from
-//! there.
+//! Several threads fetch, verify and encode, each over its own connections and each some blocks
+//! ahead. This thread takes their blocks in the order of the chain and writes them. The index
+//! always holds a beginning of the requested range without gaps, so a sync can be stopped at any
+//! instant and a later one continues there.
 
+mod batch;
+mod calls;
+mod chain_identity;
+mod error;
 mod fetch;
-mod found;
-mod nodes;
-mod pool;
-mod progress;
+mod fetch_pool;
+mod form_trial;
+mod identify;
+mod initialize;
+mod node_pool;
+mod observer;
+mod options;
+mod samples;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-pub use self::fetch::Plan;
-pub use self::progress::{Note, Progress, Watch};
+pub use self::error::SyncError;
+pub use self::observer::{Event, Observer, Progress};
+pub use self::options::{Options, Outcome};
+
+use self::batch::Batch;
+use self::fetch::FetchPlan;
+use self::fetch_pool::FetchPool;
+use self::identify::identify_chain;
+use self::initialize::{check_contents, initialize, prepare};
+use self::node_pool::NodePool;
+use crate::compression::{CompressionError, Compressor};
+use crate::contents::StoredRange;
 use crate::harmony;
-use crate::nodes::NodeUrl;
-use crate::pack::{PackError, Packer};
-use crate::reader::{ReadError, Reader};
-use crate::rules::ancestor::{Ancestor, Found};
-use crate::rules::range::{self, End, Next, RangeFault};
-use crate::store::{Facts, Held, NewBlock, Settings, Store, StoreError, What};
-use crate::verify::Level;
+use crate::planner::ancestor::{AncestorSearch, Step};
+use crate::planner::range::{self, Next};
+use crate::reader::Reader;
+use crate::store::{self, Store};
 
-/// Blocks that are written in one transaction at most: the lists of logs are as long.
-const COMMIT_BLOCKS: usize = 256;
-/// Bytes of packed rows that are written in one transaction at most.
-const COMMIT_BYTES: usize = 32 << 20;
-/// Longest time that something fetched waits to be written.
-const COMMIT_AFTER: Duration = Duration::from_secs(1);
-/// Wait before the tip is asked for again.
-const TIP_EVERY: Duration = Duration::from_millis(1000);
-/// Wait before the nodes are asked again for what did not follow though they agree with us.
-const TURN_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// The pause before the sync asks for the tip again.
+const TIP_INTERVAL: Duration = Duration::from_millis(1000);
+/// The pause before the sync fetches again after a node returned blocks that do not link, although
+/// the nodes agree with the index.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be synced, and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Who is asked; at least one.
-    pub nodes: Vec<Arc<NodeUrl>>,
-    /// The first block of a new file.
-    pub start: Option<u64>,
-    /// The last one.
-    pub end: End,
-    /// What of the blocks; of a new file.
-    pub what: What,
-    /// How closely what comes is looked at; nothing is where Harmony's blocks are kept.
-    pub verify: Level,
-    /// Exchanges under way at a time.
-    pub concurrency: usize,
-    /// Blocks asked for in one message at most.
-    pub batch_max: u64,
-    /// Of the connection that writes.
-    pub settings: Settings,
-    /// How long all nodes may fail before it is given up; none to never.
-    pub patience: Option<Duration>,
-}
-
-/// How a sync ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// All is there.
-    Done,
-    /// It was told to stop; what was fetched is written.
-    Stopped,
-}
-
-/// Why a sync could not go on. What was written before is safe.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncError {
-    /// The file.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What is in the file.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Start and end do not fit the file.
-    #[error(transparent)]
-    Range(#[from] RangeFault),
-    /// Packing.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-    /// The nodes.
-    #[error("{0}")]
-    Nodes(String),
-    /// The file is of another chain, or the nodes are.
-    #[error("{0}")]
-    OtherChain(String),
-}
-
-/// Syncs until all is there, or until `stop` is set.
+/// Syncs an index until it is complete, or until `stop` is set.
 ///
 /// # Errors
-/// Why it could not go on.
+/// Why the sync cannot continue.
 pub fn sync(
-    mut store: Store,
+    mut store: Box<dyn Store>,
     options: &Options,
-    watch: &dyn Watch,
+    observer: &dyn Observer,
     stop: &AtomicBool,
-) -> Result<Ended, SyncError> {
-    let mut own = options.clone();
-    if options.what.hmyv2 {
-        own.batch_max = options.batch_max.min(harmony::APART_MAX);
-        watch.note(&Note::Unverified { why: harmony::UNVERIFIED.to_owned() });
+) -> Result<Outcome, SyncError> {
+    let mut batch_max = options.batch_max;
+    if options.contents.hmyv2 {
+        batch_max = batch_max.min(harmony::BLOCKS_APART_MAX);
+        observer.on_event(&Event::Unverified { why: harmony::UNVERIFIED.to_owned() });
     }
-    let options = &own;
-    let nodes = nodes::Nodes::new(options);
-    let facts = found::facts(&mut store, options, &nodes, watch, stop)?;
-    let Some(facts) = facts else { return Ok(Ended::Stopped) };
-    let reader = Reader::over(Store::open_to_read(store.location(), options.settings)?)?;
-    let Some(reader) = reader else { return Ok(Ended::Stopped) };
-    let plan = Plan::new(&facts, options);
+    let nodes = NodePool::new(options, observer, stop);
+    let known = store.metadata()?;
+    if let Some(metadata) = &known {
+        check_contents(metadata, options)?;
+    }
+    let known_chain = known.as_ref().map(|metadata| &metadata.chain);
+    let Some(chain) = identify_chain(&nodes, options.contents, known_chain)? else {
+        return Ok(Outcome::Stopped);
+    };
+    nodes.set_chain(&chain, options.contents);
+    let metadata = match known {
+        Some(metadata) => Some(prepare(&mut *store, metadata, options, &nodes)?),
+        None => initialize(&mut *store, chain, options, &nodes)?,
+    };
+    let Some(metadata) = metadata else { return Ok(Outcome::Stopped) };
+    let reader = Reader::new(store::open_to_read(store.location(), options.settings)?)?;
+    let Some(reader) = reader else { return Ok(Outcome::Stopped) };
     let dictionaries = store.dictionaries()?;
-    let mut sync =
-        Sync { store, reader, options, nodes, plan, watch, stop, progress: Progress::default() };
-    sync.progress.begin(sync.store.held()?);
-    let packers: Result<Vec<Packer>, PackError> =
-        (0..options.concurrency.max(1)).map(|_| Packer::new(&dictionaries)).collect();
-    sync.run(&mut pool::Pool::new(packers?, options))
-}
-
-struct Sync<'a> {
-    /// Reads what was written, to rewind. It goes before the writer, which as the last connection
-    /// moves what is in the log into the file.
-    reader: Reader,
-    store: Store,
-    options: &'a Options,
-    nodes: nodes::Nodes,
-    plan: Plan,
-    watch: &'a dyn Watch,
-    stop: &'a AtomicBool,
-    progress: Progress,
-}
-
-/// How a range that was fetched ended.
-enum Range {
-    Whole,
-    /// The first of these blocks does not follow the last one written.
-    Dropped,
-    Stopped,
-}
-
-impl Sync<'_> {
-    fn run(&mut self, pool: &mut pool::Pool) -> Result<Ended, SyncError> {
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(Ended::Stopped);
+    let compressors: Result<Vec<Compressor>, CompressionError> =
+        (0..options.concurrency.max(1)).map(|_| Compressor::new(&dictionaries)).collect();
+    let mut pool = FetchPool::new(compressors?, batch_max);
+    let plan = FetchPlan::new(&metadata, options);
+    let progress = Progress::new(store.stored_range()?);
+    let mut syncer = Syncer { reader, store, nodes, plan, progress };
+    loop {
+        if syncer.nodes.is_stopped() {
+            return Ok(Outcome::Stopped);
+        }
+        let Some(tip) = syncer.nodes.tip()? else { return Ok(Outcome::Stopped) };
+        let stored = syncer.store.stored_range()?;
+        syncer.progress.set_target(options.end, tip);
+        match range::next(stored, options.start, options.end, tip)? {
+            Next::Fetch { from, to } => {
+                match syncer.fetch(&mut pool, stored, (from, to), tip.finalized)? {
+                    Fetch::Complete => {}
+                    Fetch::Unlinked => syncer.rewind()?,
+                    Fetch::Stopped => return Ok(Outcome::Stopped),
+                }
             }
-            let tip = self.nodes.tip(self.watch, self.stop)?;
-            let Some(tip) = tip else { return Ok(Ended::Stopped) };
-            let held = self.store.held()?;
-            self.progress.aim(self.options.end, tip);
-            match range::next(held, self.options.start, self.options.end, tip)? {
-                Next::Fetch { from, to } => {
-                    match self.fetch(pool, held, (from, to), tip.finalized)? {
-                        Range::Whole => {}
-                        Range::Dropped => self.rewind()?,
-                        Range::Stopped => return Ok(Ended::Stopped),
-                    }
-                }
-                Next::Wait => {
-                    self.confirm(held, tip.finalized)?;
-                    self.tell();
-                    nodes::wait(TIP_EVERY, self.stop);
-                }
-                Next::Done => {
-                    if !self.confirm(held, tip.finalized)? {
-                        continue;
-                    }
-                    self.progress.done = true;
-                    self.tell();
-                    return Ok(Ended::Done);
+            Next::Wait => {
+                syncer.confirm(stored, tip.finalized)?;
+                syncer.report();
+                syncer.nodes.pause(TIP_INTERVAL);
+            }
+            Next::Done => {
+                if syncer.confirm(stored, tip.finalized)? {
+                    syncer.progress.done = true;
+                    syncer.report();
+                    return Ok(Outcome::Complete);
                 }
             }
         }
     }
+}
 
-    /// Fetches blocks and writes them as they come.
+struct Syncer<'a> {
+    /// Reads the logs of blocks to rewind. It closes before the writer, because SQLite's last
+    /// connection moves the write-ahead log into the file.
+    reader: Reader,
+    store: Box<dyn Store>,
+    nodes: NodePool<'a>,
+    plan: FetchPlan,
+    progress: Progress,
+}
+
+/// How the fetch of a range ended.
+enum Fetch {
+    Complete,
+    /// A block does not link to the one before.
+    Unlinked,
+    Stopped,
+}
+
+impl Syncer<'_> {
+    /// Fetches blocks, and commits them in batches as they come.
     fn fetch(
         &mut self,
-        pool: &mut pool::Pool,
-        held: Option<Held>,
-        (from, to): (u64, u64),
+        pool: &mut FetchPool,
+        stored: Option<StoredRange>,
+        range: (u64, u64),
         finalized: u64,
-    ) -> Result<Range, SyncError> {
-        let mut last = held.map(|held| held.last_hash);
+    ) -> Result<Fetch, SyncError> {
+        let mut last_hash = stored.map(|range| range.last_hash);
         let mut batch = Batch::default();
-        let (nodes, plan, stop) = (&self.nodes, &self.plan, self.stop);
-        let (store, progress, watch) = (&mut self.store, &mut self.progress, self.watch);
+        let Syncer { store, nodes, plan, progress, .. } = self;
         let mut commit = |batch: &mut Batch| -> Result<(), SyncError> {
-            store.append(&batch.blocks, finalized)?;
-            progress.wrote(&batch.blocks, store);
-            watch.progress(progress);
+            store.append(batch.blocks(), finalized)?;
+            progress.appended(batch.blocks(), &mut **store);
+            nodes.observer().on_progress(progress);
             batch.clear();
             Ok(())
         };
-        let mut ended = Range::Whole;
-        pool.run(nodes, plan, (from, to), finalized, watch, stop, |came| {
-            let Some(block) = came else {
-                // Nothing came for a while: what there is need not wait.
-                if batch.is_due() {
-                    commit(&mut batch)?;
+        let mut linked = true;
+        pool.run(nodes, plan, range, finalized, |block| {
+            if let Some(block) = block {
+                linked = last_hash.is_none_or(|last| block.header.parent_hash == last);
+                if !linked {
+                    return Ok(false);
                 }
-                return Ok(true);
-            };
-            if last.is_some_and(|last| block.parent != last) {
-                ended = Range::Dropped;
-                return Ok(false);
+                last_hash = Some(block.header.hash);
+                batch.push(block);
             }
-            last = Some(block.hash);
-            batch.push(block);
             if batch.is_full() || batch.is_due() {
                 commit(&mut batch)?;
             }
             Ok(true)
         })?;
-        if !batch.blocks.is_empty() {
+        if !batch.blocks().is_empty() {
             commit(&mut batch)?;
         }
-        let stopped = stop.load(Ordering::Relaxed) && matches!(ended, Range::Whole);
-        Ok(if stopped { Range::Stopped } else { ended })
+        Ok(match linked {
+            false => Fetch::Unlinked,
+            true if nodes.is_stopped() => Fetch::Stopped,
+            true => Fetch::Complete,
+        })
     }
 
-    /// Notes what is final if the nodes have our last block still, and goes back if they have another
-    /// one in its place, which is told by false.
-    fn confirm(&mut self, held: Option<Held>, finalized: u64) -> Result<bool, SyncError> {
-        let Some(held) = held else { return Ok(true) };
-        match self.nodes.hash_of(held.last, self.watch, self.stop)? {
-            Some(hash) if hash == held.last_hash => self.store.finalize(finalized)?,
+    /// Records the final block if the nodes still have the last stored block. If they have another
+    /// one in its place, rewinds and returns false.
+    fn confirm(&mut self, stored: Option<StoredRange>, finalized: u64) -> Result<bool, SyncError> {
+        let Some(stored) = stored else { return Ok(true) };
+        match self.nodes.block_hash(stored.last)? {
+            Some(hash) if hash == stored.last_hash => self.store.finalize(finalized)?,
             Some(_) => {
                 self.rewind()?;
                 return Ok(false);
             }
-            // Who was asked does not have it, which says nothing.
+            // A node without the block neither confirms nor contradicts it.
             None => {}
         }
         Ok(true)
     }
 
-    /// Goes back to the last block that is still on the chain.
+    /// Deletes the blocks that a reorg has dropped from the chain.
     fn rewind(&mut self) -> Result<(), SyncError> {
-        let Some(held) = self.store.held()? else { return Ok(()) };
-        let mut asked = BTreeMap::new();
-        let mut search = Ancestor::new(held.first, held.last + 1);
+        let Some(stored) = self.store.stored_range()? else { return Ok(()) };
+        let mut search = AncestorSearch::new(stored.first, stored.last + 1);
         let common = loop {
             match search.next() {
-                Found::Ask(number) => {
-                    let ours = self.store.block(number)?.map(|row| row.hash);
-                    let Some(theirs) = self.nodes.hash_of(number, self.watch, self.stop)? else {
-                        return Ok(());
-                    };
-                    asked.insert(number, theirs);
-                    search.told(number, ours == Some(theirs));
+                Step::Compare(number) => {
+                    let ours = self.store.block_hash_and_timestamp(number)?;
+                    let Some(theirs) = self.nodes.block_hash(number)? else { return Ok(()) };
+                    search.compared(number, ours.is_some_and(|(hash, _)| hash == theirs));
                 }
-                Found::At(number) => break Some(number),
-                Found::Nothing => break None,
+                Step::Found(number) => break Some(number),
+                Step::NoCommonBlock => break None,
             }
         };
-        let common = common.filter(|common| *common >= held.finalized);
-        let Some(common) = common else {
-            return Err(SyncError::OtherChain(format!(
+        let Some(common) = common.filter(|common| *common >= stored.finalized) else {
+            return Err(SyncError::Mismatch(format!(
                 "the nodes have other blocks than the index below block {}, which was final: a \
                  node on another chain, or one that lies; the index is left as it is",
-                held.finalized + 1
+                stored.finalized + 1
             )));
         };
-        if common == held.last {
-            // What came did not follow, but the nodes agree with us by now: it was theirs to turn.
-            nodes::wait(TURN_AGAIN_AFTER, self.stop);
+        if common == stored.last {
+            // The block did not link, but the nodes agree with the index, so the node is at fault.
+            self.nodes.pause(RETRY_PAUSE);
             return Ok(());
         }
-        // Told before it is done: whoever hears it and looks finds the one or the other, never a part.
-        self.watch.note(&Note::Rewinding { blocks: held.last - common, to: common });
-        let keys = self.reader.keys_above(common)?;
+        // The event comes before the transaction, so its observer finds the one state or the other.
+        let blocks = stored.last - common;
+        self.nodes.observer().on_event(&Event::Rewinding { blocks, to: common });
+        let keys = self.reader.posting_keys_above(common)?;
         self.store.rewind(common, &keys)?;
-        self.progress.rewound(held.last - common, common);
-        self.tell();
+        self.progress.rewound(blocks, common);
+        self.report();
         Ok(())
     }
 
-    fn tell(&mut self) {
-        self.progress.look(&mut self.store);
-        self.watch.progress(&self.progress);
+    fn report(&mut self) {
+        self.progress.measure(&mut *self.store);
+        self.nodes.observer().on_progress(&self.progress);
     }
-}
-
-/// Blocks that wait to be written together.
-#[derive(Default)]
-struct Batch {
-    blocks: Vec<NewBlock>,
-    bytes: usize,
-    since: Option<Instant>,
-}
-
-impl Batch {
-    fn push(&mut self, block: NewBlock) {
-        self.bytes += block.packed_bytes();
-        self.blocks.push(block);
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    fn is_full(&self) -> bool {
-        self.blocks.len() >= COMMIT_BLOCKS || self.bytes >= COMMIT_BYTES
-    }
-
-    fn is_due(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() >= COMMIT_AFTER)
-    }
-
-    fn clear(&mut self) {
-        *self = Batch::default();
-    }
-}
-
-/// What the file is about, if it may be worked on with these options.
-pub(crate) fn fits(facts: &Facts, options: &Options) -> Result<(), String> {
-    if facts.what != options.what {
-        return Err(format!(
-            "the index has {} of its blocks, and {} were asked for: that is fixed when a file is made",
-            facts.what, options.what
-        ));
-    }
-    Ok(())
 }

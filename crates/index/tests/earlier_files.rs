@@ -1,6 +1,6 @@
-//! Goal: a file that an earlier version wrote answers the same bytes today. Method: a file of that
-//! version is audited, and asked for everything that it holds; the hashes of the answers are
-//! compared with those that the earlier version gave.
+//! Goal: an index that an earlier version wrote returns the same bytes today. Method: a file of that
+//! version is audited, and everything that it holds is looked up; the hashes of the responses are
+//! compared with those of the earlier version.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 use alloy_primitives::keccak256;
 use index::audit::audit;
 use index::reader::Reader;
-use index::search::Bounds;
-use index::serve::{Found, Scope};
+use index::search::SearchLimits;
+use index::serve::{Lookup, QueryContext};
 use index::store::Settings;
 use index::verify::Level;
 use serde_json::Value;
@@ -21,29 +21,33 @@ use serde_json::Value;
 const FIRST: u64 = 505;
 const LAST: u64 = 518;
 
-/// A reader of a copy: SQLite writes files beside the one that it reads.
+/// A reader of a copy, because SQLite writes files beside the one that it reads.
 fn reader(folder: &Path) -> Reader {
     let path = folder.join("schema-2.db");
-    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/index/schema-2.db");
-    std::fs::copy(kept, &path).unwrap();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/index/schema-2.db");
+    std::fs::copy(fixture, &path).unwrap();
     Reader::open(&path, Settings::default()).unwrap().unwrap()
 }
 
-fn answer(reader: &mut Reader, method: &str, params: &str) -> Vec<u8> {
-    let scope = Scope { finalized: Some(LAST), canonical: &|_, _| false, bounds: Bounds::NONE };
-    match reader.answer(method, params.as_bytes(), &scope).unwrap() {
-        Found::Whole(result) => result,
+fn response(reader: &mut Reader, method: &str, params: &str) -> Vec<u8> {
+    let context = QueryContext {
+        finalized: Some(LAST),
+        is_canonical: &|_, _| false,
+        limits: SearchLimits::NONE,
+    };
+    match reader.lookup(method, params.as_bytes(), &context).unwrap() {
+        Lookup::Full(result) => result,
         other => panic!("{method} {params}: {other:?}"),
     }
 }
 
-/// Every call that the file has an answer to, of each block and of what is in it.
+/// All calls about each block, its transactions and its logs.
 fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     let mut filters = BTreeSet::new();
     for number in FIRST..=LAST {
         let whole = ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#));
-        let block: Value = serde_json::from_slice(&answer(reader, whole.0, &whole.1)).unwrap();
+        let block: Value = serde_json::from_slice(&response(reader, whole.0, &whole.1)).unwrap();
         let hash = &block["hash"];
         calls.push(whole);
         calls.push(("eth_getBlockByHash", format!("[{hash},false]")));
@@ -64,7 +68,7 @@ fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
             calls.push(("eth_getTransactionByBlockNumberAndIndex", at));
         }
         let logs = format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#);
-        let logs: Value = serde_json::from_slice(&answer(reader, "eth_getLogs", &logs)).unwrap();
+        let logs: Value = serde_json::from_slice(&response(reader, "eth_getLogs", &logs)).unwrap();
         for log in logs.as_array().unwrap() {
             let (address, topics) = (&log["address"], log["topics"].as_array().unwrap());
             filters.insert(format!(r#""address":{address}"#));
@@ -84,12 +88,12 @@ fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn an_earlier_file_answers_the_same_bytes() {
+fn an_earlier_file_returns_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let mut reader = reader(folder.path());
     let mut text = String::new();
     for (method, params) in calls(&mut reader) {
-        let hash = keccak256(answer(&mut reader, method, &params));
+        let hash = keccak256(response(&mut reader, method, &params));
         writeln!(text, "{method} {params} {hash}").unwrap();
     }
     assert!(text.lines().count() > 200, "only {} calls", text.lines().count());
@@ -101,7 +105,7 @@ fn an_earlier_file_is_sound() {
     let folder = tempfile::tempdir().unwrap();
     let mut reader = reader(folder.path());
     let stop = AtomicBool::new(false);
-    let found = audit(&mut reader, Level::Off, &mut |_| {}, &stop).unwrap();
-    assert_eq!((found.all, found.stopped), (Vec::new(), false));
-    assert_eq!(found.held.map(|held| (held.first, held.last)), Some((FIRST, LAST)));
+    let report = audit(&mut reader, Level::Off, &mut |_| {}, &stop).unwrap();
+    assert_eq!((report.findings, report.stopped), (Vec::new(), false));
+    assert_eq!(report.range.map(|range| (range.first, range.last)), Some((FIRST, LAST)));
 }

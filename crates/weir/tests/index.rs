@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use index::reader::Reader;
-use index::search::Bounds;
-use index::serve::{Found, METHODS, Scope};
+use index::search::SearchLimits;
+use index::serve::{Lookup, METHODS, QueryContext};
 use index::store::{Location, Settings};
 use serde_json::Value;
 
@@ -163,9 +163,13 @@ fn log_calls(node: &mut Client) -> Vec<Asked> {
     calls
 }
 
-fn answer(reader: &mut Reader, method: &str, params: &str) -> Found {
-    let scope = Scope { finalized: Some(u64::MAX), canonical: &|_, _| true, bounds: Bounds::NONE };
-    reader.answer(method, params.as_bytes(), &scope).unwrap()
+fn answer(reader: &mut Reader, method: &str, params: &str) -> Lookup {
+    let context = QueryContext {
+        finalized: Some(u64::MAX),
+        is_canonical: &|_, _| true,
+        limits: SearchLimits::NONE,
+    };
+    reader.lookup(method, params.as_bytes(), &context).unwrap()
 }
 
 #[test]
@@ -191,11 +195,11 @@ fn every_answer_is_the_nodes_own() {
     for (what, most, at) in synced {
         sync(&url, &at, &["--what", what, "--verify", "senders"]);
         let mut reader = Reader::open(&at, Settings::default()).unwrap().unwrap();
-        assert_eq!(reader.facts().unlike, Vec::<String>::new());
+        assert_eq!(reader.metadata().differing_forms, Vec::<String>::new());
         let mut answered: BTreeMap<&str, usize> = BTreeMap::new();
         for ((method, params), theirs) in calls.iter().zip(&theirs) {
             match answer(&mut reader, method, params) {
-                Found::Whole(ours) => {
+                Lookup::Full(ours) => {
                     let ours = String::from_utf8(ours).unwrap();
                     assert!(
                         ours == *theirs,
@@ -205,7 +209,7 @@ fn every_answer_is_the_nodes_own() {
                     );
                     *answered.entry(method).or_default() += 1;
                 }
-                Found::Nothing => {}
+                Lookup::Miss => {}
                 part => panic!("{method} {params}: {part:?}"),
             }
         }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use index::reader::{Form, Reader};
+use index::reader::Reader;
 use index::store::Settings;
+use index::store::TransactionPart;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -79,18 +80,18 @@ fn reader(file: &Path) -> Reader {
     Reader::open(file, Settings::default()).unwrap().unwrap()
 }
 
-fn block(reader: &mut Reader, number: u64, form: Form) -> String {
+fn block(reader: &mut Reader, number: u64, part: TransactionPart) -> String {
     let mut out = Vec::new();
-    assert!(reader.block(&mut out, number, form).unwrap());
+    assert!(reader.write_block(&mut out, number, part).unwrap());
     String::from_utf8(out).unwrap() + "\n"
 }
 
 fn receipts(reader: &mut Reader) -> Vec<Value> {
     let mut all = Vec::new();
     for number in 0..=LAST {
-        let (_, of) = reader.row(number).unwrap().unwrap();
+        let (_, context) = reader.block_row(number).unwrap().unwrap();
         let mut out = Vec::new();
-        reader.list(&mut out, &of, number, Form::Receipt).unwrap();
+        reader.write_transactions(&mut out, &context, number, TransactionPart::Receipt).unwrap();
         let list: Value = serde_json::from_slice(&out).unwrap();
         all.extend(list.as_array().unwrap().clone());
     }
@@ -165,11 +166,11 @@ fn blocks_transactions_and_receipts_are_printed_as_they_are() {
     let (_folder, file) = copy();
     let mut reader = reader(&file);
     for number in [0, 1, 33, LAST] {
-        let whole = block(&mut reader, number, Form::Whole);
+        let whole = block(&mut reader, number, TransactionPart::Body);
         assert_eq!(fine(&["query", "block", &number.to_string()], &file), whole);
         let hash = serde_json::from_str::<Value>(&whole).unwrap()["hash"].clone();
         assert_eq!(fine(&["query", "block", hash.as_str().unwrap()], &file), whole);
-        let hashes = block(&mut reader, number, Form::Hash);
+        let hashes = block(&mut reader, number, TransactionPart::Hash);
         assert_eq!(fine(&["query", "block", &format!("{number:#x}"), "--hashes"], &file), hashes);
     }
     let receipts = receipts(&mut reader);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use index::nodes::NodeUrl;
-use index::rules::range::End;
-use index::store::{Settings, Store};
-use index::sync::{Ended, Note, Options, Progress, Watch};
+use index::planner::range::End;
+use index::store::{self, Settings};
+use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
 
 #[path = "support/front.rs"]
@@ -53,9 +53,9 @@ fn sync(urls: &[&str], file: &Path, more: &[&str]) -> Said {
 
 /// The last block of a file; none of one that has none.
 fn last(file: &Path) -> Option<u64> {
-    let store = Store::open_to_read(file, Settings::default()).unwrap();
-    assert_eq!(store.flaws().unwrap(), Vec::<String>::new());
-    store.held().unwrap().map(|held| held.last)
+    let store = store::open_to_read(file, Settings::default()).unwrap();
+    assert_eq!(store.integrity_errors().unwrap(), Vec::<String>::new());
+    store.stored_range().unwrap().map(|held| held.last)
 }
 
 fn file(folder: &tempfile::TempDir) -> PathBuf {
@@ -231,7 +231,7 @@ fn a_file_that_may_not_be_written_is_named() {
     allow(&file, 0o444);
     allow(folder.path(), 0o555);
     refused(&nobody(&more), &["not to be written", "chain.db.lock", "folder must be writable"]);
-    refused(&nobody(&["index", "stats"]), &["chain.db: who reads it", "folder must be writable"]);
+    refused(&nobody(&["index", "stats"]), &["chain.db: a reader keeps", "folder must be writable"]);
     std::fs::remove_file(folder.path().join("chain.db.lock")).unwrap();
     allow(folder.path(), 0o777);
     refused(&nobody(&more), &["chain.db: it and its folder must be writable"]);
@@ -292,7 +292,7 @@ fn a_second_writer_is_turned_away() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder);
     let node = node(&[]);
-    let store = Store::open(&file, Settings::default()).unwrap();
+    let store = store::open(&file, Settings::default()).unwrap();
     refused(&sync(&[&node.url()], &file, &[]), &["another process writes to this file"]);
     drop(store);
     std::fs::write(folder.path().join("text.db"), "no database ".repeat(200)).unwrap();
@@ -318,26 +318,26 @@ fn a_file_that_is_stopped_while_it_is_founded_is_not_founded() {
         nodes: vec![Arc::new(url.parse::<NodeUrl>().unwrap())],
         start: None,
         end: End::At(30),
-        what: "blocks,receipts,logs".parse().unwrap(),
+        contents: "blocks,receipts,logs".parse().unwrap(),
         verify: Level::Full,
         concurrency: 1,
         batch_max: 10,
         settings: Settings::default(),
         patience: None,
     };
-    let store = Store::open(file(&folder), Settings::default()).unwrap();
-    assert_eq!(index::sync::sync(store, &options, &Silent, &stop).unwrap(), Ended::Stopped);
+    let store = store::open(file(&folder), Settings::default()).unwrap();
+    assert_eq!(index::sync::sync(store, &options, &Silent, &stop).unwrap(), Outcome::Stopped);
     assert!(stop.load(Ordering::Relaxed), "it was stopped while samples were taken");
-    let store = Store::open(file(&folder), Settings::default()).unwrap();
-    assert_eq!(store.facts().unwrap(), None);
+    let store = store::open(file(&folder), Settings::default()).unwrap();
+    assert_eq!(store.metadata().unwrap(), None);
 }
 
 /// Hears nothing.
 struct Silent;
 
-impl Watch for Silent {
-    fn progress(&self, _: &Progress) {}
-    fn note(&self, _: &Note) {}
+impl Observer for Silent {
+    fn on_progress(&self, _: &Progress) {}
+    fn on_event(&self, _: &Event) {}
 }
 
 #[test]
@@ -352,8 +352,8 @@ fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
     let before = of("58", &[]);
     assert_eq!(sync(&[&before.url()], &file, &["--end", "58"]).code, Some(0));
     let hash = |file: &Path| {
-        let store = Store::open_to_read(file, Settings::default()).unwrap();
-        let held = store.held().unwrap().unwrap();
+        let store = store::open_to_read(file, Settings::default()).unwrap();
+        let held = store.stored_range().unwrap().unwrap();
         (held.last, held.last_hash, held.finalized)
     };
     let (_, dropped, _) = hash(&file);
@@ -397,7 +397,8 @@ fn a_file_says_how_closely_its_least_part_was_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let (node, file) = (node(&[]), file(&folder));
     let verified = |file: &Path| {
-        Store::open_to_read(file, Settings::default()).unwrap().facts().unwrap().unwrap().verified
+        let store = store::open_to_read(file, Settings::default()).unwrap();
+        store.metadata().unwrap().unwrap().verification
     };
     for (end, level, says) in [
         ("10", "full", "full"),

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use index::reader::Reader;
-use index::search::Bounds;
-use index::serve::{Found, Scope};
+use index::search::SearchLimits;
+use index::serve::{Lookup, QueryContext};
 use index::store::{Location, Settings};
 
 #[path = "support/members.rs"]
@@ -251,10 +251,14 @@ fn odd_forms_are_the_node_s() {
         .unwrap();
     assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
     let mut reader = Reader::open(Location::from(file), Settings::default()).unwrap().unwrap();
-    let scope = Scope { finalized: Some(200), canonical: &|_, _| true, bounds: Bounds::NONE };
+    let context = QueryContext {
+        finalized: Some(200),
+        is_canonical: &|_, _| true,
+        limits: SearchLimits::NONE,
+    };
     let mut answer =
-        |method: &str, params: &str| reader.answer(method, params.as_bytes(), &scope).unwrap();
-    let Found::Whole(block) = answer("eth_getBlockByNumber", r#"["0x10",false]"#) else {
+        |method: &str, params: &str| reader.lookup(method, params.as_bytes(), &context).unwrap();
+    let Lookup::Full(block) = answer("eth_getBlockByNumber", r#"["0x10",false]"#) else {
         panic!("it is there")
     };
     let block: serde_json::Value = serde_json::from_slice(&block).unwrap();
@@ -268,9 +272,9 @@ fn odd_forms_are_the_node_s() {
         ("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x10","Topics":[null]}]"#.to_owned()),
     ];
     for (method, params) in odd {
-        assert!(matches!(answer(method, &params), Found::Nothing), "{method} {params}");
+        assert!(matches!(answer(method, &params), Lookup::Miss), "{method} {params}");
     }
     let plain = r#"[{"fromBlock":"0x0","toBlock":"0x10","topics":[]}]"#;
-    assert!(matches!(answer("eth_getLogs", plain), Found::Whole(_)));
-    assert!(matches!(answer("eth_getBlockReceipts", &format!("[{hash}]")), Found::Whole(_)));
+    assert!(matches!(answer("eth_getLogs", plain), Lookup::Full(_)));
+    assert!(matches!(answer("eth_getBlockReceipts", &format!("[{hash}]")), Lookup::Full(_)));
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use index::audit::{self, Finding};
-use index::harmony::UNVERIFIED;
+use index::harmony::{BlockOptions, UNVERIFIED};
 use index::reader::Reader;
 use index::store::Settings;
 use index::verify::Level;
@@ -306,16 +306,16 @@ fn reorgs_are_followed() {
     let mut reader = Reader::open(&file, Settings::default()).unwrap().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     // The simulated chain hashes as Ethereum does, so that here hashes can be looked at.
-    let findings = audit::audit(&mut reader, Level::Full, &mut |_| (), &stop).unwrap();
-    assert_eq!(findings.all.iter().map(Finding::to_string).collect::<Vec<_>>(), [""; 0]);
-    let held = reader.held().unwrap().unwrap();
+    let report = audit::audit(&mut reader, Level::Full, &mut |_| (), &stop).unwrap();
+    assert_eq!(report.findings.iter().map(Finding::to_string).collect::<Vec<_>>(), [""; 0]);
+    let held = reader.stored_range().unwrap().unwrap();
     let mut theirs = Client::connect(&node.address);
     // The newest may have been dropped since.
     for number in 0..=held.last - 10 {
         let params = format!("[{number},{number},{}]", FORMS[0]);
         let direct = result(&mut theirs, "hmyv2_getBlocks", &params);
         let mut own = b"[".to_vec();
-        assert!(reader.harmony_block(&mut own, number, index::harmony::Form::KEPT).unwrap());
+        assert!(reader.write_harmony_block(&mut own, number, BlockOptions::STORED).unwrap());
         own.push(b']');
         assert_eq!(String::from_utf8(own).unwrap(), direct, "block {number}");
     }

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use index::store::{Location, Settings, Store, StoreError};
+use index::store::{self, Location, Settings, StoreError};
 use serde_json::Value;
 
 #[path = "support/kills.rs"]
@@ -94,8 +94,8 @@ fn following(node: &Running, at: &str) -> Child {
 /// The last block that is held; none if nobody can tell.
 fn last(at: &str) -> Option<u64> {
     let location: Location = at.parse().unwrap();
-    let store = Store::open_to_read(location, Settings::default()).ok()?;
-    store.held().ok()?.map(|held| held.last)
+    let store = store::open_to_read(location, Settings::default()).ok()?;
+    store.stored_range().ok()?.map(|held| held.last)
 }
 
 #[track_caller]
@@ -221,12 +221,12 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
         server.start_again();
         let location: Location = url.parse().unwrap();
         // The last commits may be gone with the server, in the first round all that there were.
-        let store = match Store::open_to_read(location, Settings::default()) {
+        let store = match store::open_to_read(location, Settings::default()) {
             Err(StoreError::Missing(_)) => continue,
             opened => opened.unwrap(),
         };
-        let first = store.held().unwrap().map_or(0, |held| held.first);
-        assert_eq!((first, store.holes().unwrap()), (0, 0), "round {round}");
+        let first = store.stored_range().unwrap().map_or(0, |held| held.first);
+        assert_eq!((first, store.missing_blocks().unwrap()), (0, 0), "round {round}");
     }
     let end = (last(&url).unwrap_or(0) + 3).to_string();
     fine(&["sync", "--from", &node.url(), "--end", &end, "--quiet", "--db", &url]);

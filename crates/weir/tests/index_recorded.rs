@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use index::reader::Reader;
-use index::search::Bounds;
-use index::serve::{Found, Scope};
+use index::search::SearchLimits;
+use index::serve::{Lookup, QueryContext};
 use index::store::Settings;
 
 #[path = "support/members.rs"]
@@ -49,7 +49,7 @@ impl Recorded {
 fn recorded(path: &str) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/mainnet/");
     let raw = std::fs::read(format!("{root}{path}")).unwrap();
-    let raw = index::pieces::compacted(&raw).unwrap_or(raw);
+    let raw = index::fragments::compact_json(&raw).unwrap_or(raw);
     String::from_utf8(raw).unwrap()
 }
 
@@ -74,15 +74,22 @@ fn synced(node: &Running, folder: &Path, what: &str, (from, to): (u64, u64)) -> 
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let reader = Reader::open(&file, Settings::default()).unwrap().unwrap();
-    let held = reader.held().unwrap().unwrap();
-    assert_eq!((held.first, held.last, reader.facts().verified.as_str()), (from, to, "full"));
+    let held = reader.stored_range().unwrap().unwrap();
+    assert_eq!(
+        (held.first, held.last, reader.metadata().verification.as_str()),
+        (from, to, "full")
+    );
     reader
 }
 
 fn same(reader: &mut Reader, method: &str, params: &str, expected: &str) {
-    let scope = Scope { finalized: Some(u64::MAX), canonical: &|_, _| true, bounds: Bounds::NONE };
-    let Found::Whole(ours) = reader.answer(method, params.as_bytes(), &scope).unwrap() else {
-        panic!("{method} {params}: not answered; unlike: {:?}", reader.facts().unlike)
+    let context = QueryContext {
+        finalized: Some(u64::MAX),
+        is_canonical: &|_, _| true,
+        limits: SearchLimits::NONE,
+    };
+    let Lookup::Full(ours) = reader.lookup(method, params.as_bytes(), &context).unwrap() else {
+        panic!("{method} {params}: not answered; unlike: {:?}", reader.metadata().differing_forms)
     };
     let ours = String::from_utf8(ours).unwrap();
     assert!(

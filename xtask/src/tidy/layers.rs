@@ -57,6 +57,18 @@ const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
+        folder: "crates/index/src",
+        layers: &[
+            &["compression", "contents", "fragments", "postings", "tls", "verify"],
+            &["harmony", "nodes", "store"],
+            &["encode", "error", "planner"],
+            &["search"],
+            &["reader"],
+            &["audit", "export", "serve", "sync"],
+            &["fixture"], // for tests
+        ],
+    },
+    Layers {
         folder: "xtask/src",
         layers: &[
             &["shell"],

@@ -44,7 +44,7 @@ pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Folders of pure decisions.
-const PURE: &[&str] = &["policy", "analysis", "schedule", "aggregate"];
+const PURE: &[&str] = &["policy", "analysis", "planner", "schedule", "aggregate"];
 
 fn is_rule(path: &str) -> bool {
     let within =

@@ -1,6 +1,5 @@
-//! Goal: tables and requests tell what the index holds. Method: made blocks are exported from
-//! wherever they are kept,
-//! read back, and compared with the JSON that they were made of.
+//! Goal: tables and requests match the index. Method: blocks are exported from each backend, read back,
+//! and compared with their JSON.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +8,9 @@ use parquet::record::{Field, Row};
 use serde_json::Value;
 
 use super::*;
-use crate::sample::{self, BLOCKS, FIRST, LAST};
-use crate::store::kinds::{self, Kinds};
+use crate::fixture::{self, BLOCKS, FIRST, LAST};
+use crate::serve::{Lookup, QueryContext};
+use crate::store::test_backends::{self, TestBackend};
 use crate::verify::tests::made::Made;
 
 fn rows(path: &Path) -> Vec<Row> {
@@ -18,7 +18,7 @@ fn rows(path: &Path) -> Vec<Row> {
     file.get_row_iter(None).unwrap().map(Result::unwrap).collect()
 }
 
-/// A value as text; numbers in decimal, nothing for none.
+/// A value as text, with numbers in decimal; empty if it is missing.
 fn text(row: &Row, column: &str) -> String {
     let found = row.get_column_iter().find(|(name, _)| name.as_str() == column);
     match found.unwrap_or_else(|| panic!("no column {column}")).1 {
@@ -35,17 +35,17 @@ fn number(value: &Value) -> String {
 }
 
 fn export_all(
-    kinds: &Kinds,
-    what: &str,
+    backend: &TestBackend,
+    contents: &str,
     tables: &[Table],
     range: (u64, u64),
-) -> (tempfile::TempDir, Vec<Written>) {
+) -> (tempfile::TempDir, Vec<WrittenTable>) {
     let folder = tempfile::tempdir().unwrap();
-    let at = kinds.at("file");
-    sample::write(&at, what, 2);
+    let at = backend.location("file");
+    fixture::write(&at, contents, 2);
     let stop = AtomicBool::new(false);
     let out = folder.path().join("out");
-    let mut reader = sample::reader(&at);
+    let mut reader = fixture::reader(&at);
     let written = export(&mut reader, tables, &out, range, &mut |_| (), &stop).unwrap();
     let names: BTreeSet<String> = std::fs::read_dir(&out)
         .unwrap()
@@ -57,46 +57,48 @@ fn export_all(
 }
 
 #[test]
-fn tables_are_what_the_node_said() {
-    kinds::each(|kinds| {
+fn tables_match_the_json() {
+    test_backends::each(|backend| {
         let (folder, written) =
-            export_all(kinds, "blocks,receipts,logs", &Table::ALL, (FIRST, LAST));
-        let said = Made::chain(FIRST, BLOCKS);
+            export_all(backend, "blocks,receipts,logs", &Table::ALL, (FIRST, LAST));
+        let chain = Made::chain(FIRST, BLOCKS);
         let table = |name: &str| rows(&folder.path().join("out").join(format!("{name}.parquet")));
         let (blocks, transactions, logs) = (table("blocks"), table("transactions"), table("logs"));
         assert_eq!((blocks.len(), transactions.len(), logs.len()), (6, 54, 216));
         assert_eq!(written.iter().map(|one| one.rows).collect::<Vec<_>>(), [6, 54, 216]);
         let (mut transactions, mut logs) = (transactions.iter(), logs.iter());
-        for (made, row) in said.iter().zip(&blocks) {
+        for (made, row) in chain.iter().zip(&blocks) {
             assert_eq!(text(row, "number"), number(&made.block["number"]));
             assert_eq!(text(row, "hash"), made.block["hash"].as_str().unwrap());
             assert_eq!(text(row, "timestamp"), "1800000000");
             assert_eq!(text(row, "transaction_count"), "9");
             assert_eq!(text(row, "base_fee_per_gas"), "1000000007");
             let receipts = made.receipts.as_array().unwrap();
-            for (said, receipt) in
-                made.block["transactions"].as_array().unwrap().iter().zip(receipts)
-            {
+            let listed = made.block["transactions"].as_array().unwrap();
+            for (transaction, receipt) in listed.iter().zip(receipts) {
                 let row = transactions.next().unwrap();
                 assert_eq!(text(row, "block_number"), number(&made.block["number"]));
-                assert_eq!(text(row, "transaction_index"), number(&said["transactionIndex"]));
-                assert_eq!(text(row, "hash"), said["hash"].as_str().unwrap());
-                assert_eq!(text(row, "value"), number(&said["value"]));
-                assert_eq!(text(row, "to"), said["to"].as_str().unwrap_or_default());
+                assert_eq!(
+                    text(row, "transaction_index"),
+                    number(&transaction["transactionIndex"])
+                );
+                assert_eq!(text(row, "hash"), transaction["hash"].as_str().unwrap());
+                assert_eq!(text(row, "value"), number(&transaction["value"]));
+                assert_eq!(text(row, "to"), transaction["to"].as_str().unwrap_or_default());
                 assert_eq!(text(row, "status"), number(&receipt["status"]));
                 assert_eq!(text(row, "gas_used"), number(&receipt["gasUsed"]));
                 let contract = receipt["contractAddress"].as_str().unwrap_or_default();
                 assert_eq!(text(row, "contract_address"), contract);
             }
-            for said in made.logs().as_array().unwrap() {
+            for log in made.logs().as_array().unwrap() {
                 let row = logs.next().unwrap();
-                assert_eq!(text(row, "block_hash"), said["blockHash"].as_str().unwrap());
+                assert_eq!(text(row, "block_hash"), log["blockHash"].as_str().unwrap());
                 assert_eq!(text(row, "block_timestamp"), "1800000000");
-                assert_eq!(text(row, "log_index"), number(&said["logIndex"]));
-                assert_eq!(text(row, "address"), said["address"].as_str().unwrap());
-                assert_eq!(text(row, "data"), said["data"].as_str().unwrap());
+                assert_eq!(text(row, "log_index"), number(&log["logIndex"]));
+                assert_eq!(text(row, "address"), log["address"].as_str().unwrap());
+                assert_eq!(text(row, "data"), log["data"].as_str().unwrap());
                 for at in 0..4 {
-                    let topic = said["topics"][at].as_str().unwrap_or_default();
+                    let topic = log["topics"][at].as_str().unwrap_or_default();
                     assert_eq!(text(row, &format!("topic{at}")), topic);
                 }
             }
@@ -106,8 +108,8 @@ fn tables_are_what_the_node_said() {
 
 #[test]
 fn logs_alone_and_parts_of_the_range_are_exported() {
-    kinds::each(|kinds| {
-        let (folder, _) = export_all(kinds, "logs", &[Table::Blocks, Table::Logs], (511, 512));
+    test_backends::each(|backend| {
+        let (folder, _) = export_all(backend, "logs", &[Table::Blocks, Table::Logs], (511, 512));
         let blocks = rows(&folder.path().join("out/blocks.parquet"));
         assert_eq!(
             blocks.iter().map(|row| text(row, "number")).collect::<Vec<_>>(),
@@ -119,10 +121,10 @@ fn logs_alone_and_parts_of_the_range_are_exported() {
 }
 
 #[test]
-fn groups_of_rows_are_bounded() {
+fn row_groups_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
-    let mut writer = Writer::new(&path, File::create(&path).unwrap(), Table::Logs).unwrap();
+    let mut writer = TableWriter::new(&path, File::create(&path).unwrap(), Table::Logs).unwrap();
     let data = "11".repeat(8 << 20);
     let hash = format!("0x{}", "1".repeat(64));
     let log = format!(
@@ -140,63 +142,64 @@ fn groups_of_rows_are_bounded() {
 }
 
 #[test]
-fn what_is_not_held_is_not_exported() {
-    kinds::each(|kinds| {
+fn missing_contents_and_blocks_are_errors() {
+    test_backends::each(|backend| {
         let folder = tempfile::tempdir().unwrap();
-        let at = kinds.at("file");
-        sample::write(&at, "logs", 2);
-        let mut reader = sample::reader(&at);
-        let held = reader.held().unwrap();
-        let told = |from, to| range(held, from, to).unwrap_err().to_string();
-        assert_eq!(range(held, None, Some(511)).unwrap(), (509, 511));
-        assert_eq!(told(Some(500), None), "blocks 500 to 514: the index holds 509 to 514");
-        assert_eq!(told(None, Some(515)), "blocks 509 to 515: the index holds 509 to 514");
-        assert_eq!(told(Some(512), Some(511)), "blocks 512 to 511: none");
+        let at = backend.location("file");
+        fixture::write(&at, "logs", 2);
+        let mut reader = fixture::reader(&at);
+        let stored = reader.stored_range().unwrap();
+        let error = |from, to| range(stored, from, to).unwrap_err().to_string();
+        assert_eq!(range(stored, None, Some(511)).unwrap(), (509, 511));
+        assert_eq!(error(Some(500), None), "blocks 500 to 514: the index holds 509 to 514");
+        assert_eq!(error(None, Some(515)), "blocks 509 to 515: the index holds 509 to 514");
+        assert_eq!(error(Some(512), Some(511)), "blocks 512 to 511: none");
         let stop = AtomicBool::new(false);
         let out = folder.path().join("out");
-        let mut watch = |_| ();
+        let mut on_block = |_| ();
         let tables = [Table::Blocks, Table::Transactions];
         let error =
-            export(&mut reader, &tables, &out, (FIRST, LAST), &mut watch, &stop).unwrap_err();
+            export(&mut reader, &tables, &out, (FIRST, LAST), &mut on_block, &stop).unwrap_err();
         assert_eq!(error.to_string(), "transactions: the index holds logs only");
         let stop = AtomicBool::new(true);
-        let stopped = export(&mut reader, &[Table::Logs], &out, (FIRST, LAST), &mut watch, &stop);
+        let stopped =
+            export(&mut reader, &[Table::Logs], &out, (FIRST, LAST), &mut on_block, &stop);
         assert!(matches!(stopped, Err(ExportError::Stopped)));
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "something is left behind");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "a file is left behind");
     });
 }
 
 #[test]
-fn requests_name_what_is_there_and_depend_on_the_seed() {
-    kinds::each(|kinds| {
+fn requests_find_data_and_depend_on_the_seed() {
+    test_backends::each(|backend| {
         let folder = tempfile::tempdir().unwrap();
-        let at = kinds.at("file");
-        sample::write(&at, "blocks,receipts,logs", 2);
-        let mut reader = sample::reader(&at);
+        let at = backend.location("file");
+        fixture::write(&at, "blocks,receipts,logs", 2);
+        let mut reader = fixture::reader(&at);
         let mut write = |name: &str, seed| {
             let path = folder.path().join(name);
-            let counts = corpus(&mut reader, &path, (FIRST, LAST), 300, seed).unwrap();
+            let counts = write_requests(&mut reader, &path, (FIRST, LAST), 300, seed).unwrap();
             (std::fs::read_to_string(path).unwrap(), counts)
         };
-        let (calls, counts) = write("a", 7);
-        assert_eq!(calls, write("b", 7).0);
-        assert_ne!(calls, write("c", 8).0);
+        let (requests, counts) = write("a", 7);
+        assert_eq!(requests, write("b", 7).0);
+        assert_ne!(requests, write("c", 8).0);
         assert_eq!(counts.len(), 6, "{counts:?}");
         assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 300);
-        let mut reader = sample::reader(&at);
-        let scope = crate::serve::Scope {
+        let mut reader = fixture::reader(&at);
+        let context = QueryContext {
             finalized: Some(u64::MAX),
-            canonical: &|_, _| true,
-            bounds: crate::search::Bounds::NONE,
+            is_canonical: &|_, _| true,
+            limits: SearchLimits::NONE,
         };
-        for line in calls.lines() {
+        for line in requests.lines() {
             let call: Value = serde_json::from_str(line).unwrap();
             let params = call["params"].to_string();
             let method = call["method"].as_str().unwrap();
-            let found = reader.answer(method, params.as_bytes(), &scope).unwrap();
-            let crate::serve::Found::Whole(found) = found else { panic!("{line}: {found:?}") };
+            let found = reader.lookup(method, params.as_bytes(), &context).unwrap();
+            let Lookup::Full(found) = found else { panic!("{line}: {found:?}") };
             assert!(found != b"null" && found != b"[]", "{line}: nothing");
         }
-        assert_eq!(calls.lines().count(), 300);
+        assert_eq!(requests.lines().count(), 300);
     });
 }

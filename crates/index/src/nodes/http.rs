@@ -1,4 +1,4 @@
-//! Calls by HTTP/1.1 over a connection that is kept.
+//! Calls over HTTP/1.1 with a kept connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::{ANSWER_BYTES_MAX, AskError, CONNECT_TIMEOUT, NodeUrl, TIMEOUT, shorten};
+use super::url::NodeUrl;
+use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
 
-/// A client of one node.
-pub(super) struct Http {
+/// An HTTP client of one node.
+pub(super) struct HttpConnection {
     agent: ureq::Agent,
     url: String,
     headers: Vec<(String, String)>,
 }
 
-impl Http {
-    /// Connects with its first exchange.
-    pub(super) fn new(node: &NodeUrl) -> Http {
+impl HttpConnection {
+    /// A client that connects with its first exchange.
+    pub(super) fn new(node: &NodeUrl) -> HttpConnection {
         let roots = match node.roots() {
             None => RootCerts::WebPki,
             Some(roots) => {
@@ -40,18 +41,10 @@ impl Http {
             .build()
             .new_agent();
         let scheme = if node.tls() { "https" } else { "http" };
-        Http { agent, url: node.with_scheme(scheme), headers: node.headers().to_vec() }
+        HttpConnection { agent, url: node.with_scheme(scheme), headers: node.headers().to_vec() }
     }
 
-    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
-        // What a library says of an error may hold the URL with its key.
-        let failed = |error: ureq::Error| {
-            AskError::Transport(match error {
-                ureq::Error::BadUri(_) | ureq::Error::Http(_) => "not a url".to_owned(),
-                ureq::Error::Timeout(which) => format!("timeout ({which})"),
-                other => other.to_string(),
-            })
-        };
+    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let mut request = self.agent.post(&self.url).content_type("application/json");
         for (name, value) in &self.headers {
             request = request.header(name, value);
@@ -63,19 +56,21 @@ impl Http {
             .get("retry-after")
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
-        let body = response
-            .body_mut()
-            .with_config()
-            .limit(ANSWER_BYTES_MAX)
-            .read_to_vec()
-            .map_err(failed)?;
+        let body = response.body_mut().with_config().limit(MESSAGE_BYTES_MAX).read_to_vec();
+        let body = body.map_err(failed)?;
         if status != 200 {
-            return Err(AskError::Status {
-                status,
-                retry_after,
-                text: shorten(&String::from_utf8_lossy(&body)),
-            });
+            let text = excerpt(&String::from_utf8_lossy(&body));
+            return Err(CallError::Status { status, retry_after, text });
         }
         Ok(body)
     }
+}
+
+/// Maps an error of the library, whose own message may hold the URL with its key.
+fn failed(error: ureq::Error) -> CallError {
+    CallError::Transport(match error {
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "not a url".to_owned(),
+        ureq::Error::Timeout(which) => format!("timeout ({which})"),
+        other => other.to_string(),
+    })
 }

@@ -1,4 +1,4 @@
-//! Calls over a local socket: JSON values one after the other.
+//! Calls over a Unix socket, which carries JSON values one after the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,57 +7,56 @@ use std::time::Instant;
 
 use wire::json::split::{Cut, Splitter};
 
-use super::{ANSWER_BYTES_MAX, AskError, TIMEOUT};
+use super::{CallError, MESSAGE_BYTES_MAX, TIMEOUT};
 
-/// Bytes that are read at a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 
-/// A connected socket.
-pub(super) struct Ipc {
+/// A connected Unix socket.
+pub(super) struct IpcConnection {
     stream: UnixStream,
 }
 
-fn failed(error: std::io::Error) -> AskError {
-    AskError::Transport(match error.kind() {
+fn failed(error: std::io::Error) -> CallError {
+    CallError::Transport(match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "timeout".to_owned(),
         _ => error.to_string(),
     })
 }
 
-impl Ipc {
-    pub(super) fn connect(path: &Path) -> Result<Ipc, AskError> {
+impl IpcConnection {
+    pub(super) fn connect(path: &Path) -> Result<IpcConnection, CallError> {
         let stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-        Ok(Ipc { stream })
+        Ok(IpcConnection { stream })
     }
 
-    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, AskError> {
-        let begun = Instant::now();
+    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
+        let started = Instant::now();
         self.stream.write_all(message).map_err(failed)?;
         let mut body = Vec::new();
         let mut splitter = Splitter::default();
-        let mut piece = vec![0; READ_BYTES];
+        let mut buffer = vec![0; READ_BYTES];
         loop {
-            if begun.elapsed() > TIMEOUT {
-                return Err(AskError::Transport("timeout".to_owned()));
+            if started.elapsed() > TIMEOUT {
+                return Err(CallError::Transport("timeout".to_owned()));
             }
-            let read = self.stream.read(&mut piece).map_err(failed)?;
+            let read = self.stream.read(&mut buffer).map_err(failed)?;
             if read == 0 {
-                return Err(AskError::Transport("the node closed the socket".to_owned()));
+                return Err(CallError::Transport("the node closed the socket".to_owned()));
             }
-            let cut =
-                splitter.next(&piece[..read]).map_err(|_| AskError::Odd("not json".to_owned()))?;
-            match cut {
+            let malformed = |_| CallError::Malformed("not json".to_owned());
+            match splitter.next(&buffer[..read]).map_err(malformed)? {
                 Cut::Ends(end) => {
-                    body.extend_from_slice(&piece[..end]);
+                    body.extend_from_slice(&buffer[..end]);
                     return Ok(body);
                 }
-                Cut::Within => body.extend_from_slice(&piece[..read]),
+                Cut::Within => body.extend_from_slice(&buffer[..read]),
                 Cut::Between => {}
             }
-            if body.len() as u64 > ANSWER_BYTES_MAX {
-                return Err(AskError::Odd(format!("more than {ANSWER_BYTES_MAX} bytes")));
+            if body.len() as u64 > MESSAGE_BYTES_MAX {
+                return Err(CallError::Malformed(format!("more than {MESSAGE_BYTES_MAX} bytes")));
             }
         }
     }

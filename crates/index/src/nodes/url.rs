@@ -1,5 +1,5 @@
-//! Where a node is. What may be a secret is never shown: providers put keys into paths, queries and
-//! host names.
+//! The address of a node. Its printed form hides what may be a secret: providers put keys into
+//! paths, queries and host names.
 
 use std::fmt;
 use std::path::Path;
@@ -12,33 +12,34 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use ureq::http::Uri;
 
-/// How calls get to a node.
+/// The transport of calls to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// HTTP/1.1.
     Http,
     /// A WebSocket.
     WebSocket,
-    /// A local socket.
+    /// A Unix socket.
     Ipc,
 }
 
-/// The address of a node. Printing it shows scheme, host and port.
+/// The address of a node. Its printed form has scheme, host and port.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeUrl {
     transport: Transport,
     tls: bool,
     host: String,
     port: u16,
+    /// Path and query, or the path of a Unix socket.
     target: String,
-    /// Sent with each request, or with the opening of a WebSocket.
+    /// Headers of each request, or of a WebSocket's handshake.
     headers: Vec<(String, String)>,
-    /// Whom to trust; none for the authorities that browsers trust.
+    /// The trusted root certificates; `None` for those that browsers trust.
     roots: Option<Arc<[CertificateDer<'static>]>>,
 }
 
-/// Host labels from this length on are masked if they hold a digit: some providers make the key a
-/// label of the host name.
+/// Bytes from which on a host label with a digit is masked: some providers make the key a label of
+/// the host name.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 impl FromStr for NodeUrl {
@@ -52,15 +53,7 @@ impl FromStr for NodeUrl {
                     "after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc",
                 );
             }
-            return Ok(NodeUrl {
-                transport: Transport::Ipc,
-                tls: false,
-                host: String::new(),
-                port: 0,
-                target: path.to_owned(),
-                headers: Vec::new(),
-                roots: None,
-            });
+            return Ok(NodeUrl::from_parts(Transport::Ipc, false, "", 0, path));
         }
         let uri: Uri = text.parse().map_err(|_| "not a url")?;
         let (transport, tls) = match uri.scheme_str() {
@@ -71,32 +64,27 @@ impl FromStr for NodeUrl {
             _ => return Err("a url begins with http://, https://, ws://, wss:// or ipc:"),
         };
         let authority = uri.authority().ok_or("the url has no host")?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() {
             return Err("the url has no host");
         }
+        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut url = NodeUrl::from_parts(transport, tls, host, port, target);
         let user = authority.as_str().rsplit_once('@').map(|(user, _)| user);
-        Ok(NodeUrl {
-            transport,
-            tls,
-            host,
-            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
-            target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
-            headers: user.map(basic).into_iter().collect(),
-            roots: None,
-        })
+        url.headers.extend(user.map(basic_authorization));
+        Ok(url)
     }
 }
 
-/// The header for a user and password (RFC 7617).
-fn basic(user: &str) -> (String, String) {
+/// The header for a user and a password (RFC 7617).
+fn basic_authorization(user: &str) -> (String, String) {
     ("authorization".to_owned(), format!("Basic {}", STANDARD.encode(user)))
 }
 
 impl NodeUrl {
-    /// An address that was taken apart elsewhere; `target` is path and query, or the path of a
-    /// socket.
-    pub fn of_parts(
+    /// An address from its parts; `target` is path and query, or the path of a Unix socket.
+    pub fn from_parts(
         transport: Transport,
         tls: bool,
         host: &str,
@@ -107,17 +95,17 @@ impl NodeUrl {
         NodeUrl { transport, tls, host, port, target, headers: Vec::new(), roots: None }
     }
 
-    /// The same with a header that is sent along.
+    /// The same address with one more header.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> NodeUrl {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, trusting the certificates of this text and nobody else.
+    /// The same address, which trusts only the certificates of this PEM text.
     ///
     /// # Errors
-    /// If it has none, or one that is damaged.
+    /// If the text has no certificate, or a damaged one.
     pub fn with_roots(mut self, pem: &[u8]) -> Result<NodeUrl, String> {
         let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let listed = listed.map_err(|error| error.to_string())?;
@@ -132,7 +120,7 @@ impl NodeUrl {
         self.roots.as_deref()
     }
 
-    /// How calls get there.
+    /// The transport of calls to the node.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -157,7 +145,7 @@ impl NodeUrl {
         Path::new(&self.target)
     }
 
-    /// The whole URL with another scheme, for a library; not to be shown.
+    /// The whole URL with this scheme, secrets included, for a library.
     pub(super) fn with_scheme(&self, scheme: &str) -> String {
         let host = self.bracketed();
         format!("{scheme}://{host}:{}{}", self.port, self.target)

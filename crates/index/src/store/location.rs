@@ -1,6 +1,6 @@
-//! Where an index is kept: a file, or a schema in a database of PostgreSQL.
+//! The location of an index: a file, or a schema in a PostgreSQL database.
 //!
-//! A server's URL may hold a password; nothing that is printed of it does.
+//! A server's URL may hold a password. Nothing prints it.
 
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -16,15 +16,15 @@ use tokio_postgres::config::{Host, SslMode};
 #[cfg(test)]
 mod tests;
 
-/// What a URL of a server begins with.
+/// The schemes of a server's URL.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
-/// The schema that an index has if none is named.
-const SCHEMA: &str = "weir";
-/// Bytes of a name that PostgreSQL keeps.
-const NAME_BYTES_MAX: usize = 63;
-/// Parameters of a URL that the client knows by itself
+/// The schema of an index whose URL names none.
+const DEFAULT_SCHEMA: &str = "weir";
+/// Bytes of an identifier. PostgreSQL truncates longer ones.
+const IDENTIFIER_BYTES_MAX: usize = 63;
+/// The URL parameters that are passed to the client
 /// (<https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html>).
-const PARAMETERS: [&str; 15] = [
+const CLIENT_PARAMETERS: [&str; 15] = [
     "host",
     "hostaddr",
     "port",
@@ -42,12 +42,12 @@ const PARAMETERS: [&str; 15] = [
     "target_session_attrs",
 ];
 
-/// Where an index is kept.
+/// Where an index is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Location {
-    /// A file of SQLite.
+    /// A SQLite file.
     File(PathBuf),
-    /// A schema in a database of PostgreSQL.
+    /// A schema in a PostgreSQL database.
     Server(Box<Server>),
 }
 
@@ -78,17 +78,17 @@ impl From<&Location> for Location {
 impl FromStr for Location {
     type Err = String;
 
-    /// Reads the name of a file, or a URL.
+    /// Parses the path of a file, or a URL.
     ///
     /// # Errors
-    /// What is wrong with it, in words that hold nothing secret of it.
+    /// Says what is invalid, without repeating the text, which may hold a password.
     fn from_str(text: &str) -> Result<Location, String> {
         let url = SCHEMES.iter().find_map(|scheme| {
             let (start, rest) = text.split_at_checked(scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         });
         match url {
-            Some(rest) => Ok(Location::Server(Box::new(Server::read(rest)?))),
+            Some(rest) => Ok(Location::Server(Box::new(Server::parse(rest)?))),
             None if text.contains("://") => {
                 Err("a url of an index begins with postgres:// or postgresql://".to_owned())
             }
@@ -99,12 +99,13 @@ impl FromStr for Location {
 }
 
 impl Location {
-    /// Whether it holds a password.
+    /// Returns true if the URL holds a password.
     pub fn has_password(&self) -> bool {
         matches!(self, Location::Server(server) if server.client.get_password().is_some())
     }
 
-    /// The same with the password of the environment, `PGPASSWORD`, for a server whose URL has none.
+    /// The same location. A server whose URL has no password gets that of the environment variable
+    /// `PGPASSWORD`.
     #[must_use]
     pub fn with_password_of_environment(mut self) -> Location {
         if let Location::Server(server) = &mut self
@@ -126,14 +127,15 @@ impl fmt::Display for Location {
     }
 }
 
-/// A schema in a database of PostgreSQL, and how to get there. Printing it shows no secrets.
+/// A schema in a PostgreSQL database, and how to connect to it. Its printed form holds no password.
 #[derive(Clone)]
 pub struct Server {
     pub(super) client: Config,
-    /// How to speak TLS; none to do without.
+    /// The TLS configuration; `None` for a connection in the clear.
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
     pub(super) schema: String,
-    shown: String,
+    /// The URL without password and parameters.
+    printed: String,
 }
 
 impl PartialEq for Server {
@@ -143,22 +145,22 @@ impl PartialEq for Server {
 }
 
 impl Server {
-    /// Reads what follows `postgres://`.
-    fn read(rest: &str) -> Result<Server, String> {
+    /// Parses a URL from behind `postgres://` on.
+    fn parse(rest: &str) -> Result<Server, String> {
         let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut passed = Vec::new();
-        let (mut mode, mut root, mut schema) = (None, None, SCHEMA.to_owned());
+        let (mut mode, mut root, mut schema) = (None, None, DEFAULT_SCHEMA.to_owned());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "sslmode" => mode = Some(value),
-                "sslrootcert" => root = Some(decoded(value)?),
-                "schema" => schema = name_of_schema(value)?,
-                name if PARAMETERS.contains(&name) => passed.push(pair),
+                "sslrootcert" => root = Some(percent_decoded(value)?),
+                "schema" => schema = schema_name(value)?,
+                name if CLIENT_PARAMETERS.contains(&name) => passed.push(pair),
                 _ => {
                     return Err(format!(
                         "a parameter that is not known; known are schema, sslmode, sslrootcert, {}",
-                        PARAMETERS.join(", ")
+                        CLIENT_PARAMETERS.join(", ")
                     ));
                 }
             }
@@ -174,9 +176,9 @@ impl Server {
         }
         let tls = match mode {
             Some("disable") => None,
-            Some("require" | "verify-full") => Some(trusting(root.as_deref())?),
-            None if is_near(&client) && root.is_none() => None,
-            None => Some(trusting(root.as_deref())?),
+            Some("require" | "verify-full") => Some(tls_config(root.as_deref())?),
+            None if is_local(&client) && root.is_none() => None,
+            None => Some(tls_config(root.as_deref())?),
             Some(_) => {
                 return Err("sslmode is none of disable, require, verify-full; what is encrypted \
                             is verified always"
@@ -184,25 +186,25 @@ impl Server {
             }
         };
         client.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        let shown = shown(&client, &schema);
-        Ok(Server { client, tls, schema, shown })
+        let printed = printed(&client, &schema);
+        Ok(Server { client, tls, schema, printed })
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.printed)
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.printed)
     }
 }
 
-/// Whether all its hosts are on this machine, where nobody listens in between.
-fn is_near(client: &Config) -> bool {
+/// Returns true if all hosts are on this machine, where nobody can listen in.
+fn is_local(client: &Config) -> bool {
     client.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
@@ -212,13 +214,13 @@ fn is_near(client: &Config) -> bool {
     })
 }
 
-/// TLS that trusts the certificates of a file, or those that browsers trust.
-fn trusting(root: Option<&str>) -> Result<Arc<rustls::ClientConfig>, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    match root {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+/// A TLS configuration that trusts the certificates of a file, or those that browsers trust.
+fn tls_config(root: Option<&str>) -> Result<Arc<rustls::ClientConfig>, String> {
+    let roots = match root {
+        None => crate::tls::public_roots(),
         Some(path) => {
             let failed = |why: &dyn fmt::Display| format!("sslrootcert {path}: {why}");
+            let mut roots = rustls::RootCertStore::empty();
             let listed = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
             for certificate in listed {
                 let certificate = certificate.map_err(|error| failed(&error))?;
@@ -227,25 +229,27 @@ fn trusting(root: Option<&str>) -> Result<Arc<rustls::ClientConfig>, String> {
             if roots.is_empty() {
                 return Err(failed(&"no certificate in it"));
             }
+            roots
         }
-    }
-    crate::tls::trusting(roots).map(Arc::new).map_err(|error| error.to_string())
+    };
+    crate::tls::client_config(roots).map(Arc::new).map_err(|error| error.to_string())
 }
 
-fn name_of_schema(text: &str) -> Result<String, String> {
+/// Checks the name of a schema, which is used in SQL without quotes.
+fn schema_name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let fits = text.len() <= NAME_BYTES_MAX && text.bytes().all(plain);
+    let fits = text.len() <= IDENTIFIER_BYTES_MAX && text.bytes().all(plain);
     let begins = text.bytes().next().is_some_and(|first| !first.is_ascii_digit());
     if fits && begins && !text.starts_with("pg_") {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "a schema is 1 to {NAME_BYTES_MAX} of a-z, 0-9 and _, begins with no digit and not with pg_"
+        "a schema is 1 to {IDENTIFIER_BYTES_MAX} of a-z, 0-9 and _, begins with no digit and not with pg_"
     ))
 }
 
-/// Text with its `%XX` replaced.
-fn decoded(text: &str) -> Result<String, String> {
+/// A text with its `%XX` escapes replaced.
+fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -262,8 +266,8 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "a value that is no UTF-8".to_owned())
 }
 
-/// Where it is, fit to be shown.
-fn shown(client: &Config, schema: &str) -> String {
+/// The URL without password and parameters, except for the schema.
+fn printed(client: &Config, schema: &str) -> String {
     let mut text = "postgres://".to_owned();
     if let Some(user) = client.get_user() {
         text += user;
@@ -286,7 +290,7 @@ fn shown(client: &Config, schema: &str) -> String {
         text += "/";
         text += name;
     }
-    if schema != SCHEMA {
+    if schema != DEFAULT_SCHEMA {
         text += "?schema=";
         text += schema;
     }

@@ -1,103 +1,109 @@
-//! Short lists of logs made long again. Following a chain writes a row per key and block; a sync
-//! writes one per key and 256 blocks. A search pays for each row that it reads.
+//! Merging short posting lists. Following a chain writes one row per key and block; a sync writes
+//! one per key and 256 blocks. A search pays for each row that it reads.
 
-use super::rows::SPAN;
-use crate::places::{self, Key, parts};
+use super::rows::LIST_BLOCKS_MAX;
+use crate::postings::{self, PostingKey, block_and_index};
 
 #[cfg(test)]
 mod tests;
 
-/// Rows looked at in one transaction: some megabytes of changes, and a writer that waits for its
-/// turn waits for milliseconds.
-pub(super) const ROWS_AT_ONCE: usize = 20_000;
+/// Rows that one transaction reads. They change a few megabytes, and a waiting writer waits for
+/// milliseconds.
+pub(super) const ROWS_PER_STEP: usize = 20_000;
 
-/// What became of some rows.
-pub(super) struct Merged {
-    /// How many rows there are fewer.
-    pub(super) joined: u64,
-    /// The row to go on with: the last list that was begun, since more may follow it.
-    pub(super) next: Option<(Key, i64)>,
+/// The result of merging within some rows.
+#[derive(Debug, Clone, Copy)]
+pub struct MergeStep {
+    /// How many rows were removed.
+    pub removed: u64,
+    /// The row where the next step starts: the last list, since more rows may follow it.
+    pub next: Option<(PostingKey, i64)>,
 }
 
-/// A list, and the rows that it was.
-pub(super) struct List {
-    key: Key,
-    places: Vec<i64>,
-    /// First places of the rows after the first, which are to go.
-    others: Vec<i64>,
+/// A list, and the rows that it was read from.
+pub(super) struct MergedList {
+    key: PostingKey,
+    positions: Vec<i64>,
+    /// The first positions of the rows after the first, which are deleted.
+    absorbed: Vec<i64>,
 }
 
-/// What is to be done with some rows, read in their order.
-pub(super) struct Merge {
-    from: (Key, i64),
-    done: Vec<List>,
-    open: Option<List>,
+/// Plans the merges within some rows, which it takes in their order.
+pub(super) struct MergePlan {
+    from: (PostingKey, i64),
+    done: Vec<MergedList>,
+    open: Option<MergedList>,
     rows: usize,
 }
 
-impl List {
-    /// Whether these places follow, near enough.
-    fn takes(&self, key: Key, places: &[i64]) -> bool {
-        let (Some(first), Some(end)) = (self.places.first(), self.places.last()) else {
+impl MergedList {
+    /// Returns true if a list of this key with these positions can be appended.
+    fn accepts(&self, key: PostingKey, positions: &[i64]) -> bool {
+        let (Some(first), Some(end)) = (self.positions.first(), self.positions.last()) else {
             return false;
         };
-        let (Some(next), Some(last)) = (places.first(), places.last()) else { return false };
-        // Lists that overlap are damaged; that is not for here to mend.
-        self.key == key && end < next && parts(*last).0.abs_diff(parts(*first).0) < SPAN
+        let (Some(next), Some(last)) = (positions.first(), positions.last()) else {
+            return false;
+        };
+        let blocks = block_and_index(*last).0.abs_diff(block_and_index(*first).0);
+        // Lists that overlap are damaged, and a merge does not repair them.
+        self.key == key && end < next && blocks < LIST_BLOCKS_MAX
     }
 
-    /// The rows that are to go.
-    pub(super) fn gone(&self) -> impl Iterator<Item = (Key, i64)> + '_ {
-        self.others.iter().map(|first| (self.key, *first))
+    /// The rows to delete.
+    pub(super) fn absorbed(&self) -> impl Iterator<Item = (PostingKey, i64)> + '_ {
+        self.absorbed.iter().map(|first| (self.key, *first))
     }
 
-    /// The row that takes them in: key, first place, the others.
-    pub(super) fn row(&self) -> (Key, i64, Vec<u8>) {
-        let first = self.places.first().copied().unwrap_or(i64::MAX);
-        (self.key, first, places::pack(&self.places))
+    /// The row to update: key, first position, encoded rest.
+    pub(super) fn row(&self) -> (PostingKey, i64, Vec<u8>) {
+        (self.key, self.first(), postings::encode_rest(&self.positions))
+    }
+
+    fn first(&self) -> i64 {
+        self.positions.first().copied().unwrap_or(i64::MAX)
     }
 }
 
-impl Merge {
-    /// Begins with the rows from this one on.
-    pub(super) fn from(from: (Key, i64)) -> Merge {
-        Merge { from, done: Vec::new(), open: None, rows: 0 }
+impl MergePlan {
+    /// A plan for the rows from this one on.
+    pub(super) fn from(from: (PostingKey, i64)) -> MergePlan {
+        MergePlan { from, done: Vec::new(), open: None, rows: 0 }
     }
 
     /// Takes the next row.
-    pub(super) fn take(&mut self, key: Key, first: i64, others: &[u8]) {
+    pub(super) fn add(&mut self, key: PostingKey, first: i64, rest: &[u8]) {
         self.rows += 1;
-        let places: Vec<i64> = places::places(first, others).collect();
+        let positions: Vec<i64> = postings::decode(first, rest).collect();
         match &mut self.open {
-            Some(list) if list.takes(key, &places) => {
-                list.others.push(first);
-                list.places.extend(places);
+            Some(list) if list.accepts(key, &positions) => {
+                list.absorbed.push(first);
+                list.positions.extend(positions);
             }
             open => {
-                let list = List { key, places, others: Vec::new() };
+                let list = MergedList { key, positions, absorbed: Vec::new() };
                 self.done.extend(open.replace(list));
             }
         }
     }
 
-    /// The lists that take in others, and what comes of it.
-    pub(super) fn end(mut self) -> (Vec<List>, Merged) {
+    /// The lists that absorb others, and the result of the step.
+    pub(super) fn finish(mut self) -> (Vec<MergedList>, MergeStep) {
         let next = match self.open.take() {
-            // More rows than were read: what is open is looked at again together with them. It is
-            // not what was looked at again already, for it has at most a row for each of 256
-            // blocks; if the index is damaged and it has, the next step begins a row later.
-            Some(list) if self.rows == ROWS_AT_ONCE => {
-                let first = list.places.first().copied().unwrap_or(i64::MAX);
-                let again = i64::from((list.key, first) == self.from);
-                Some((list.key, first.saturating_add(again)))
+            // More rows follow, so the next step reads the open list again together with them. It
+            // cannot be the list that this step started with, which has at most a row for each of
+            // 256 blocks. If a damaged index has more, the next step starts one row later.
+            Some(list) if self.rows == ROWS_PER_STEP => {
+                let again = i64::from((list.key, list.first()) == self.from);
+                Some((list.key, list.first().saturating_add(again)))
             }
             list => {
                 self.done.extend(list);
                 None
             }
         };
-        self.done.retain(|list| !list.others.is_empty());
-        let joined = self.done.iter().map(|list| list.others.len() as u64).sum();
-        (self.done, Merged { joined, next })
+        self.done.retain(|list| !list.absorbed.is_empty());
+        let removed = self.done.iter().map(|list| list.absorbed.len() as u64).sum();
+        (self.done, MergeStep { removed, next })
     }
 }

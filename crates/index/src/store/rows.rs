@@ -1,218 +1,212 @@
-//! Rows as they are written and read, wherever they are kept.
+//! Rows as they are written and read, whatever the backend.
 
-use crate::places::{self, Key, Lists, place};
+use crate::fragments::BlockHeader;
+use crate::postings::{self, PostingKey, PostingLists, position};
 
-/// Blocks that a list of logs may span, from its first to its last: as many as a sync writes at
-/// once. A search in a server counts on it.
-pub(super) const SPAN: u64 = 256;
+/// Blocks that a posting list may span, from its first position to its last: as many as a sync
+/// commits at once. A search on a server relies on it.
+pub(super) const LIST_BLOCKS_MAX: u64 = 256;
 
-/// A block as it is written.
+/// A block to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewBlock {
-    /// Its number.
-    pub number: u64,
-    /// Its hash.
-    pub hash: [u8; 32],
-    /// The hash of the one before.
-    pub parent: [u8; 32],
-    /// Its time, in seconds.
-    pub time: u64,
-    /// How many transactions it has.
-    pub count: u64,
-    /// Itself, packed.
+    /// The block's number, hash, parent and timestamp.
+    pub header: BlockHeader,
+    /// The compressed block without its transactions.
     pub body: Vec<u8>,
-    /// Itself as Harmony's own methods write it, packed.
+    /// The compressed block as Harmony's `hmyv2_` methods write it.
     pub harmony: Option<Vec<u8>>,
-    /// Its transactions by index, or those of them of which something is kept.
-    pub items: Vec<NewItem>,
-    /// How many logs it has.
-    pub logs: u64,
-    /// Bytes of what the node said of it.
-    pub said: u64,
+    /// The transactions by index.
+    pub transactions: Vec<NewTransaction>,
+    /// The number of logs.
+    pub log_count: u64,
+    /// Bytes of the node's responses about the block.
+    pub response_bytes: u64,
 }
 
-/// What is kept of a transaction.
+/// A transaction to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewItem {
-    /// Its place in the block.
+pub struct NewTransaction {
+    /// The index in the block.
     pub index: u64,
-    /// Its hash.
+    /// The transaction's hash.
     pub hash: [u8; 32],
-    /// Its receipt or its logs, packed.
+    /// The compressed receipt, or the compressed logs.
     pub receipt: Option<Vec<u8>>,
-    /// Itself, packed.
+    /// The compressed transaction.
     pub body: Option<Vec<u8>>,
-    /// What its logs are found by.
-    pub keys: Vec<Key>,
+    /// The posting keys of the transaction's logs.
+    pub posting_keys: Vec<PostingKey>,
 }
 
 impl NewBlock {
-    /// Bytes of its packed rows.
-    pub fn packed_bytes(&self) -> usize {
-        let items = self.items.iter().map(|item| {
-            let parts = [&item.receipt, &item.body];
-            parts.iter().filter_map(|part| part.as_ref()).map(Vec::len).sum::<usize>()
-        });
-        let harmony = self.harmony.as_ref().map_or(0, Vec::len);
-        self.body.len() + harmony + items.sum::<usize>()
+    /// Bytes of the compressed fragments.
+    pub fn compressed_bytes(&self) -> usize {
+        let transactions = self.transactions.iter().flat_map(|row| [&row.receipt, &row.body]);
+        let all = transactions.chain([&self.harmony]).flatten();
+        self.body.len() + all.map(Vec::len).sum::<usize>()
     }
 }
 
-/// A block as it is kept.
+/// A block as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRow {
-    /// Its number.
+    /// The block's number.
     pub number: u64,
-    /// Its hash.
+    /// The block's hash.
     pub hash: [u8; 32],
-    /// Its time, in seconds.
-    pub time: u64,
-    /// How many transactions it has.
-    pub count: u64,
-    /// Itself, packed.
+    /// The block's time in seconds since 1970.
+    pub timestamp: u64,
+    /// The number of transactions.
+    pub transaction_count: u64,
+    /// The compressed block without its transactions.
     pub body: Vec<u8>,
 }
 
-/// A block of Harmony's as it is kept.
+/// A block in its `hmyv2_` form as it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HarmonyRow<'a> {
-    pub(crate) number: u64,
-    pub(crate) hash: [u8; 32],
-    /// In seconds.
-    pub(crate) time: u64,
-    /// Itself, packed.
-    pub(crate) body: &'a [u8],
-}
-
-/// What is kept of a transaction; only what was asked for is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemRow {
-    /// Where it is.
-    pub place: i64,
-    /// Its hash.
+pub struct HarmonyRow<'a> {
+    /// The block's number.
+    pub number: u64,
+    /// The block's hash.
     pub hash: [u8; 32],
-    /// Its receipt or its logs, or itself, packed.
-    pub packed: Option<Vec<u8>>,
-    /// Hash and time of its block, where they were read with it.
-    pub block: Option<([u8; 32], u64)>,
+    /// The block's time in seconds since 1970.
+    pub timestamp: u64,
+    /// The compressed block.
+    pub body: &'a [u8],
 }
 
 /// A transaction as it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item<'a> {
-    pub(crate) place: i64,
-    pub(crate) hash: [u8; 32],
-    /// What was asked for of it.
-    pub(crate) packed: Option<&'a [u8]>,
-    /// Hash and time of its block, where a question of their own would be a way to a server: in a
-    /// file they are looked for if they are needed.
-    pub(crate) block: Option<([u8; 32], u64)>,
+pub struct TransactionRow<'a> {
+    /// The transaction's position.
+    pub position: i64,
+    /// The transaction's hash.
+    pub hash: [u8; 32],
+    /// The compressed part that was requested.
+    pub fragment: Option<&'a [u8]>,
+    /// The hash and the timestamp of the block. Only a server returns them, because a second query
+    /// would cost a round trip; in a file they are looked up when they are needed.
+    pub block: Option<([u8; 32], u64)>,
 }
 
-/// Which column of a transaction is wanted.
+/// The part of a transaction that a query requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum TransactionPart {
+    /// The hash alone.
     Hash,
-    Receipt,
+    /// The transaction itself.
     Body,
+    /// The receipt, or the logs.
+    Receipt,
 }
 
-/// Entries of a table that lead from a hash to a row, and the rows that there are.
+/// The sizes of a hash table and of the table that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leads {
-    pub(crate) entries: u64,
-    pub(crate) rows: u64,
+pub struct HashEntryCounts {
+    /// Entries that lead from a hash to a row.
+    pub entries: u64,
+    /// Rows that have a hash.
+    pub rows: u64,
 }
 
-/// A row of `log_places` as it is read.
+/// A posting list as it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ListRow<'a> {
-    pub(crate) key: Key,
-    pub(crate) first: i64,
-    pub(crate) others: &'a [u8],
+pub struct PostingListRow<'a> {
+    /// The key.
+    pub key: PostingKey,
+    /// The first position.
+    pub first: i64,
+    /// The encoded other positions.
+    pub rest: &'a [u8],
 }
 
-/// What was read of the lists of some keys.
+/// The postings that were read of some keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Places {
-    /// In order.
-    pub(crate) places: Vec<i64>,
-    /// All places up to this one were read.
-    pub(crate) to: i64,
+pub struct Postings {
+    /// The positions in ascending order.
+    pub positions: Vec<i64>,
+    /// All positions up to this one were read.
+    pub complete_to: i64,
 }
 
-impl Places {
-    pub(super) fn new(to: i64) -> Places {
-        Places { places: Vec::new(), to }
+impl Postings {
+    pub(super) fn new(to: i64) -> Postings {
+        Postings { positions: Vec::new(), complete_to: to }
     }
 
-    /// Takes the places of a list that lie within a range.
-    pub(super) fn take(&mut self, (first, others): (i64, &[u8]), (from, to): (i64, i64)) {
-        let inside = |at: &i64| *at >= from && *at <= to;
-        self.places.extend(places::places(first, others).filter(inside));
+    /// Adds the positions of a list that lie within a range.
+    pub(super) fn add(&mut self, (first, rest): (i64, &[u8]), (from, to): (i64, i64)) {
+        let inside = |position: &i64| *position >= from && *position <= to;
+        self.positions.extend(postings::decode(first, rest).filter(inside));
     }
 
-    /// The list that begins here was not read any more.
+    /// Records that the list with this first position was not read.
     pub(super) fn stop_before(&mut self, first: i64) {
-        self.to = self.to.min(first - 1);
+        self.complete_to = self.complete_to.min(first - 1);
     }
 
-    /// All lists of so many keys were taken.
-    pub(super) fn close(&mut self, keys: usize) {
+    /// Sorts the positions after the lists of this many keys were added.
+    pub(super) fn finish(mut self, keys: usize) -> Postings {
         if keys > 1 {
-            self.places.sort_unstable();
-            self.places.dedup();
+            self.positions.sort_unstable();
+            self.positions.dedup();
         }
-        let end = self.places.partition_point(|place| *place <= self.to);
-        self.places.truncate(end);
+        let end = self.positions.partition_point(|position| *position <= self.complete_to);
+        self.positions.truncate(end);
+        self
     }
 }
 
-/// The first eight bytes of a hash.
-pub(super) fn short(hash: &[u8; 32]) -> i64 {
+/// The first eight bytes of a hash, which the hash tables hold.
+pub(super) fn short_hash(hash: &[u8; 32]) -> i64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hash[..8]);
     i64::from_be_bytes(bytes)
 }
 
-/// The entries of transactions' hashes, in the order of their table: each page of it is looked for
-/// once in a transaction.
+/// The entries of the transactions' hash table in its order, so that a database transaction looks
+/// for each page once.
 pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     let all = blocks.iter().flat_map(|block| {
-        block.items.iter().map(|item| (short(&item.hash), place(block.number, item.index)))
+        let number = block.header.number;
+        let entry =
+            move |row: &NewTransaction| (short_hash(&row.hash), position(number, row.index));
+        block.transactions.iter().map(entry)
     });
     let mut entries: Vec<(i64, i64)> = all.collect();
     entries.sort_unstable();
     entries
 }
 
-/// The lists of logs of blocks that follow each other, in the order of their table.
-pub(super) fn lists(blocks: &[NewBlock]) -> Vec<(Key, i64, Vec<u8>)> {
+/// The posting lists of consecutive blocks, in the order of their table.
+pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8>)> {
     let mut all = Vec::new();
-    for some in blocks.chunks(SPAN as usize) {
-        let mut lists = Lists::default();
+    for some in blocks.chunks(LIST_BLOCKS_MAX as usize) {
+        let mut lists = PostingLists::default();
         for block in some {
-            for item in &block.items {
-                let place = place(block.number, item.index);
-                item.keys.iter().for_each(|key| lists.note(*key, place));
+            for row in &block.transactions {
+                let position = position(block.header.number, row.index);
+                row.posting_keys.iter().for_each(|key| lists.add(*key, position));
             }
         }
         all.extend(lists.drain());
     }
-    if blocks.len() > SPAN as usize {
+    if blocks.len() > LIST_BLOCKS_MAX as usize {
         all.sort_unstable_by_key(|(key, first, _)| (*key, *first));
     }
     all
 }
 
-/// What is left of a list without the places from `above` on; none if it is as it was.
-pub(super) fn shortened(first: i64, others: &[u8], above: i64) -> Option<Vec<u8>> {
-    let kept: Vec<i64> = places::places(first, others).take_while(|at| *at < above).collect();
-    let packed = places::pack(&kept);
-    (packed.len() < others.len()).then_some(packed)
+/// The encoded rest of a list after the positions from `above` on are removed; `None` if there are
+/// none to remove.
+pub(super) fn shorten(first: i64, rest: &[u8], above: i64) -> Option<Vec<u8>> {
+    let left: Vec<i64> = postings::decode(first, rest).take_while(|at| *at < above).collect();
+    let encoded = postings::encode_rest(&left);
+    (encoded.len() < rest.len()).then_some(encoded)
 }
 
-/// A number as tables have it.
+/// An unsigned number as a column holds it. Numbers beyond 63 bits occur in no row.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

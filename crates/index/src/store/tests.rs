@@ -1,69 +1,62 @@
-//! Goal: what is written is what is read, in steps forward and back, and what is no index of ours is
-//! told to be none. Method: the same tests wherever an index is kept; then what only a file can
-//! suffer. What only a server can is in `postgres/tests.rs`.
+//! Goal: a store reads what it wrote, through appends and rewinds, and rejects what is no index.
+//! Method: the same tests in each backend; then damage that only a file can suffer. The tests of
+//! servers alone are in `postgres/tests.rs`.
 
 use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
-use super::kinds;
+use super::test_backends;
 use super::*;
-use crate::places::{INDEX_MAX, place};
+use crate::contents::{Chain, Metadata};
+use crate::fragments::BlockHeader;
+use crate::postings::{INDEX_MAX, block_and_index, position};
 
-pub(super) fn facts() -> Facts {
-    Facts {
+pub(super) fn metadata() -> Metadata {
+    Metadata {
         chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [1; 32] },
-        what: "blocks,receipts,logs".parse().unwrap(),
-        verified: "full".to_owned(),
-        unlike: vec!["logs".to_owned()],
-        untried: vec!["receipt".to_owned()],
+        contents: "blocks,receipts,logs".parse().unwrap(),
+        verification: "full".to_owned(),
+        differing_forms: vec!["logs".to_owned()],
+        untested_forms: vec!["receipt".to_owned()],
     }
 }
 
-/// A block of three transactions with one key each and one in common.
+/// A block of three transactions, each with a key of its own and a common one.
 pub(super) fn block(number: u64) -> NewBlock {
     let hash = |kind: u8, index: u64| {
         let mut hash = [kind; 32];
         hash[..8].copy_from_slice(&(number << 8 | index).to_be_bytes());
         hash
     };
-    let item = |index| NewItem {
+    let transaction = |index| NewTransaction {
         index,
         hash: hash(2, index),
         receipt: Some(vec![3; 40]),
         body: Some(vec![4; 40]),
-        keys: vec![7, index as i64],
+        posting_keys: vec![7, index as i64],
     };
     NewBlock {
-        number,
-        hash: hash(1, 0),
-        parent: [0; 32],
-        time: number,
-        count: 3,
+        header: BlockHeader { number, hash: hash(1, 0), parent_hash: [0; 32], timestamp: number },
         body: vec![5; 40],
         harmony: number.is_multiple_of(2).then(|| vec![6; 40]),
-        items: (0..3).map(item).collect(),
-        logs: 3,
-        said: 100,
+        transactions: (0..3).map(transaction).collect(),
+        log_count: 3,
+        response_bytes: 100,
     }
-}
-
-/// SQLite's own connection.
-fn file(store: &Store) -> &Connection {
-    let Kept::Sqlite(sqlite) = &store.kept else { unreachable!() };
-    sqlite.connection()
 }
 
 pub(super) fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
     numbers.map(block).collect()
 }
 
-/// Numbers of the blocks that are there in Harmony's own form.
-fn harmony(store: &Store, from: u64, to: u64) -> Vec<u64> {
+/// The numbers of the blocks that have an `hmyv2_` form.
+fn harmony(store: &dyn Store, from: u64, to: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     store
         .harmony_blocks(from, to, |row| {
-            assert_eq!((row.hash, row.body), (block(row.number).hash, [6; 40].as_slice()));
+            let expected = (block(row.number).header.hash, [6; 40].as_slice());
+            assert_eq!((row.hash, row.body), expected);
             numbers.push(row.number);
             Ok::<_, StoreError>(true)
         })
@@ -71,158 +64,162 @@ fn harmony(store: &Store, from: u64, to: u64) -> Vec<u64> {
     numbers
 }
 
-pub(super) fn all_places(store: &Store, key: i64) -> Vec<i64> {
-    store.places(&[key], 0, i64::MAX, usize::MAX).unwrap().places
+pub(super) fn all_postings(store: &dyn Store, key: i64) -> Vec<i64> {
+    store.postings(&[key], 0, i64::MAX, usize::MAX).unwrap().positions
 }
 
 #[test]
-fn an_index_tells_what_it_holds() {
-    kinds::each(|kinds| {
-        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
-        assert_eq!((store.facts().unwrap(), store.held().unwrap()), (None, None));
-        store.found(&facts(), &[]).unwrap();
-        assert_eq!(store.facts().unwrap(), Some(facts()));
+fn an_index_reads_what_was_appended() {
+    test_backends::each(|backend| {
+        let mut store = open(backend.location("index"), Settings::default()).unwrap();
+        assert!(store.metadata().unwrap().is_none() && store.stored_range().unwrap().is_none());
+        store.initialize(&metadata(), &[]).unwrap();
+        assert_eq!(store.metadata().unwrap(), Some(metadata()));
         store.append(&blocks(10..=20), 15).unwrap();
         store.append(&blocks(21..=22), 99).unwrap();
-        let held = store.held().unwrap().unwrap();
-        assert_eq!((held.first, held.last, held.finalized), (10, 22, 22));
-        assert_eq!(held.last_hash, block(22).hash);
-        assert_eq!(store.number_of(&block(12).hash).unwrap(), Some(12));
-        assert_eq!(store.place_of(&block(12).items[2].hash).unwrap(), Some(place(12, 2)));
-        assert_eq!(store.number_of(&[9; 32]).unwrap(), None);
-        assert_eq!(all_places(&store, 7).len(), 13 * 3);
-        let found = store.places(&[7], place(12, 1), place(21, INDEX_MAX), 1).unwrap();
-        assert_eq!(found.places.len(), 9 * 3 - 1 + 3);
-        assert_eq!((found.places[0], found.to), (place(12, 1), place(21, INDEX_MAX)));
-        // Some lists of several keys: only up to where all of them were read.
-        let found = store.places(&[7, 1], 0, i64::MAX, 1).unwrap();
-        assert_eq!((found.places.len(), found.to), (11 * 3, place(21, 0) - 1));
-        let found = store.places(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
-        assert_eq!((found.places.len(), found.to), (13 * 3, i64::MAX));
+        let range = store.stored_range().unwrap().unwrap();
+        assert_eq!((range.first, range.last, range.finalized), (10, 22, 22));
+        assert_eq!(range.last_hash, block(22).header.hash);
+        assert_eq!(store.block_number(&block(12).header.hash).unwrap(), Some(12));
+        let hash = block(12).transactions[2].hash;
+        assert_eq!(store.transaction_position(&hash).unwrap(), Some(position(12, 2)));
+        assert_eq!(store.block_number(&[9; 32]).unwrap(), None);
+        assert_eq!(all_postings(&*store, 7).len(), 13 * 3);
+        let (from, to) = (position(12, 1), position(21, INDEX_MAX));
+        let found = store.postings(&[7], from, to, 1).unwrap();
+        assert_eq!(found.positions.len(), 9 * 3 - 1 + 3);
+        assert_eq!((found.positions[0], found.complete_to), (from, to));
+        // With several keys, postings end where the first unread list begins.
+        let found = store.postings(&[7, 1], 0, i64::MAX, 1).unwrap();
+        assert_eq!((found.positions.len(), found.complete_to), (11 * 3, position(21, 0) - 1));
+        let found = store.postings(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
+        assert_eq!((found.positions.len(), found.complete_to), (13 * 3, i64::MAX));
     });
 }
 
 #[test]
-fn what_was_final_stays_final_and_what_is_not_there_is_not() {
-    kinds::each(|kinds| {
-        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
-        store.found(&facts(), &[]).unwrap();
-        let finalized = |store: &Store| store.held().unwrap().map(|held| held.finalized);
+fn a_final_block_stays_final_and_a_missing_one_is_not_final() {
+    test_backends::each(|backend| {
+        let mut store = open(backend.location("index"), Settings::default()).unwrap();
+        store.initialize(&metadata(), &[]).unwrap();
+        let finalized =
+            |store: &dyn Store| store.stored_range().unwrap().map(|range| range.finalized);
         store.finalize(7).unwrap();
-        assert_eq!(finalized(&store), None);
+        assert_eq!(finalized(&*store), None);
         store.append(&blocks(0..=9), 5).unwrap();
         store.finalize(3).unwrap();
-        assert_eq!(finalized(&store), Some(5));
+        assert_eq!(finalized(&*store), Some(5));
         store.finalize(1_000).unwrap();
-        assert_eq!(finalized(&store), Some(9));
+        assert_eq!(finalized(&*store), Some(9));
         store.append(&blocks(10..=12), 4).unwrap();
-        assert_eq!(finalized(&store), Some(9), "nobody said it of those that came later");
+        assert_eq!(finalized(&*store), Some(9), "no node reported later blocks as final");
     });
 }
 
 #[test]
-fn a_step_back_leaves_what_was_before_the_step() {
-    kinds::each(|kinds| {
-        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
-        store.found(&facts(), &[]).unwrap();
+fn a_rewind_restores_the_state_before() {
+    test_backends::each(|backend| {
+        let mut store = open(backend.location("index"), Settings::default()).unwrap();
+        store.initialize(&metadata(), &[]).unwrap();
         store.append(&blocks(0..=9), 0).unwrap();
         store.append(&blocks(10..=12), 0).unwrap();
         let keys = BTreeSet::from([7, 0, 1, 2]);
         store.rewind(7, &keys).unwrap();
-        assert_eq!(store.held().unwrap().unwrap().last, 7);
-        assert_eq!(all_places(&store, 7).len(), 8 * 3);
+        assert_eq!(store.stored_range().unwrap().unwrap().last, 7);
+        assert_eq!(all_postings(&*store, 7).len(), 8 * 3);
         assert_eq!(
-            all_places(&store, 1),
-            (0..8).map(|number| place(number, 1)).collect::<Vec<_>>()
+            all_postings(&*store, 1),
+            (0..8).map(|number| position(number, 1)).collect::<Vec<_>>()
         );
-        assert_eq!(store.number_of(&block(8).hash).unwrap(), None);
-        assert_eq!(store.place_of(&block(8).items[0].hash).unwrap(), None);
+        assert_eq!(store.block_number(&block(8).header.hash).unwrap(), None);
+        assert_eq!(store.transaction_position(&block(8).transactions[0].hash).unwrap(), None);
         assert_eq!(store.totals().unwrap(), (8, 24));
-        assert_eq!(harmony(&store, 0, 99), [0, 2, 4, 6], "only even ones have one");
-        assert_eq!(store.stray_harmony(9).unwrap(), Vec::<i64>::new());
-        // And forward again, as if nothing had been.
+        assert_eq!(harmony(&*store, 0, 99), [0, 2, 4, 6], "even blocks have that form");
+        assert_eq!(store.orphan_harmony_blocks(9).unwrap(), Vec::<i64>::new());
+        // The same blocks can be appended again.
         store.append(&blocks(8..=12), 0).unwrap();
-        assert_eq!(all_places(&store, 7).len(), 13 * 3);
+        assert_eq!(all_postings(&*store, 7).len(), 13 * 3);
     });
 }
 
 #[test]
-fn a_batch_that_cannot_be_written_leaves_nothing() {
+fn a_failed_append_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full.db");
-    let mut store = Store::open(&path, Settings::default()).unwrap();
-    store.found(&facts(), &[]).unwrap();
+    let mut store = open(&path, Settings::default()).unwrap();
+    store.initialize(&metadata(), &[]).unwrap();
     store.append(&blocks(0..=2), 0).unwrap();
-    // The disk is full from here on, as far as SQLite can tell.
-    let pages: i64 = file(&store).pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    file(&store).pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+    // SQLite treats this limit like a full disk.
+    let connection = Connection::open(&path).unwrap();
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    store.execute(&format!("PRAGMA max_page_count = {pages}"));
     let error = store.append(&blocks(3..=2000), 0).unwrap_err();
-    assert!(matches!(error, StoreError::Full(_)), "{error}");
-    assert_eq!(store.held().unwrap().unwrap().last, 2);
-    file(&store).pragma_update_and_check(None, "max_page_count", 1 << 20, |_| Ok(())).unwrap();
+    assert!(matches!(error, StoreError::DiskFull(_)), "{error}");
+    assert_eq!(store.stored_range().unwrap().unwrap().last, 2);
+    store.execute("PRAGMA max_page_count = 1048576");
     store.append(&blocks(3..=2000), 0).unwrap();
-    assert_eq!(store.held().unwrap().unwrap().last, 2000);
-    assert_eq!(store.flaws().unwrap(), Vec::<String>::new());
+    assert_eq!(store.stored_range().unwrap().unwrap().last, 2000);
+    assert_eq!(store.integrity_errors().unwrap(), Vec::<String>::new());
 }
 
 #[test]
-fn one_writes_and_others_read() {
-    kinds::each(|kinds| {
-        let path = kinds.at("chain.db");
-        let missing = Store::open_to_read(&path, Settings::default()).err().unwrap();
+fn one_process_writes_and_others_read() {
+    test_backends::each(|backend| {
+        let path = backend.location("chain.db");
+        let missing = open_to_read(&path, Settings::default()).err().unwrap();
         assert!(matches!(missing, StoreError::Missing(_)), "{missing}");
-        let mut store = Store::open(&path, Settings::default()).unwrap();
-        store.found(&facts(), &[]).unwrap();
+        let mut store = open(&path, Settings::default()).unwrap();
+        store.initialize(&metadata(), &[]).unwrap();
         store.append(&blocks(0..=2), 0).unwrap();
-        let second = Store::open(&path, Settings::default()).err().unwrap();
-        assert!(matches!(second, StoreError::Taken(_)), "{second}");
-        let mut reader = Store::open_to_read(&path, Settings::default()).unwrap();
-        assert_eq!(reader.held().unwrap().unwrap().last, 2);
+        let second = open(&path, Settings::default()).err().unwrap();
+        assert!(matches!(second, StoreError::Locked(_)), "{second}");
+        let mut reader = open_to_read(&path, Settings::default()).unwrap();
+        assert_eq!(reader.stored_range().unwrap().unwrap().last, 2);
         let error = reader.append(&blocks(3..=3), 0).unwrap_err();
         assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
         store.append(&blocks(3..=3), 0).unwrap();
-        assert_eq!(reader.held().unwrap().unwrap().last, 3);
+        assert_eq!(reader.stored_range().unwrap().unwrap().last, 3);
         drop(store);
-        Store::open(&path, Settings::default()).unwrap();
+        open(&path, Settings::default()).unwrap();
     });
 }
 
 #[test]
-fn other_files_are_refused_and_left_alone() {
+fn other_files_are_rejected_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |name: &str| {
+    let rejected = |name: &str| {
         let path = folder.path().join(name);
         let before = std::fs::read(&path).unwrap();
-        let to_write = Store::open(&path, Settings::default()).err().unwrap();
-        let to_read = Store::open_to_read(&path, Settings::default()).err().unwrap();
+        let to_write = open(&path, Settings::default()).err().unwrap();
+        let to_read = open_to_read(&path, Settings::default()).err().unwrap();
         assert_eq!(to_write.to_string(), to_read.to_string());
         assert!(std::fs::read(&path).unwrap() == before, "{name} was written to");
         to_write
     };
     std::fs::write(folder.path().join("text"), "no database at all, but a text".repeat(100))
         .unwrap();
-    assert!(matches!(open("text"), StoreError::Foreign { .. }));
+    assert!(matches!(rejected("text"), StoreError::Foreign { .. }));
     let other = Connection::open(folder.path().join("other")).unwrap();
     other.execute_batch("CREATE TABLE birds (name TEXT)").unwrap();
     drop(other);
-    assert!(matches!(open("other"), StoreError::Foreign { .. }));
+    assert!(matches!(rejected("other"), StoreError::Foreign { .. }));
     let path = folder.path().join("newer");
-    drop(Store::open(&path, Settings::default()).unwrap());
+    drop(open(&path, Settings::default()).unwrap());
     let newer = Connection::open(&path).unwrap();
-    newer.pragma_update(None, "user_version", sqlite::KNOWN + 1).unwrap();
+    newer.pragma_update(None, "user_version", sqlite::SCHEMA_VERSION + 1).unwrap();
     newer.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
     drop(newer);
-    let error = open("newer");
+    let error = rejected("newer");
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");
 }
 
-/// A file of schema 1: what was added since is not there.
+/// A file of schema 1 has no `hmyv2_` forms.
 #[test]
-fn a_file_of_an_earlier_schema_is_brought_up_to_date_by_who_writes() {
+fn a_writer_migrates_a_file_of_an_earlier_schema() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("earlier.db");
-    let mut store = Store::open(&path, Settings::default()).unwrap();
-    store.found(&facts(), &[]).unwrap();
+    let mut store = open(&path, Settings::default()).unwrap();
+    store.initialize(&metadata(), &[]).unwrap();
     let earlier: Vec<NewBlock> =
         blocks(0..=9).into_iter().map(|block| NewBlock { harmony: None, ..block }).collect();
     store.append(&earlier, 5).unwrap();
@@ -230,64 +227,66 @@ fn a_file_of_an_earlier_schema_is_brought_up_to_date_by_who_writes() {
     let connection = Connection::open(&path).unwrap();
     connection.execute_batch("DROP TABLE harmony_blocks; PRAGMA user_version = 1").unwrap();
     drop(connection);
-    let error = Store::open_to_read(&path, Settings::default()).err().unwrap();
+    let error = open_to_read(&path, Settings::default()).err().unwrap();
     assert!(matches!(error, StoreError::Older { found: 1, .. }), "{error}");
-    let mut store = Store::open(&path, Settings::default()).unwrap();
-    assert_eq!(store.facts().unwrap(), Some(facts()));
-    assert_eq!(store.held().unwrap().unwrap().last, 9);
+    let mut store = open(&path, Settings::default()).unwrap();
+    assert_eq!(store.metadata().unwrap(), Some(metadata()));
+    assert_eq!(store.stored_range().unwrap().unwrap().last, 9);
     store.append(&blocks(10..=12), 5).unwrap();
     store.rewind(11, &BTreeSet::from([7, 0, 1, 2])).unwrap();
-    let reader = Store::open_to_read(&path, Settings::default()).unwrap();
+    let reader = open_to_read(&path, Settings::default()).unwrap();
     assert_eq!(reader.totals().unwrap(), (12, 36));
-    assert_eq!(harmony(&reader, 0, 99), [10]);
-    assert_eq!(reader.flaws().unwrap(), Vec::<String>::new());
+    assert_eq!(harmony(&*reader, 0, 99), [10]);
+    assert_eq!(reader.integrity_errors().unwrap(), Vec::<String>::new());
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_told() {
+fn a_truncated_file_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.db");
-    let mut store = Store::open(&path, Settings::default()).unwrap();
-    store.found(&facts(), &[]).unwrap();
+    let mut store = open(&path, Settings::default()).unwrap();
+    store.initialize(&metadata(), &[]).unwrap();
     store.append(&blocks(0..=3000), 0).unwrap();
     drop(store);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let told: Result<(), _> = Store::open_to_read(&path, Settings::default()).and_then(|store| {
-        store.held()?;
-        let flaws = store.flaws()?;
-        assert!(!flaws.is_empty());
-        Err(StoreError::Damaged(flaws.join("; ")))
+    let read: Result<(), _> = open_to_read(&path, Settings::default()).and_then(|store| {
+        store.stored_range()?;
+        let errors = store.integrity_errors()?;
+        assert!(!errors.is_empty());
+        Err(StoreError::Damaged(errors.join("; ")))
     });
-    let error = told.err().unwrap();
+    let error = read.err().unwrap();
     assert!(matches!(error, StoreError::Damaged(_)), "{error}");
 }
 
 #[test]
-fn receipts_are_those_asked_for_near_and_far() {
-    kinds::each(|kinds| {
-        let mut store = Store::open(kinds.at("index"), Settings::default()).unwrap();
-        store.found(&facts(), &[]).unwrap();
+fn receipts_are_found_at_any_distance() {
+    test_backends::each(|backend| {
+        let mut store = open(backend.location("index"), Settings::default()).unwrap();
+        store.initialize(&metadata(), &[]).unwrap();
         store.append(&blocks(0..=40), 0).unwrap();
         let all: Vec<i64> =
-            (0..=40).flat_map(|block| (0..3).map(move |at| place(block, at))).collect();
-        let missing = [place(7, 5), place(9, 9), place(50, 0)];
+            (0..=40).flat_map(|block| (0..3).map(move |at| position(block, at))).collect();
+        let missing = [position(7, 5), position(9, 9), position(50, 0)];
         for apart in [1, 2, 3, 4, 5, 7, 40, 200] {
             let wanted: Vec<i64> = all.iter().copied().skip(1).step_by(apart).collect();
-            let mut asked = [wanted.as_slice(), &missing].concat();
-            asked.sort_unstable();
-            let mut shown = Vec::new();
+            let mut requested = [wanted.as_slice(), &missing].concat();
+            requested.sort_unstable();
+            let mut visited = Vec::new();
             store
-                .receipts(&asked, |item| {
-                    let (number, index) = crate::places::parts(item.place);
-                    assert_eq!(item.packed, Some([3; 40].as_slice()));
-                    assert_eq!(item.hash, block(number).items[index as usize].hash);
-                    assert!(item.block.is_none_or(|of| of == (block(number).hash, number)));
-                    shown.push(item.place);
+                .receipts(&requested, |row| {
+                    let (number, index) = block_and_index(row.position);
+                    let expected = block(number);
+                    assert_eq!(row.fragment, Some([3; 40].as_slice()));
+                    assert_eq!(row.hash, expected.transactions[index as usize].hash);
+                    let of_block = (expected.header.hash, number);
+                    assert!(row.block.is_none_or(|block| block == of_block));
+                    visited.push(row.position);
                     Ok::<_, StoreError>(())
                 })
                 .unwrap();
-            assert_eq!(shown, wanted, "every {apart}");
+            assert_eq!(visited, wanted, "every {apart}");
         }
     });
 }

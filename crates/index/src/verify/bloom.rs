@@ -1,16 +1,16 @@
-//! Blooms of logs, with the bits of what comes again remembered.
+//! Blooms of logs, with a cache of the bits of repeated values.
 
 use std::collections::HashMap;
 
 use alloy_primitives::{Address, B256, Bloom, keccak256};
 use foldhash::fast::RandomState;
 
-/// The three bits that a value sets in a bloom of 2048.
+/// The three bits that a value sets in a bloom of 2048 bits.
 type Bits = [u16; 3];
 
-/// The bits of the addresses and topics of one block. Most come several times, and the Keccak-256
-/// behind them is the dearest part of checking a bloom. Holds at most one entry for each topic and
-/// address in the answer.
+/// The bits of the addresses and topics of one block. Most of them repeat, and their Keccak-256 is
+/// the most expensive part of a bloom. The cache has at most one entry for each address and topic in
+/// the response.
 #[derive(Debug, Default)]
 pub(super) struct Bloomer {
     addresses: HashMap<Address, Bits, RandomState>,
@@ -34,8 +34,8 @@ fn set(bloom: &mut Bloom, bits: &Bits) {
     }
 }
 
-/// The low 11 bits of each of the first three pairs of bytes of the Keccak-256 (Yellow Paper,
-/// section 4.3.1, M3:2048).
+/// The low 11 bits of each of the first three byte pairs of the Keccak-256 (Yellow Paper, section
+/// 4.3.1, M3:2048).
 fn bits(value: &[u8]) -> Bits {
     let hash = keccak256(value);
     [0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) & 0x7ff)

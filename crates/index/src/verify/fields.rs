@@ -1,209 +1,241 @@
-//! The members of one JSON object by place, and how their values are read.
+//! The known members of a JSON object, and how their values are parsed.
 
 use std::fmt::LowerHex;
 
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
 
-use super::fault::Fault;
+use super::error::Error;
 
-/// A list of names of members, and a constant with the place in it for each.
+/// Declares a list of member names, and for each a constant with its index in the list: a field.
 macro_rules! names {
-    ($(#[$doc:meta])* $list:ident, $place_of:ident: $($place:ident = $name:literal,)+) => {
+    ($(#[$doc:meta])* $list:ident, $index:ident: $($field:ident = $name:literal,)+) => {
         #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
-        enum $place_of { $($place,)+ COUNT }
-        $(pub(super) const $place: usize = $place_of::$place as usize;)+
+        enum $index { $($field,)+ COUNT }
+        $(pub(super) const $field: usize = $index::$field as usize;)+
         $(#[$doc])*
-        pub(super) const $list: [&str; $place_of::COUNT as usize] = [$($name,)+];
+        pub(super) const $list: [&str; $index::COUNT as usize] = [$($name,)+];
     };
 }
 pub(super) use names;
 
-/// More members than any object has that a known node writes; those beyond are found, only later.
-const TURNS: usize = 40;
+/// The most members of an object whose order is remembered, more than any known node writes. Later
+/// members are found by a search.
+const ORDER_MAX: usize = 40;
 const UNKNOWN: u8 = u8::MAX;
 
-/// The names of an object's members, and the order in which they came last time. A node writes
-/// all objects of a kind in one order, so that one comparison finds a name.
+/// The names of an object's known members, and the order of the last object. A node writes all
+/// objects of a kind in one order, so one comparison finds most names.
 #[derive(Debug)]
 pub(super) struct Layout<const N: usize> {
     names: &'static [&'static str; N],
-    order: [u8; TURNS],
+    order: [u8; ORDER_MAX],
 }
 
 impl<const N: usize> Layout<N> {
     pub(super) fn new(names: &'static [&'static str; N]) -> Self {
         const { assert!(N < UNKNOWN as usize) };
-        Self { names, order: [UNKNOWN; TURNS] }
+        Self { names, order: [UNKNOWN; ORDER_MAX] }
     }
 
-    pub(super) fn name(&self, place: usize) -> &'static str {
-        self.names[place]
+    pub(super) fn name(&self, field: usize) -> &'static str {
+        self.names[field]
     }
 
-    /// The fields of an object of this kind, none of them read yet.
+    /// The fields of an object, all of them missing.
     pub(super) fn fields<'a>(&self) -> Fields<'a, N> {
-        Fields { names: self.names, values: [&[]; N], turn: 0 }
+        Fields { names: self.names, values: [&[]; N], members: 0 }
     }
 
-    /// The place of the name that comes as the `turn`-th of its object.
+    /// The field of the name that is the `nth` of its object.
     #[inline]
-    pub(super) fn place(&mut self, turn: usize, name: &[u8]) -> Result<Option<usize>, Fault> {
-        let guess = self.order.get(turn).copied().unwrap_or(UNKNOWN);
+    pub(super) fn field(&mut self, nth: usize, name: &[u8]) -> Result<Option<usize>, Error> {
+        let guess = self.order.get(nth).copied().unwrap_or(UNKNOWN);
         if let Some(known) = self.names.get(usize::from(guess))
             && known.as_bytes() == name
         {
             return Ok(Some(usize::from(guess)));
         }
-        let place = self.find(name)?;
-        if let (Some(order), Some(place)) = (self.order.get_mut(turn), place) {
-            *order = place as u8; // below N, which is below 255
+        let field = self.find(name)?;
+        if let (Some(order), Some(field)) = (self.order.get_mut(nth), field) {
+            *order = field as u8; // below N, which is below 255
         }
-        Ok(place)
+        Ok(field)
     }
 
-    /// The place of a name without knowledge of the order.
-    pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Fault> {
+    /// The field of a name, by a search.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Error> {
         let same = |known: &&str| known.as_bytes() == name;
-        if let Some(place) = self.names.iter().position(same) {
-            return Ok(Some(place));
+        if let Some(field) = self.names.iter().position(same) {
+            return Ok(Some(field));
         }
-        // Beyond ASCII there are letters that fold to an `s` or a `k`.
+        // Some letters beyond ASCII fold to an `s` or a `k`.
         let alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
         if self.names.iter().any(alias) || !name.is_ascii() {
-            return Err(Fault::form(name, "a name that readers do not take for another")
+            return Err(Error::form(name, "a name that readers do not take for another")
                 .of(&String::from_utf8_lossy(&name[..name.len().min(80)])));
         }
         Ok(None)
     }
 }
 
-/// What stands for a value that has been found but not kept.
+/// Stands for a value that was found but not stored.
 const FOUND: &[u8] = b"?";
 
-/// The members of one object that have a known name, raw.
+/// The raw values of an object's known members.
 #[derive(Debug)]
 pub(super) struct Fields<'a, const N: usize> {
     names: &'static [&'static str; N],
-    /// Empty where there is no such member.
+    /// By field; empty if the member is missing.
     values: [&'a [u8]; N],
-    turn: usize,
+    /// Members counted so far.
+    members: usize,
 }
 
 impl<'a, const N: usize> Fields<'a, N> {
-    /// How many members have been asked for before.
+    /// Counts a member, and returns how many came before.
     #[inline]
-    pub(super) fn turn(&mut self) -> usize {
-        self.turn += 1;
-        self.turn - 1
+    pub(super) fn next_member(&mut self) -> usize {
+        self.members += 1;
+        self.members - 1
     }
 
-    /// Notes that the member is there; false if that was known already.
+    /// Marks a member as found. Returns false if it was found before.
     #[inline]
-    pub(super) fn mark(&mut self, place: usize) -> bool {
-        std::mem::replace(&mut self.values[place], FOUND).is_empty()
+    pub(super) fn mark(&mut self, field: usize) -> bool {
+        std::mem::replace(&mut self.values[field], FOUND).is_empty()
     }
 
     #[inline]
-    pub(super) fn keep(&mut self, place: usize, value: &'a [u8]) {
-        self.values[place] = value;
+    pub(super) fn set(&mut self, field: usize, value: &'a [u8]) {
+        self.values[field] = value;
     }
 
-    /// The raw value, unless it is missing or null.
+    /// The raw value; `None` if it is missing or null.
     #[inline]
-    pub(super) fn raw(&self, place: usize) -> Option<&'a [u8]> {
-        let value = self.values[place];
+    pub(super) fn raw(&self, field: usize) -> Option<&'a [u8]> {
+        let value = self.values[field];
         (!value.is_empty() && value != b"null").then_some(value)
     }
 
-    /// The raw value, which must be there.
-    pub(super) fn need_raw(&self, place: usize, allowed: &'static str) -> Result<&'a [u8], Fault> {
-        self.raw(place).ok_or_else(|| Fault::missing(allowed).of(self.names[place]))
+    /// The raw value.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing or null.
+    pub(super) fn need_raw(&self, field: usize, allowed: &'static str) -> Result<&'a [u8], Error> {
+        self.raw(field).ok_or_else(|| Error::missing(allowed).of(self.names[field]))
     }
 
-    /// The value, if there is one.
+    /// The value; `None` if it is missing or null.
+    ///
+    /// # Errors
+    ///
+    /// If it is malformed.
     #[inline]
-    pub(super) fn maybe<T: Value>(&self, place: usize) -> Result<Option<T>, Fault> {
-        let Some(raw) = self.raw(place) else { return Ok(None) };
+    pub(super) fn maybe<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
+        let Some(raw) = self.raw(field) else { return Ok(None) };
         match T::read(raw) {
             Some(value) => Ok(Some(value)),
-            None => Err(Fault::form(raw, T::ALLOWED).of(self.names[place])),
+            None => Err(Error::form(raw, T::ALLOWED).of(self.names[field])),
         }
     }
 
-    /// The value, which must be there.
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing, null or malformed.
     #[inline]
-    pub(super) fn need<T: Value>(&self, place: usize) -> Result<T, Fault> {
-        match self.maybe(place)? {
+    pub(super) fn need<T: Value>(&self, field: usize) -> Result<T, Error> {
+        match self.maybe(field)? {
             Some(value) => Ok(value),
-            None => Err(Fault::missing(T::ALLOWED).of(self.names[place])),
+            None => Err(Error::missing(T::ALLOWED).of(self.names[field])),
         }
     }
 
-    /// That the value is there and is the computed one.
+    /// Checks that the value is the computed one.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing, null, malformed or another one.
     #[inline]
     pub(super) fn need_same<T: Value>(
         &self,
-        place: usize,
+        field: usize,
         computed: &T,
         from: &'static str,
-    ) -> Result<(), Fault> {
-        let said: T = self.need(place)?;
-        if said == *computed { Ok(()) } else { Err(self.mismatch(place, computed, from)) }
+    ) -> Result<(), Error> {
+        let found: T = self.need(field)?;
+        if found == *computed { Ok(()) } else { Err(self.mismatch(field, computed, from)) }
     }
 
-    /// That the value is the computed one if it is there.
+    /// Checks that the value is the computed one, unless it is missing or null.
+    ///
+    /// # Errors
+    ///
+    /// If it is malformed or another one.
     #[inline]
     pub(super) fn maybe_same<T: Value>(
         &self,
-        place: usize,
+        field: usize,
         computed: &T,
         from: &'static str,
-    ) -> Result<(), Fault> {
-        match self.maybe::<T>(place)? {
-            Some(said) if said != *computed => Err(self.mismatch(place, computed, from)),
+    ) -> Result<(), Error> {
+        match self.maybe::<T>(field)? {
+            Some(found) if found != *computed => Err(self.mismatch(field, computed, from)),
             _ => Ok(()),
         }
     }
 
-    /// That the value is missing or null.
-    pub(super) fn need_none(&self, place: usize, allowed: &'static str) -> Result<(), Fault> {
-        match self.raw(place) {
-            Some(raw) => Err(Fault::form(raw, allowed).of(self.names[place])),
+    /// Checks that the value is missing or null.
+    ///
+    /// # Errors
+    ///
+    /// If it is there.
+    pub(super) fn need_none(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
+        match self.raw(field) {
+            Some(raw) => Err(Error::form(raw, allowed).of(self.names[field])),
             None => Ok(()),
         }
     }
 
-    /// That this value is not the computed one.
+    /// The error for a value other than the computed one.
     #[cold]
     pub(super) fn mismatch<T: Value>(
         &self,
-        place: usize,
+        field: usize,
         computed: &T,
         from: &'static str,
-    ) -> Fault {
-        self.contradiction(place, &format!("{computed:#x}"), from)
+    ) -> Error {
+        self.contradiction(field, &format!("{computed:#x}"), from)
     }
 
-    /// That this value is not what was computed, in words.
+    /// The error for a value other than the computed one, given in words.
     #[cold]
-    pub(super) fn contradiction(&self, place: usize, computed: &str, from: &'static str) -> Fault {
-        let said = String::from_utf8_lossy(self.values[place]);
-        Fault::mismatch(said.trim_matches('"'), computed, from).of(self.names[place])
+    pub(super) fn contradiction(&self, field: usize, computed: &str, from: &'static str) -> Error {
+        let found = String::from_utf8_lossy(self.values[field]);
+        Error::mismatch(found.trim_matches('"'), computed, from).of(self.names[field])
     }
 
-    /// A fault of this value.
+    /// The error for a malformed value.
     #[cold]
-    pub(super) fn fault(&self, place: usize, fault: Fault) -> Fault {
-        fault.of(self.names[place])
+    pub(super) fn form_error(&self, field: usize, allowed: &'static str) -> Error {
+        self.error(field, Error::form(self.values[field], allowed))
+    }
+
+    /// The error of a value, with its member's name.
+    #[cold]
+    pub(super) fn error(&self, field: usize, error: Error) -> Error {
+        error.of(self.names[field])
     }
 }
 
-/// What a JSON value can be read as.
+/// A type that a JSON value can be parsed as.
 pub(super) trait Value: Sized + PartialEq + LowerHex {
-    /// What may stand there, for whoever wrote something else.
+    /// The allowed values, as errors name them.
     const ALLOWED: &'static str;
 
-    /// The value of a raw JSON value; none if it has another form.
+    /// Parses a raw JSON value; `None` if it is malformed.
     fn read(raw: &[u8]) -> Option<Self>;
 }
 
@@ -238,7 +270,7 @@ impl Value for Bytes {
     const ALLOWED: &'static str = "0x and an even number of hexadecimal digits";
 
     fn read(raw: &[u8]) -> Option<Self> {
-        // The decoder would step over a second prefix.
+        // The decoder would skip a second prefix.
         let digits = digits(raw).filter(|digits| !digits.starts_with(b"0x"))?;
         hex::decode(digits).ok().map(Bytes::from)
     }
@@ -271,7 +303,7 @@ impl Value for U256 {
     }
 }
 
-/// A number that some nodes write as a word of 32 bytes, with leading zeros: `r` and `s`.
+/// A number that some nodes write as a word of 32 bytes with leading zeros: `r` and `s`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Padded(pub(super) U256);
 
@@ -290,7 +322,7 @@ impl Value for Padded {
     }
 }
 
-/// What stands between `"0x` and the closing quote.
+/// The digits between `"0x` and the closing quote.
 #[inline]
 pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     match raw {
@@ -308,7 +340,7 @@ fn canonical(raw: &[u8], digits_max: usize) -> Option<&[u8]> {
     ((1..=digits_max).contains(&digits.len()) && !zeros).then_some(digits)
 }
 
-/// At most 32 digits as a number.
+/// Parses at most 32 digits.
 #[inline]
 fn number(digits: &[u8]) -> Option<u128> {
     let mut bad = 0;
@@ -320,7 +352,7 @@ fn number(digits: &[u8]) -> Option<u128> {
     (bad & 0xf0 == 0).then_some(number)
 }
 
-/// At most 64 digits as a number.
+/// Parses at most 64 digits.
 #[inline]
 fn wide(digits: &[u8]) -> Option<U256> {
     let (high, low) = digits.split_at(digits.len().saturating_sub(32));

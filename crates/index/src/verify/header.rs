@@ -1,4 +1,4 @@
-//! The block's own members: the header and its hash, and what else an object of a block holds.
+//! Verifies the members of a block: its header by the hash, then withdrawals, uncles and size.
 
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_eips::eip4895::Withdrawal;
@@ -7,12 +7,12 @@ use alloy_rlp::{Encodable, Header as RlpHeader};
 use alloy_trie::root::ordered_trie_root;
 
 use super::cursor::Cursor;
-use super::fault::Fault;
+use super::error::Error;
 use super::fields::{Fields, Layout, names};
 
 names! {
-    /// The members of a block that are read (execution-apis `src/schemas/block.yaml`).
-    BLOCK, OfBlock:
+    /// The members of a block that are verified (execution-apis `src/schemas/block.yaml`).
+    BLOCK, BlockMember:
     HASH = "hash",
     PARENT = "parentHash",
     UNCLES_HASH = "sha3Uncles",
@@ -45,8 +45,8 @@ names! {
     WITHDRAWALS = "withdrawals",
 }
 
-/// The members of a header that came with forks, in the order of their encoding.
-const LATER: [usize; 8] = [
+/// The header members that forks added, in the order of their encoding.
+const FORK_MEMBERS: [usize; 8] = [
     BASE_FEE,
     WITHDRAWALS_ROOT,
     BLOB_GAS_USED,
@@ -57,6 +57,7 @@ const LATER: [usize; 8] = [
     SLOT,
 ];
 
+/// The source of a block's hash, as errors name it.
 const HASHED: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, \
     transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, \
     extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, \
@@ -66,34 +67,34 @@ const HASHED: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot
 /// The members of a block.
 pub(super) type BlockFields<'a> = Fields<'a, { BLOCK.len() }>;
 
-/// Finds the members of a block.
-pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Fault> {
+/// Reads the members of a block.
+pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
     Cursor::new(raw).object(&mut Layout::new(&BLOCK))
 }
 
-/// The header, if its hash is the block's.
+/// The header, verified by the block's hash.
 ///
 /// # Errors
 ///
-/// `hash`, if it is not that of the header; which of the header's members is wrong cannot be
-/// known. A member of the wrong form. A member that came with an earlier fork than another that is
-/// there: the encoding is a list without names, so that a value moved from one such member to the
-/// next would not change the hash.
-pub(super) fn verified(fields: &BlockFields<'_>) -> Result<Header, Fault> {
+/// `hash`, if the header hashes to another value; it cannot be known which of the header's members
+/// is wrong. A malformed member. A missing member of an earlier fork than another one that is there:
+/// the encoding is a list without names, so a value that moves from one such member to the next
+/// would not change the hash.
+pub(super) fn verified(fields: &BlockFields<'_>) -> Result<Header, Error> {
     let header = header(fields)?;
-    let last = LATER.iter().rposition(|place| fields.raw(*place).is_some());
-    for place in &LATER[..last.unwrap_or(0)] {
-        fields.need_raw(*place, "a value, as there is one of a later fork")?;
+    let last = FORK_MEMBERS.iter().rposition(|field| fields.raw(*field).is_some());
+    for field in &FORK_MEMBERS[..last.unwrap_or(0)] {
+        fields.need_raw(*field, "a value, as there is one of a later fork")?;
     }
-    // Nothing binds it, but readers must be able to read it.
+    // Nothing binds this member, but it must not be malformed.
     fields.maybe::<U256>(TOTAL_DIFFICULTY)?;
     fields.need_same(HASH, &header.hash_slow(), HASHED)?;
-    // Some nodes say the miner under its older name as well.
+    // Some nodes write the miner under its older name as well.
     fields.maybe_same(AUTHOR, &header.beneficiary, "miner")?;
     Ok(header)
 }
 
-fn header(fields: &BlockFields<'_>) -> Result<Header, Fault> {
+fn header(fields: &BlockFields<'_>) -> Result<Header, Error> {
     Ok(Header {
         parent_hash: fields.need(PARENT)?,
         ommers_hash: fields.need(UNCLES_HASH)?,
@@ -121,13 +122,13 @@ fn header(fields: &BlockFields<'_>) -> Result<Header, Fault> {
     })
 }
 
-/// Checks withdrawals, uncles and size, given the length of all transactions in RLP without the
-/// list's own head.
+/// Verifies withdrawals, uncles and size. `transaction_bytes` is the length of all transactions in
+/// RLP without the header of their list.
 pub(super) fn check_body(
     fields: &BlockFields<'_>,
     header: &Header,
     transaction_bytes: usize,
-) -> Result<(), Fault> {
+) -> Result<(), Error> {
     let withdrawals = withdrawals(fields)?;
     match (&withdrawals, header.withdrawals_root) {
         (Some(withdrawals), Some(_)) => {
@@ -158,35 +159,35 @@ pub(super) fn check_body(
     Ok(())
 }
 
-/// The hashes of the block's transactions, where it has these instead of whole transactions; none
-/// otherwise. Nothing binds them here: the root is of the encodings, not of the hashes.
-pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Fault> {
+/// The hashes of the block's transactions, if it has these instead of full transactions. Nothing
+/// binds them here: the root is computed from the encodings, not from the hashes.
+pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
     let Some(raw) = fields.raw(TRANSACTIONS) else { return Ok(Vec::new()) };
     let is_hash = |first: &[u8]| first.first() == Some(&b'"');
     if !wire::json::walk::elements(raw).next().is_some_and(is_hash) {
         return Ok(Vec::new());
     }
-    list(raw).map_err(|fault| fields.fault(TRANSACTIONS, fault))
+    list(raw).map_err(|error| fields.error(TRANSACTIONS, error))
 }
 
-/// The length in RLP of a list whose elements have this length together.
+/// The length in RLP of a list with this payload.
 fn list_bytes(payload_length: usize) -> usize {
     RlpHeader { list: true, payload_length }.length_with_payload()
 }
 
-/// How many uncles the block names; zero also where there is no such member.
-fn uncles(fields: &BlockFields<'_>) -> Result<usize, Fault> {
+/// The number of uncles; zero if the member is missing.
+fn uncles(fields: &BlockFields<'_>) -> Result<usize, Error> {
     let Some(raw) = fields.raw(UNCLES) else { return Ok(0) };
-    let hashes: Vec<B256> = list(raw).map_err(|fault| fields.fault(UNCLES, fault))?;
+    let hashes: Vec<B256> = list(raw).map_err(|error| fields.error(UNCLES, error))?;
     Ok(hashes.len())
 }
 
-/// The elements of a raw array of plain values.
-pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Fault> {
+/// The elements of a raw array of scalar values.
+pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Error> {
     let mut values = Vec::new();
     Cursor::new(raw).elements(|_, cursor| {
         let raw = cursor.value()?;
-        values.push(T::read(raw).ok_or_else(|| Fault::form(raw, T::ALLOWED))?);
+        values.push(T::read(raw).ok_or_else(|| Error::form(raw, T::ALLOWED))?);
         Ok(())
     })?;
     Ok(values)
@@ -194,14 +195,14 @@ pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Fault>
 
 names! {
     /// The members of a withdrawal (EIP-4895).
-    WITHDRAWAL, OfWithdrawal:
+    WITHDRAWAL, WithdrawalMember:
     INDEX = "index",
     VALIDATOR = "validatorIndex",
     ADDRESS = "address",
     AMOUNT = "amount",
 }
 
-fn withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Fault> {
+fn withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Error> {
     let Some(raw) = fields.raw(WITHDRAWALS) else { return Ok(None) };
     let mut layout = Layout::new(&WITHDRAWAL);
     let mut withdrawals = Vec::new();
@@ -210,11 +211,11 @@ fn withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Faul
             withdrawals.push(withdrawal(&cursor.object(&mut layout)?)?);
             Ok(())
         })
-        .map_err(|fault| fields.fault(WITHDRAWALS, fault))?;
+        .map_err(|error| fields.error(WITHDRAWALS, error))?;
     Ok(Some(withdrawals))
 }
 
-fn withdrawal(fields: &Fields<'_, { WITHDRAWAL.len() }>) -> Result<Withdrawal, Fault> {
+fn withdrawal(fields: &Fields<'_, { WITHDRAWAL.len() }>) -> Result<Withdrawal, Error> {
     Ok(Withdrawal {
         index: fields.need(INDEX)?,
         validator_index: fields.need(VALIDATOR)?,

@@ -1,16 +1,16 @@
-//! One log: its members, its encoding, and where it says that it stands.
+//! Verifies one log: its members, its encoding, and its position in the block.
 
 use alloy_primitives::{Address, B256, Bytes, hex};
 use alloy_rlp::{Encodable, Header as RlpHeader};
 
-use super::Block;
+use super::block::Block;
 use super::cursor::Cursor;
-use super::fault::Fault;
+use super::error::Error;
 use super::fields::{Fields, Layout, Value, digits, names};
 
 names! {
-    /// The members of a log that are read (execution-apis `src/schemas/receipt.yaml`, `Log`).
-    LOG, OfLog:
+    /// The members of a log that are verified (execution-apis `src/schemas/receipt.yaml`, `Log`).
+    LOG, LogMember:
     ADDRESS = "address",
     TOPICS = "topics",
     DATA = "data",
@@ -23,34 +23,34 @@ names! {
     REMOVED = "removed",
 }
 
-/// As many as the machine's instructions can give (`LOG0` to `LOG4`).
+/// The most topics of a log, by the instructions `LOG0` to `LOG4`.
 const TOPICS_MAX: usize = 4;
 
-/// A log as it was read.
+/// A log.
 pub(super) struct Log<'a> {
     pub(super) fields: Fields<'a, { LOG.len() }>,
     pub(super) address: Address,
     topics: [B256; TOPICS_MAX],
     topic_count: usize,
-    /// Hexadecimal digits, not yet known to be such.
+    /// The digits of the data, not checked to be hexadecimal yet.
     data: &'a [u8],
 }
 
 impl<'a> Log<'a> {
-    /// Reads the log that stands here.
+    /// Reads the next value as a log.
     pub(super) fn read(
         cursor: &mut Cursor<'a>,
         layout: &mut Layout<{ LOG.len() }>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Error> {
         let mut fields = layout.fields();
         let (mut topics, mut topic_count) = ([B256::ZERO; TOPICS_MAX], 0);
         cursor.open_object()?;
-        while let Some(place) = cursor.member(&mut fields, layout)? {
-            if place == TOPICS {
+        while let Some(field) = cursor.member(&mut fields, layout)? {
+            if field == TOPICS {
                 topic_count = read_topics(cursor, &mut topics)
-                    .map_err(|fault| fields.fault(TOPICS, fault))?;
+                    .map_err(|error| fields.error(TOPICS, error))?;
             } else {
-                fields.keep(place, cursor.value()?);
+                fields.set(field, cursor.value()?);
             }
         }
         fields.need_raw(TOPICS, "an array of up to four hashes")?;
@@ -58,7 +58,7 @@ impl<'a> Log<'a> {
         let raw = fields.need_raw(DATA, Bytes::ALLOWED)?;
         let data = digits(raw).filter(|digits| digits.len() % 2 == 0);
         let Some(data) = data else {
-            return Err(fields.fault(DATA, Fault::form(raw, Bytes::ALLOWED)));
+            return Err(fields.error(DATA, Error::form(raw, Bytes::ALLOWED)));
         };
         Ok(Self { fields, address, topics, topic_count, data })
     }
@@ -67,27 +67,27 @@ impl<'a> Log<'a> {
         &self.topics[..self.topic_count]
     }
 
-    /// Checks where the log says that it stands.
-    pub(super) fn check_place(&self, place: &LogPlace<'_>) -> Result<(), Fault> {
-        let (fields, block) = (&self.fields, place.block);
+    /// Verifies the log's position.
+    pub(super) fn check_position(&self, position: &LogPosition<'_>) -> Result<(), Error> {
+        let (fields, block) = (&self.fields, position.block);
         fields.need_same(BLOCK_HASH, &block.hash, "the block")?;
         fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
         fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
-        fields.need_same(TX_HASH, place.transaction, "the transaction at this index")?;
-        fields.need_same(TX_INDEX, &place.transaction_index, "the place of its transaction")?;
-        fields.need_same(LOG_INDEX, &place.log_index, "counting the block's logs")?;
+        fields.need_same(TX_HASH, position.transaction, "the transaction at this index")?;
+        fields.need_same(TX_INDEX, &position.transaction_index, "the place of its transaction")?;
+        fields.need_same(LOG_INDEX, &position.log_index, "counting the block's logs")?;
         match fields.raw(REMOVED) {
             None | Some(b"false") => Ok(()),
-            Some(said) => Err(fields.fault(REMOVED, Fault::form(said, "false"))),
+            Some(_) => Err(fields.form_error(REMOVED, "false")),
         }
     }
 
     /// Appends the log in RLP: address, topics, data.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         const WORD: usize = 33;
         let data_bytes = self.data.len() / 2;
         let topics = RlpHeader { list: true, payload_length: WORD * self.topic_count };
-        // Only a single byte has a head or none depending on its value.
+        // A single byte is the only string whose header depends on its value.
         let first = self.data.first_chunk::<2>().and_then(|digits| {
             let mut byte = [0];
             hex::decode_to_slice(digits, &mut byte).ok().map(|()| byte[0])
@@ -108,38 +108,36 @@ impl<'a> Log<'a> {
         self.append_data(out)
     }
 
-    /// Checks that the data are hexadecimal digits; what [`Log::encode`] does on its way.
-    pub(super) fn check_data(&self, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Checks that the data is hexadecimal, which [`Log::encode`] checks too.
+    pub(super) fn check_data(&self, scratch: &mut Vec<u8>) -> Result<(), Error> {
         scratch.clear();
         self.append_data(scratch)
     }
 
-    fn append_data(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn append_data(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let start = out.len();
         out.resize(start + self.data.len() / 2, 0);
-        hex::decode_to_slice(self.data, &mut out[start..]).map_err(|_| {
-            let said = self.fields.raw(DATA).unwrap_or_default();
-            self.fields.fault(DATA, Fault::form(said, Bytes::ALLOWED))
-        })
+        hex::decode_to_slice(self.data, &mut out[start..])
+            .map_err(|_| self.fields.form_error(DATA, Bytes::ALLOWED))
     }
 }
 
-fn read_topics(cursor: &mut Cursor<'_>, topics: &mut [B256; TOPICS_MAX]) -> Result<usize, Fault> {
+fn read_topics(cursor: &mut Cursor<'_>, topics: &mut [B256; TOPICS_MAX]) -> Result<usize, Error> {
     cursor.elements(|index, cursor| {
         let raw = cursor.value()?;
         let Some(topic) = topics.get_mut(index) else {
-            return Err(Fault::form(raw, "at most four topics"));
+            return Err(Error::form(raw, "at most four topics"));
         };
-        *topic = B256::read(raw).ok_or_else(|| Fault::form(raw, B256::ALLOWED))?;
+        *topic = B256::read(raw).ok_or_else(|| Error::form(raw, B256::ALLOWED))?;
         Ok(())
     })
 }
 
-/// Where a log stands.
-pub(super) struct LogPlace<'b> {
+/// The position of a log.
+pub(super) struct LogPosition<'b> {
     pub(super) block: &'b Block,
     pub(super) transaction: &'b B256,
     pub(super) transaction_index: u64,
-    /// Among the logs of the block.
+    /// The index among the logs of the block.
     pub(super) log_index: u64,
 }

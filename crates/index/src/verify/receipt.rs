@@ -1,22 +1,23 @@
-//! Receipts: encoded anew for the header's root, their blooms from their logs, and what follows
-//! from the block and its transactions. One pass over the JSON.
+//! Verifies receipts in one pass over the JSON. They are encoded again for the header's root, and
+//! their blooms are computed from their logs. Members that follow from the block and its transactions
+//! are compared.
 
 use alloy_consensus::Header;
 use alloy_eips::eip4844::DATA_GAS_PER_BLOB;
 use alloy_primitives::{B256, Bloom};
 use alloy_rlp::{Encodable, Header as RlpHeader};
 
+use super::block::{Block, Body, Tx};
 use super::bloom::Bloomer;
 use super::cursor::Cursor;
-use super::fault::Fault;
+use super::error::Error;
 use super::fields::{Fields, Layout, names};
-use super::log::{LOG, Log, LogPlace};
-use super::transaction::{Body, Encodings};
-use super::{Block, Tx};
+use super::log::{LOG, Log, LogPosition};
+use super::transaction::Encodings;
 
 names! {
-    /// The members of a receipt that are read (execution-apis `src/schemas/receipt.yaml`).
-    RECEIPT, OfReceipt:
+    /// The members of a receipt that are verified (execution-apis `src/schemas/receipt.yaml`).
+    RECEIPT, ReceiptMember:
     KIND = "type",
     STATUS = "status",
     ROOT = "root",
@@ -39,9 +40,8 @@ names! {
 
 type ReceiptFields<'a> = Fields<'a, { RECEIPT.len() }>;
 
-/// Checks that the receipts are an array of as many objects as the block has transactions, each
-/// with the hash of its own.
-pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Fault> {
+/// Checks that the receipts are an array of one object for each transaction, with its hash.
+pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Error> {
     let mut layout = Layout::new(&RECEIPT);
     let count = Cursor::new(raw)
         .elements(|index, cursor| {
@@ -50,75 +50,75 @@ pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Fault> {
             fields.need_raw(LOGS, "an array of logs")?;
             fields.need_same(TX_HASH, &transaction.hash, "the transaction at this index")
         })
-        .map_err(|fault| fault.of("receipts"))?;
+        .map_err(|error| error.of("receipts"))?;
     check_count(block, count)
 }
 
-/// Checks all of the receipts.
-pub(super) fn check_all(block: &Block, header: &Header, raw: &[u8]) -> Result<(), Fault> {
-    let mut walk = Walk::new(block, raw.len());
+/// Verifies all members of the receipts.
+pub(super) fn check_all(block: &Block, header: &Header, raw: &[u8]) -> Result<(), Error> {
+    let mut verifier = Verifier::new(block, raw.len());
     let count = Cursor::new(raw)
-        .elements(|index, cursor| walk.receipt(index, cursor))
-        .map_err(|fault| fault.of("receipts"))?;
+        .elements(|index, cursor| verifier.receipt(index, cursor))
+        .map_err(|error| error.of("receipts"))?;
     check_count(block, count)?;
-    check_bloom(header, &walk.bloom)?;
-    let root = walk.encodings.root();
+    check_bloom(header, &verifier.bloom)?;
+    let root = verifier.encodings.root();
     if root != header.receipts_root {
-        let (said, computed) = (header.receipts_root.to_string(), root.to_string());
+        let (found, computed) = (header.receipts_root.to_string(), root.to_string());
         let from = "the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)";
-        return Err(Fault::mismatch(&said, &computed, from).of("receiptsRoot"));
+        return Err(Error::mismatch(&found, &computed, from).of("receiptsRoot"));
     }
     Ok(())
 }
 
-/// Checks that the header's bloom is that of all logs.
-pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Fault> {
+/// Verifies the header's bloom, given the bloom of all logs.
+pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Error> {
     if header.logs_bloom == *computed {
         return Ok(());
     }
     let extra = |one: &Bloom, other: &Bloom| {
         one.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
     };
-    let said = format!("{} bits that no log sets", extra(&header.logs_bloom, computed));
+    let found = format!("{} bits that no log sets", extra(&header.logs_bloom, computed));
     let computed = format!("{} bits that it lacks", extra(computed, &header.logs_bloom));
-    Err(Fault::mismatch(&said, &computed, "the bloom of all logs").of("logsBloom"))
+    Err(Error::mismatch(&found, &computed, "the bloom of all logs").of("logsBloom"))
 }
 
-fn check_count(block: &Block, count: usize) -> Result<(), Fault> {
+fn check_count(block: &Block, count: usize) -> Result<(), Error> {
     let transactions = block.transactions.len();
     if count == transactions {
         return Ok(());
     }
     let from = "the number of transactions";
-    Err(Fault::mismatch(&count.to_string(), &transactions.to_string(), from).of("receipts"))
+    Err(Error::mismatch(&count.to_string(), &transactions.to_string(), from).of("receipts"))
 }
 
-fn transaction(block: &Block, index: usize) -> Result<&Tx, Fault> {
+fn transaction(block: &Block, index: usize) -> Result<&Tx, Error> {
     let count = block.transactions.len();
     block.transactions.get(index).ok_or_else(|| {
         let from = "the number of transactions";
-        Fault::mismatch("a receipt", &format!("only {count}"), from)
+        Error::mismatch("a receipt", &format!("only {count}"), from)
     })
 }
 
-/// What runs along from receipt to receipt.
-struct Walk<'b> {
+/// The state that passes from receipt to receipt.
+struct Verifier<'b> {
     block: &'b Block,
     encodings: Encodings,
-    /// The encodings of one receipt's logs; kept for its memory.
+    /// The encodings of one receipt's logs, in a reused buffer.
     logs: Vec<u8>,
     bloomer: Bloomer,
-    /// Of all logs so far.
+    /// The bloom of all logs so far.
     bloom: Bloom,
     log_count: u64,
     gas_cumulative: u64,
-    /// What the first receipt with blobs said.
+    /// The price in the first receipt with blobs.
     blob_gas_price: Option<u128>,
     layout: Layout<{ RECEIPT.len() }>,
     log_layout: Layout<{ LOG.len() }>,
 }
 
-impl<'b> Walk<'b> {
+impl<'b> Verifier<'b> {
     fn new(block: &'b Block, raw_bytes: usize) -> Self {
         let mut encodings = Encodings::default();
         encodings.bytes.reserve(raw_bytes / 2);
@@ -136,22 +136,22 @@ impl<'b> Walk<'b> {
         }
     }
 
-    fn receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    fn receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Error> {
         let tx = transaction(self.block, index)?;
         let mut bloom = Bloom::ZERO;
         let mut fields = self.layout.fields();
         self.logs.clear();
         cursor.open_object()?;
-        while let Some(place) = cursor.member(&mut fields, &mut self.layout)? {
-            if place == LOGS {
+        while let Some(field) = cursor.member(&mut fields, &mut self.layout)? {
+            if field == LOGS {
                 self.read_logs(index, &tx.hash, cursor, &mut bloom)
-                    .map_err(|fault| fields.fault(LOGS, fault))?;
+                    .map_err(|error| fields.error(LOGS, error))?;
             } else {
-                fields.keep(place, cursor.value()?);
+                fields.set(field, cursor.value()?);
             }
         }
         fields.need_raw(LOGS, "an array of logs")?;
-        self.check_place(&fields, index as u64, tx)?;
+        self.check_position(&fields, index as u64, tx)?;
         let gas_cumulative = self.check_gas(&fields)?;
         fields.need_same(BLOOM, &bloom, "the receipt's logs")?;
         if let Some(body) = &tx.body {
@@ -169,10 +169,10 @@ impl<'b> Walk<'b> {
         hash: &B256,
         cursor: &mut Cursor<'_>,
         bloom: &mut Bloom,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         cursor.elements(|_, cursor| {
             let log = Log::read(cursor, &mut self.log_layout)?;
-            log.check_place(&LogPlace {
+            log.check_position(&LogPosition {
                 block: self.block,
                 transaction: hash,
                 transaction_index: index as u64,
@@ -185,7 +185,7 @@ impl<'b> Walk<'b> {
         Ok(())
     }
 
-    fn check_place(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Fault> {
+    fn check_position(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Error> {
         fields.need_same(TX_HASH, &tx.hash, "the transaction at this index")?;
         fields.need_same(TX_INDEX, &index, "the place in the block")?;
         fields.need_same(BLOCK_HASH, &self.block.hash, "the block")?;
@@ -193,8 +193,8 @@ impl<'b> Walk<'b> {
         fields.maybe_same(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
     }
 
-    /// The gas up to and including this receipt.
-    fn check_gas(&mut self, fields: &ReceiptFields<'_>) -> Result<u64, Fault> {
+    /// Verifies and returns the cumulative gas.
+    fn check_gas(&mut self, fields: &ReceiptFields<'_>) -> Result<u64, Error> {
         let cumulative: u64 = fields.need(GAS_CUMULATIVE)?;
         let Some(used) = cumulative.checked_sub(self.gas_cumulative) else {
             let least = format!("at least {:#x}", self.gas_cumulative);
@@ -205,8 +205,8 @@ impl<'b> Walk<'b> {
         Ok(cumulative)
     }
 
-    /// Compares with what the transaction says.
-    fn check_body(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Fault> {
+    /// Verifies the members that follow from the transaction.
+    fn check_body(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         fields.maybe_same(KIND, &u64::from(body.kind), "the transaction")?;
         fields.need_same(FROM, &body.from, "the transaction")?;
         match &body.to {
@@ -224,9 +224,9 @@ impl<'b> Walk<'b> {
         self.check_blobs(fields, body)
     }
 
-    /// The price of blob gas follows from the header by a parameter that changes with forks, so
-    /// that only its bounds are known here.
-    fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Fault> {
+    /// Verifies the blob gas. Its price follows from the header by a parameter that changes with forks,
+    /// so only its bounds are verified.
+    fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, as the transaction has no blobs";
         if body.kind != 3 {
             if fields.maybe::<u64>(BLOB_GAS_USED)? != Some(0) {
@@ -266,24 +266,24 @@ impl<'b> Walk<'b> {
     }
 }
 
-/// The transaction's type; without the transaction, what the receipt says, which the root binds.
-fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Fault> {
+/// The transaction's type. Without the transaction it is the receipt's own, which the root binds.
+fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Error> {
     match (body, fields.maybe::<u64>(KIND)?) {
         (Some(body), _) => Ok(body.kind),
         (None, None) => Ok(0),
         (None, Some(kind @ 0..=4)) => Ok(kind as u8), // at most 4
         (None, Some(_)) => {
-            let said = fields.raw(KIND).unwrap_or_default();
-            Err(fields.fault(KIND, Fault::unknown_type(said)))
+            let found = fields.raw(KIND).unwrap_or_default();
+            Err(fields.error(KIND, Error::unknown_type(found)))
         }
     }
 }
 
-/// What a receipt says of the execution.
+/// The outcome of the execution.
 enum Outcome {
-    /// Whether it succeeded (EIP-658, from Byzantium on).
+    /// True if the execution succeeded (EIP-658, from Byzantium on).
     Status(bool),
-    /// The state's root after it, before Byzantium.
+    /// The state root after the execution, before Byzantium.
     Root(B256),
 }
 
@@ -303,8 +303,8 @@ impl Outcome {
     }
 }
 
-/// Exactly one of `status` and `root`; an empty `root` counts as none.
-fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Fault> {
+/// The outcome by exactly one of `status` and `root`. An empty `root` counts as missing.
+fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
     let empty = fields.raw(ROOT) == Some(b"\"0x\"");
     let root = if empty { None } else { fields.maybe::<B256>(ROOT)? };
     if let Some(root) = root {
@@ -315,9 +315,6 @@ fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Fault> {
     match fields.need::<u64>(STATUS)? {
         0 => Ok(Outcome::Status(false)),
         1 => Ok(Outcome::Status(true)),
-        _ => {
-            let said = fields.raw(STATUS).unwrap_or_default();
-            Err(fields.fault(STATUS, Fault::form(said, "0x0 or 0x1")))
-        }
+        _ => Err(fields.form_error(STATUS, "0x0 or 0x1")),
     }
 }

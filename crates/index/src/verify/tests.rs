@@ -1,7 +1,6 @@
-//! Whether true answers of real chains pass at every level, and every change of them is refused.
-//! Recorded blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and made ones of
-//! every type of transaction, whole; then each of their members changed in turn (`mutation`); then
-//! any bytes at all (`bytes`).
+//! Goal: valid responses pass at every level, and every change of them is rejected. Method: recorded
+//! blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and made blocks with every
+//! transaction type; then a change of each of their members (`mutation`), and random bytes (`bytes`).
 
 mod bytes;
 mod forms;
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Fault, FaultKind, Level, block, header, receipts};
+use super::{Error, ErrorKind, Level, block, header, receipts};
 
 fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
@@ -56,24 +55,24 @@ fn response(path: &str) -> Value {
     result(serde_json::from_str(&line[3..]).unwrap())
 }
 
-fn field_of<T: std::fmt::Debug>(checked: Result<T, Fault>) -> String {
+fn field_of<T: std::fmt::Debug>(checked: Result<T, Error>) -> String {
     checked.unwrap_err().field
 }
 
 #[test]
-fn levels_are_read_as_they_are_written() {
+fn levels_are_parsed_as_they_are_printed() {
     for name in ["off", "headers", "full", "senders"] {
         assert_eq!(name.parse::<Level>().unwrap().to_string(), name);
     }
-    let fault = "all".parse::<Level>().unwrap_err().to_string();
+    let error = "all".parse::<Level>().unwrap_err().to_string();
     assert_eq!(
-        fault,
+        error,
         "\"all\" is no level of verification, allowed are off, headers, full and senders"
     );
 }
 
 #[test]
-fn recorded_blocks_of_mainnet_are_true() {
+fn recorded_mainnet_blocks_pass() {
     let mut blocks: Vec<Value> =
         files("mainnet/nimbus-blocks").iter().map(|path| result(json(path))).collect();
     assert_eq!(blocks.len(), 5);
@@ -99,9 +98,10 @@ fn recorded_blocks_of_mainnet_are_true() {
             assert_eq!(format!("{:#x}", read.hash), one["hash"]);
             assert_eq!(format!("{:#x}", read.parent), one["parentHash"]);
             assert_eq!(format!("{:#x}", read.timestamp), one["timestamp"]);
-            for (tx, said) in read.transactions.iter().zip(one["transactions"].as_array().unwrap())
+            for (tx, recorded) in
+                read.transactions.iter().zip(one["transactions"].as_array().unwrap())
             {
-                assert_eq!(format!("{:#x}", tx.hash), said["hash"]);
+                assert_eq!(format!("{:#x}", tx.hash), recorded["hash"]);
             }
         }
         transactions += one["transactions"].as_array().unwrap().len();
@@ -109,20 +109,20 @@ fn recorded_blocks_of_mainnet_are_true() {
     assert_eq!(transactions, 1_574);
     for one in &bare {
         header(&raw(one), Level::Headers).unwrap();
-        // Asked for whole transactions, a node may not give their hashes.
+        // A block with hashes is rejected where full transactions are needed.
         assert_eq!(field_of(block(&raw(one), Level::Off)), "transactions[0]");
     }
 }
 
 #[test]
-fn recorded_receipts_of_mainnet_are_true() {
+fn recorded_mainnet_receipts_pass() {
     let block = bare_block(&json(&folder("mainnet/helios/block.json")));
-    let said = json(&folder("mainnet/helios/receipts.json"));
-    assert_eq!(said.as_array().unwrap().len(), 202);
+    let recorded = json(&folder("mainnet/helios/receipts.json"));
+    assert_eq!(recorded.as_array().unwrap().len(), 202);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-        receipts(&block, &raw(&said), level).unwrap();
+        receipts(&block, &raw(&recorded), level).unwrap();
     }
-    let logs: Vec<Value> = said
+    let logs: Vec<Value> = recorded
         .as_array()
         .unwrap()
         .iter()
@@ -132,41 +132,41 @@ fn recorded_receipts_of_mainnet_are_true() {
     super::logs(&block, &raw(&Value::Array(logs)), Level::Full).unwrap();
 }
 
-/// A block of which only the hashes of its transactions are known.
-fn bare_block(said: &Value) -> super::Block {
-    let block = header(&raw(said), Level::Headers).unwrap();
+/// A block that has only the hashes of its transactions.
+fn bare_block(recorded: &Value) -> super::Block {
+    let block = header(&raw(recorded), Level::Headers).unwrap();
     let hashes: Vec<String> =
         block.transactions.iter().map(|one| format!("{:#x}", one.hash)).collect();
-    assert_eq!(Value::from(hashes), said["transactions"]);
+    assert_eq!(Value::from(hashes), recorded["transactions"]);
     block
 }
 
 #[test]
 fn logs_are_compared_with_the_hashes_of_a_bare_block() {
-    let said = json(&folder("mainnet/helios/block.json"));
+    let recorded = json(&folder("mainnet/helios/block.json"));
     let receipts = json(&folder("mainnet/helios/receipts.json"));
     let with_logs = |one: &&Value| !one["logs"].as_array().unwrap().is_empty();
     let index = receipts.as_array().unwrap().iter().position(|one| with_logs(&one)).unwrap();
     let logs = raw(&receipts[index]["logs"]);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-        assert_eq!(header(&raw(&said), level).unwrap().transactions.len(), 202);
+        assert_eq!(header(&raw(&recorded), level).unwrap().transactions.len(), 202);
     }
-    let mut other = said.clone();
+    let mut other = recorded.clone();
     other["transactions"][index] = Value::from(format!("0x{}", "1".repeat(64)));
     let other = header(&raw(&other), Level::Headers).unwrap();
     assert_eq!(field_of(super::logs(&other, &logs, Level::Headers)), "logs[0].transactionHash");
-    let mut odd = said.clone();
+    let mut odd = recorded.clone();
     odd["transactions"][3] = Value::from("0x12");
     assert_eq!(field_of(header(&raw(&odd), Level::Headers)), "transactions[3]");
-    // Whole transactions, which are not asked about here, are passed over.
+    // A header skips full transactions.
     let whole = result(json(&folder("mainnet/nimbus-blocks/Cancun.json")));
     assert!(is_whole(&whole));
     assert!(header(&raw(&whole), Level::Headers).unwrap().transactions.is_empty());
 }
 
-/// Blocks before Byzantium, when a receipt held the root of the state, and of today.
+/// Blocks from before Byzantium, when a receipt held the state root, and recent ones.
 #[test]
-fn recorded_blocks_with_their_receipts_are_true() {
+fn recorded_blocks_and_their_receipts_pass() {
     let pairs = [
         ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
         ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
@@ -174,22 +174,22 @@ fn recorded_blocks_with_their_receipts_are_true() {
     ];
     let mut counts = Vec::new();
     for (of_block, of_receipts) in pairs {
-        let said = response(&format!("eth_getBlockReceipts/{of_receipts}"));
+        let recorded = response(&format!("eth_getBlockReceipts/{of_receipts}"));
         let block = block(&raw(&response(of_block)), Level::Senders).unwrap();
-        receipts(&block, &raw(&said), Level::Senders).unwrap();
-        counts.push(said.as_array().unwrap().len());
+        receipts(&block, &raw(&recorded), Level::Senders).unwrap();
+        counts.push(recorded.as_array().unwrap().len());
     }
     assert_eq!(counts, [4, 4, 0]);
 }
 
-/// Every block of a chain that has a fork every three blocks and all types of transactions.
+/// The chain has a fork every three blocks, and all transaction types.
 #[test]
-fn a_chain_through_all_forks_is_true() {
+fn a_chain_through_all_forks_passes() {
     let blocks = made::chain();
     assert_eq!(blocks.len(), 54);
     let mut kinds = [0; 5];
-    for said in &blocks {
-        let read = block(&raw(said), Level::Senders).unwrap();
+    for recorded in &blocks {
+        let read = block(&raw(recorded), Level::Senders).unwrap();
         for tx in &read.transactions {
             kinds[usize::from(tx.body.as_ref().unwrap().kind)] += 1;
         }
@@ -199,26 +199,26 @@ fn a_chain_through_all_forks_is_true() {
 }
 
 #[test]
-fn made_blocks_and_their_receipts_are_true() {
+fn made_blocks_and_their_receipts_pass() {
     let made = made::Made::new();
     let block = block(&raw(&made.block), Level::Senders).unwrap();
     receipts(&block, &raw(&made.receipts), Level::Senders).unwrap();
     super::logs(&block, &raw(&made.logs()), Level::Full).unwrap();
 }
 
-/// The corrupted blocks of another project, each with what must be noticed.
+/// The corrupted blocks come from another project, each with the expected error.
 #[test]
-fn corrupted_blocks_of_goerli_are_refused() {
+fn corrupted_goerli_blocks_are_rejected() {
     let (mut good, mut bad) = (0, 0);
     for kind in ["blocks", "headers"] {
         for path in files(&format!("mainnet/op-service-goerli/{kind}")) {
             let name = path.file_name().unwrap().to_str().unwrap();
             let Some(name) = name.strip_suffix("_metadata.json") else { continue };
             let metadata = json(&path);
-            let said = json(&path.with_file_name(format!("{name}_data.json")));
+            let recorded = json(&path.with_file_name(format!("{name}_data.json")));
             let checked = match kind {
-                "blocks" => block(&raw(&said), Level::Senders),
-                _ => header(&raw(&said), Level::Senders),
+                "blocks" => block(&raw(&recorded), Level::Senders),
+                _ => header(&raw(&recorded), Level::Senders),
             };
             if metadata["fail"] != true {
                 checked.unwrap();
@@ -226,15 +226,15 @@ fn corrupted_blocks_of_goerli_are_refused() {
                 continue;
             }
             bad += 1;
-            let fault = checked.unwrap_err();
-            assert!(matches!(fault.kind, FaultKind::Mismatch { .. }), "{fault}");
+            let error = checked.unwrap_err();
+            assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
             match metadata["reason"].as_str() {
-                Some("failed to verify block hash") => assert_eq!(fault.field, "hash"),
+                Some("failed to verify block hash") => assert_eq!(error.field, "hash"),
                 Some("failed to verify transactions list") => {
-                    assert!(fault.field.starts_with("transactions"), "{fault}");
+                    assert!(error.field.starts_with("transactions"), "{error}");
                 }
                 Some(reason) => panic!("{reason}"),
-                None => assert_eq!(fault.field, "hash", "{name}"),
+                None => assert_eq!(error.field, "hash", "{name}"),
             }
         }
     }

@@ -1,25 +1,26 @@
-//! Transactions: rebuilt from their members, encoded and hashed, so that the hash and the block's
-//! root bind every member; and what follows from them and from the block.
+//! Verifies transactions. Each is rebuilt from its members, encoded and hashed, so that its hash and
+//! the block's root bind every member. Members that follow from these or from the block are compared.
 
 use alloy_consensus::transaction::RlpEcdsaEncodableTx;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::eip1559::calc_effective_gas_price;
 use alloy_eips::eip2930::{AccessList, AccessListItem};
 use alloy_eips::eip7702::{Authorization, SignedAuthorization};
-use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
+use alloy_primitives::{B256, Bytes, Signature, TxKind, U256, keccak256};
 use alloy_rlp::Header as RlpHeader;
 use alloy_trie::root::ordered_trie_root_encoded;
 
+use super::block::{Block, Body, Tx};
 use super::cursor::Cursor;
-use super::fault::Fault;
+use super::error::Error;
 use super::fields::{Fields, Layout, Padded, names};
 use super::header::{self, TRANSACTIONS, TRANSACTIONS_ROOT};
-use super::{Block, Level, Tx};
+use super::level::Level;
 
 names! {
-    /// The members of a transaction that are read (execution-apis
+    /// The members of a transaction that are verified (execution-apis
     /// `src/schemas/transaction.yaml`).
-    TRANSACTION, OfTransaction:
+    TRANSACTION, TransactionMember:
     HASH = "hash",
     KIND = "type",
     CHAIN = "chainId",
@@ -47,9 +48,9 @@ names! {
     INDEX = "transactionIndex",
 }
 
-/// The members that not every type of transaction has, and the first and last type that has them
-/// (EIP-2930, EIP-1559, EIP-4844, EIP-7702).
-const BY_KIND: [(usize, std::ops::RangeInclusive<u8>); 6] = [
+/// The members that not every transaction type has, and the types that have them (EIP-2930,
+/// EIP-1559, EIP-4844, EIP-7702).
+const MEMBERS_OF_TYPES: [(usize, std::ops::RangeInclusive<u8>); 6] = [
     (ACCESS_LIST, 1..=4),
     (FEE_MAX, 2..=4),
     (TIP_MAX, 2..=4),
@@ -60,23 +61,9 @@ const BY_KIND: [(usize, std::ops::RangeInclusive<u8>); 6] = [
 
 type TxFields<'a> = Fields<'a, { TRANSACTION.len() }>;
 
-/// What checks of receipts need of a rebuilt transaction.
-#[derive(Debug, Clone)]
-pub(super) struct Body {
-    pub(super) kind: u8,
-    pub(super) from: Address,
-    pub(super) to: Option<Address>,
-    pub(super) nonce: u64,
-    /// What one gas cost, in wei.
-    pub(super) price: u128,
-    pub(super) blobs: u64,
-    /// The most that it would have paid for one gas of blobs, in wei.
-    pub(super) blob_fee_max: u128,
-}
-
-/// Reads the block's transactions as far as the level asks, and compares them with the block.
-/// Returns the transactions, and their length in RLP together.
-pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<Tx>, usize), Fault> {
+/// Verifies the block's transactions at this level. Returns them, and the sum of their lengths in
+/// RLP.
+pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<Tx>, usize), Error> {
     let mut layout = Layout::new(&TRANSACTION);
     let mut transactions = Vec::new();
     let mut encodings = Encodings::default();
@@ -97,41 +84,36 @@ pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<T
             transactions.push(Tx { hash, body });
             Ok(())
         })
-        .map_err(|fault| fault.of(header::BLOCK[TRANSACTIONS]))?;
+        .map_err(|error| error.of(header::BLOCK[TRANSACTIONS]))?;
     if let (true, Some(header)) = (level >= Level::Full, &block.header) {
         let root = encodings.root();
         if root != header.transactions_root {
-            let (said, computed) = (header.transactions_root, root);
-            let fault = Fault::mismatch(
-                &said.to_string(),
-                &computed.to_string(),
-                "the Merkle root of transactions",
-            );
-            return Err(fault.of(header::BLOCK[TRANSACTIONS_ROOT]));
+            let (found, computed) = (header.transactions_root.to_string(), root.to_string());
+            let error = Error::mismatch(&found, &computed, "the Merkle root of transactions");
+            return Err(error.of(header::BLOCK[TRANSACTIONS_ROOT]));
         }
     }
     Ok((transactions, encodings.listed))
 }
 
-/// The transactions' encodings one after another (EIP-2718).
+/// The encodings of transactions or receipts, one after the other (EIP-2718).
 #[derive(Debug, Default)]
 pub(super) struct Encodings {
     pub(super) bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Their length in RLP together: those with a type are strings there, the others are lists
-    /// themselves.
+    /// The sum of their lengths in RLP, where typed ones are strings and legacy ones are lists.
     listed: usize,
 }
 
 impl Encodings {
-    /// Ends the one that has been appended to `bytes`, and returns it.
+    /// Ends the encoding that was appended to `bytes`, and returns it.
     pub(super) fn end(&mut self) -> &[u8] {
         let start = self.ends.last().copied().unwrap_or(0);
         self.ends.push(self.bytes.len());
         &self.bytes[start..]
     }
 
-    /// The root of the trie from each one's index to it.
+    /// The root of the trie that maps each index to its encoding.
     pub(super) fn root(&self) -> B256 {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let items: Vec<&[u8]> =
@@ -140,14 +122,14 @@ impl Encodings {
     }
 }
 
-/// Rebuilds one transaction and appends its encoding.
+/// Verifies one transaction, and appends its encoding.
 fn check(
     fields: &TxFields<'_>,
     block: &Block,
     index: u64,
     check_sender: bool,
     encodings: &mut Encodings,
-) -> Result<Body, Fault> {
+) -> Result<Body, Error> {
     let base_fee = block.header.as_ref().and_then(|header| header.base_fee_per_gas);
     let rebuilt = Rebuilt::of(fields, base_fee)?;
     let Rebuilt { typed, signature, body } = &rebuilt;
@@ -164,7 +146,7 @@ fn check(
     fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
     fields.need_same(INDEX, &index, "the place in the block")?;
     fields.maybe_same(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
-    // Some nodes say the input under its older name as well.
+    // Some nodes write the input under its older name as well.
     if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))
         && data != input
     {
@@ -181,7 +163,7 @@ fn check(
     Ok(rebuilt.body)
 }
 
-/// A transaction of one of the types that can be rebuilt.
+/// A transaction of a known type.
 enum Typed {
     Legacy(TxLegacy),
     Eip2930(TxEip2930),
@@ -201,7 +183,7 @@ impl Typed {
         }
     }
 
-    /// What the sender signed.
+    /// The hash that the sender signed.
     fn signature_hash(&self) -> B256 {
         match self {
             Self::Legacy(tx) => tx.signature_hash(),
@@ -220,11 +202,11 @@ struct Rebuilt {
 }
 
 impl Rebuilt {
-    fn of(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Fault> {
+    fn of(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Error> {
         let kind = kind(fields)?;
-        for (place, kinds) in BY_KIND {
-            if !kinds.contains(&kind) && fields.raw(place) != Some(b"[]") {
-                fields.need_none(place, "none in a transaction of this type")?;
+        for (field, kinds) in MEMBERS_OF_TYPES {
+            if !kinds.contains(&kind) && fields.raw(field) != Some(b"[]") {
+                fields.need_none(field, "none in a transaction of this type")?;
             }
         }
         let mut body = Body {
@@ -248,36 +230,35 @@ impl Rebuilt {
     }
 }
 
-/// The type; 0 where there is none, as before Berlin.
-fn kind(fields: &TxFields<'_>) -> Result<u8, Fault> {
+/// The transaction type; 0 if the member is missing, as before Berlin.
+fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     match fields.maybe::<u64>(KIND)? {
         None => Ok(0),
         Some(kind @ 0..=4) => Ok(kind as u8), // at most 4
         Some(_) => {
-            let said = fields.raw(KIND).unwrap_or_default();
-            Err(fields.fault(KIND, Fault::unknown_type(said)))
+            let found = fields.raw(KIND).unwrap_or_default();
+            Err(fields.error(KIND, Error::unknown_type(found)))
         }
     }
 }
 
-/// The parity of the signature of a transaction with a type: `yParity`, and `v` of the same value;
-/// either may be missing.
-fn parity(fields: &TxFields<'_>) -> Result<bool, Fault> {
-    let place = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
-    let odd = match fields.need::<u64>(place)? {
+/// The signature's parity in a typed transaction: `yParity`, and `v` with the same value. Either may
+/// be missing.
+fn parity(fields: &TxFields<'_>) -> Result<bool, Error> {
+    let field = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
+    let odd = match fields.need::<u64>(field)? {
         0 => false,
         1 => true,
         _ => {
-            let said = fields.raw(place).unwrap_or_default();
-            return Err(fields.fault(place, Fault::form(said, "0x0 or 0x1")));
+            return Err(fields.form_error(field, "0x0 or 0x1"));
         }
     };
     fields.maybe_same(V, &u64::from(odd), "yParity")?;
     Ok(odd)
 }
 
-/// With the chain in `v` (EIP-155), or before that without.
-fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Fault> {
+/// A legacy transaction, whose `v` holds the chain id since EIP-155.
+fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Error> {
     body.price = fields.need(GAS_PRICE)?;
     let (chain_id, odd) = match fields.need::<u128>(V)? {
         v @ (27 | 28) => (None, v == 28),
@@ -285,8 +266,7 @@ fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Fault
             (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1) // fits by the line before
         }
         _ => {
-            let said = fields.raw(V).unwrap_or_default();
-            return Err(fields.fault(V, Fault::form(said, "0x1b, 0x1c, or from 0x23 on")));
+            return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on"));
         }
     };
     fields.maybe_same(CHAIN, &chain_id.unwrap_or(0), "v")?;
@@ -303,7 +283,7 @@ fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Fault
     Ok((Typed::Legacy(tx), odd))
 }
 
-fn eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<Typed, Fault> {
+fn eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<Typed, Error> {
     body.price = fields.need(GAS_PRICE)?;
     Ok(Typed::Eip2930(TxEip2930 {
         chain_id: fields.need(CHAIN)?,
@@ -317,7 +297,7 @@ fn eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<Typed, Fault> {
     }))
 }
 
-fn eip1559(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+fn eip1559(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
     let fees = Fees::of(fields, body, base_fee)?;
     Ok(Typed::Eip1559(TxEip1559 {
         chain_id: fields.need(CHAIN)?,
@@ -332,11 +312,11 @@ fn eip1559(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Res
     }))
 }
 
-fn eip4844(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+fn eip4844(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
     let fees = Fees::of(fields, body, base_fee)?;
     let raw = fields.need_raw(BLOB_HASHES, "an array of hashes")?;
     let blob_versioned_hashes: Vec<B256> =
-        header::list(raw).map_err(|fault| fields.fault(BLOB_HASHES, fault))?;
+        header::list(raw).map_err(|error| fields.error(BLOB_HASHES, error))?;
     body.blobs = blob_versioned_hashes.len() as u64;
     body.blob_fee_max = fields.need(BLOB_FEE_MAX)?;
     Ok(Typed::Eip4844(TxEip4844 {
@@ -354,7 +334,7 @@ fn eip4844(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Res
     }))
 }
 
-fn eip7702(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Fault> {
+fn eip7702(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
     let fees = Fees::of(fields, body, base_fee)?;
     Ok(Typed::Eip7702(TxEip7702 {
         chain_id: fields.need(CHAIN)?,
@@ -376,8 +356,8 @@ struct Fees {
 }
 
 impl Fees {
-    /// The offered fees, and in `body` the price that they lead to.
-    fn of(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Fault> {
+    /// Reads the offered fees, and sets the price in `body`.
+    fn of(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Error> {
         let fees = Self { max: fields.need(FEE_MAX)?, tip_max: fields.need(TIP_MAX)? };
         body.price = calc_effective_gas_price(fees.max, fees.tip_max, base_fee);
         Ok(fees)
@@ -385,13 +365,13 @@ impl Fees {
 }
 
 names! {
-    /// The members of an element of an access list (EIP-2930).
-    ACCESS, OfAccess:
+    /// The members of an access list's element (EIP-2930).
+    ACCESS, AccessMember:
     ADDRESS = "address",
     STORAGE_KEYS = "storageKeys",
 }
 
-fn access_list(fields: &TxFields<'_>) -> Result<AccessList, Fault> {
+fn access_list(fields: &TxFields<'_>) -> Result<AccessList, Error> {
     let raw = fields.need_raw(ACCESS_LIST, "an array of addresses with storageKeys")?;
     let mut layout = Layout::new(&ACCESS);
     let mut items = Vec::new();
@@ -402,17 +382,17 @@ fn access_list(fields: &TxFields<'_>) -> Result<AccessList, Fault> {
             items.push(AccessListItem {
                 address: item.need(ADDRESS)?,
                 storage_keys: header::list(keys)
-                    .map_err(|fault| item.fault(STORAGE_KEYS, fault))?,
+                    .map_err(|error| item.error(STORAGE_KEYS, error))?,
             });
             Ok(())
         })
-        .map_err(|fault| fields.fault(ACCESS_LIST, fault))?;
+        .map_err(|error| fields.error(ACCESS_LIST, error))?;
     Ok(AccessList(items))
 }
 
 names! {
     /// The members of an authorization (EIP-7702).
-    AUTHORIZATION, OfAuthorization:
+    AUTHORIZATION, AuthorizationMember:
     AUTH_CHAIN = "chainId",
     AUTH_ADDRESS = "address",
     AUTH_NONCE = "nonce",
@@ -422,7 +402,7 @@ names! {
     AUTH_S = "s",
 }
 
-fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Fault> {
+fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Error> {
     let raw = fields.need_raw(AUTHORIZATIONS, "an array of authorizations")?;
     let mut layout = Layout::new(&AUTHORIZATION);
     let mut authorizations = Vec::new();
@@ -431,26 +411,25 @@ fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Fau
             authorizations.push(authorization(&cursor.object(&mut layout)?)?);
             Ok(())
         })
-        .map_err(|fault| fields.fault(AUTHORIZATIONS, fault))?;
+        .map_err(|error| fields.error(AUTHORIZATIONS, error))?;
     Ok(authorizations)
 }
 
-/// An authorization need not be valid to stand in a block: any parity of 8 bits may.
+/// A block may hold invalid authorizations, so any parity of 8 bits is allowed.
 fn authorization(
     fields: &Fields<'_, { AUTHORIZATION.len() }>,
-) -> Result<SignedAuthorization, Fault> {
+) -> Result<SignedAuthorization, Error> {
     let inner = Authorization {
         chain_id: fields.need::<U256>(AUTH_CHAIN)?,
         address: fields.need(AUTH_ADDRESS)?,
         nonce: fields.need(AUTH_NONCE)?,
     };
-    let place = if fields.raw(AUTH_Y_PARITY).is_some() { AUTH_Y_PARITY } else { AUTH_V };
-    let said: u64 = fields.need(place)?;
-    let Ok(parity) = u8::try_from(said) else {
-        let said = fields.raw(place).unwrap_or_default();
-        return Err(fields.fault(place, Fault::form(said, "0x0 to 0xff")));
+    let field = if fields.raw(AUTH_Y_PARITY).is_some() { AUTH_Y_PARITY } else { AUTH_V };
+    let parity: u64 = fields.need(field)?;
+    let Ok(byte) = u8::try_from(parity) else {
+        return Err(fields.form_error(field, "0x0 to 0xff"));
     };
-    fields.maybe_same(AUTH_V, &said, "yParity")?;
+    fields.maybe_same(AUTH_V, &parity, "yParity")?;
     let (Padded(r), Padded(s)) = (fields.need(AUTH_R)?, fields.need(AUTH_S)?);
-    Ok(SignedAuthorization::new_unchecked(inner, parity, r, s))
+    Ok(SignedAuthorization::new_unchecked(inner, byte, r, s))
 }

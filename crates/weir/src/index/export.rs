@@ -82,7 +82,7 @@ impl Export {
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
         let mut reader = self.database.reader()?;
-        let range = export::range(reader.held()?, self.from, self.to)?;
+        let range = export::range(reader.stored_range()?, self.from, self.to)?;
         if let Some(folder) = &self.out {
             let stop = Arc::new(AtomicBool::new(false));
             let asked = Arc::clone(&stop);
@@ -108,7 +108,7 @@ impl Export {
             }
         }
         if let Some(path) = &self.corpus {
-            let counts = export::corpus(&mut reader, path, range, self.count, self.seed)?;
+            let counts = export::write_requests(&mut reader, path, range, self.count, self.seed)?;
             if !self.quiet {
                 let counts: Vec<String> =
                     counts.iter().map(|(method, count)| format!("{count} {method}")).collect();

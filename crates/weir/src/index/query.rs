@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use index::places::parts;
-use index::reader::{Form, Reader};
+use index::reader::Reader;
+use index::store::TransactionPart;
 use wire::block::hash_of;
 
 use super::Database;
@@ -128,8 +128,12 @@ impl Query {
         match self.about {
             About::Logs(logs) => logs.run(),
             About::Block(block) => block.run(),
-            About::Transaction(one) => item(&one.database, one.hash, Form::Whole),
-            About::Receipt(one) => item(&one.database, one.hash, Form::Receipt),
+            About::Transaction(one) => {
+                print_transaction(&one.database, one.hash, TransactionPart::Body)
+            }
+            About::Receipt(one) => {
+                print_transaction(&one.database, one.hash, TransactionPart::Receipt)
+            }
         }
     }
 }
@@ -139,15 +143,15 @@ impl Block {
         let mut reader = self.database.reader()?;
         let number = match self.block {
             Named::Number(number) => Some(number),
-            Named::Hash(hash) => reader.store().number_of(&hash)?,
+            Named::Hash(hash) => reader.store().block_number(&hash)?,
         };
-        let what = reader.facts().what;
-        if !self.hashes && !what.blocks {
-            bail!("the index holds {what} only: blocks are there with --hashes");
+        let contents = reader.metadata().contents;
+        if !self.hashes && !contents.blocks {
+            bail!("the index holds {contents} only: blocks are there with --hashes");
         }
-        let form = if self.hashes { Form::Hash } else { Form::Whole };
+        let part = if self.hashes { TransactionPart::Hash } else { TransactionPart::Body };
         let mut out = Vec::new();
-        let found = number.map(|number| reader.block(&mut out, number, form)).transpose()?;
+        let found = number.map(|number| reader.write_block(&mut out, number, part)).transpose()?;
         if found != Some(true) {
             let held = held(&reader)?;
             return Err(match self.block {
@@ -159,26 +163,26 @@ impl Block {
     }
 }
 
-/// Which blocks a file has, for messages.
+/// The blocks that an index holds, for messages.
 fn held(reader: &Reader) -> Result<String> {
-    Ok(reader.held()?.map_or("the index has no blocks".to_owned(), |held| {
-        format!("the index has blocks {} to {}", held.first, held.last)
+    Ok(reader.stored_range()?.map_or("the index has no blocks".to_owned(), |range| {
+        format!("the index has blocks {} to {}", range.first, range.last)
     }))
 }
 
-fn item(database: &Database, hash: Hash, form: Form) -> Result<ExitCode> {
+fn print_transaction(database: &Database, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
     let mut reader = database.reader()?;
-    let what = reader.facts().what;
-    let kept = if form == Form::Receipt { what.receipts } else { what.blocks };
-    if !kept {
-        bail!("the index holds {what} only");
+    let contents = reader.metadata().contents;
+    let is_receipt = part == TransactionPart::Receipt;
+    if !(if is_receipt { contents.receipts } else { contents.blocks }) {
+        bail!("the index holds {contents} only");
     }
     let mut out = Vec::new();
-    let found = match reader.store().place_of(&hash)? {
-        Some(place) => reader.item(&mut out, place, form)?.then_some(parts(place)),
-        None => None,
+    let found = match reader.store().transaction_position(&hash)? {
+        Some(position) => reader.write_transaction(&mut out, position, part)?,
+        None => false,
     };
-    if found.is_none() {
+    if !found {
         bail!("no transaction with this hash is held: {}", held(&reader)?);
     }
     print(out)
@@ -189,7 +193,7 @@ fn print(mut line: Vec<u8>) -> Result<ExitCode> {
     end(std::io::stdout().lock().write_all(&line))
 }
 
-/// Success, also if who reads has had enough, as `head` has.
+/// Returns success, also if the reading program closed the pipe, as `head` does.
 fn end(written: std::io::Result<()>) -> Result<ExitCode> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use index::pieces::hash_text;
-use index::store::Store;
+use index::fragments::hash_text;
+use index::store;
 use serde::Serialize;
 
 use super::{Database, shown_bytes};
@@ -55,26 +55,26 @@ fn text(hash: &[u8; 32]) -> String {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let store = Store::open_to_read(self.database.at(), self.database.settings()?)?;
-        let Some(facts) = store.facts()? else {
+        let store = store::open_to_read(self.database.at(), self.database.settings()?)?;
+        let Some(metadata) = store.metadata()? else {
             println!("{}: nothing was synced yet", self.database.at());
             return Ok(ExitCode::SUCCESS);
         };
-        let held = store.held()?;
+        let range = store.stored_range()?;
         let (blocks, transactions) = store.totals()?;
         let bytes = store.disk_bytes()?;
         let told = Told {
-            family: facts.chain.family,
-            chain: facts.chain.id,
-            genesis: text(&facts.chain.genesis),
-            what: facts.what.to_string(),
-            verified: facts.verified,
-            left_to_nodes: facts.unlike,
-            not_seen_yet: facts.untried,
-            first: held.map(|held| held.first),
-            last: held.map(|held| held.last),
-            last_hash: held.map(|held| text(&held.last_hash)),
-            finalized: held.map(|held| held.finalized),
+            family: metadata.chain.family,
+            chain: metadata.chain.id,
+            genesis: text(&metadata.chain.genesis),
+            what: metadata.contents.to_string(),
+            verified: metadata.verification,
+            left_to_nodes: metadata.differing_forms,
+            not_seen_yet: metadata.untested_forms,
+            first: range.map(|range| range.first),
+            last: range.map(|range| range.last),
+            last_hash: range.map(|range| text(&range.last_hash)),
+            finalized: range.map(|range| range.finalized),
             blocks,
             transactions,
             bytes,

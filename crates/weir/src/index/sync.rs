@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use index::contents::Contents;
 use index::nodes::NodeUrl;
-use index::rules::range::End;
-use index::store::{Location, PageCache, Store, What};
-use index::sync::{Ended, Note, Options, Progress, Watch};
+use index::planner::range::End;
+use index::store::{self, Location, PageCache};
+use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
@@ -74,7 +75,7 @@ pub(crate) struct Sync {
 
     /// What of the blocks: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by commas
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
-    what: What,
+    what: Contents,
 
     /// How closely to look at what nodes say: off, headers, full, senders [default: full, and off
     /// with hmyv2]
@@ -121,14 +122,14 @@ impl Sync {
             nodes: self.trusting()?,
             start: self.start,
             end: self.end,
-            what: self.what,
+            contents: self.what,
             verify,
             concurrency: usize::from(self.concurrency),
             batch_max: self.batch,
             settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
-        let store = Store::open(self.database.at(), options.settings)?;
+        let store = store::open(self.database.at(), options.settings)?;
         let screen = Screen::new(self.quiet);
         let over = AtomicBool::new(false);
         let begun = Instant::now();
@@ -150,8 +151,8 @@ impl Sync {
             println!("{}", screen.summary(begun.elapsed()));
         }
         Ok(match ended {
-            Ended::Done => ExitCode::SUCCESS,
-            Ended::Stopped => ExitCode::from(INTERRUPTED),
+            Outcome::Complete => ExitCode::SUCCESS,
+            Outcome::Stopped => ExitCode::from(INTERRUPTED),
         })
     }
 }
@@ -256,15 +257,15 @@ struct Screen {
     lines: bool,
 }
 
-impl Watch for Screen {
-    fn progress(&self, progress: &Progress) {
+impl Observer for Screen {
+    fn on_progress(&self, progress: &Progress) {
         self.progress.lock().clone_from(progress);
     }
 
-    fn note(&self, note: &Note) {
+    fn on_event(&self, event: &Event) {
         match &self.bar {
-            Some(bar) => bar.println(note.to_string()),
-            None if self.lines => eprintln!("{note}"),
+            Some(bar) => bar.println(event.to_string()),
+            None if self.lines => eprintln!("{event}"),
             None => {}
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use index::store::{Store, StoreError};
+use index::store::{self, StoreError};
 
 use super::{Database, shown_bytes};
 
@@ -29,13 +29,13 @@ impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // To open it for writing would make it.
         if let Err(error @ StoreError::Missing(_)) =
-            Store::open_to_read(self.database.at(), self.database.settings()?)
+            store::open_to_read(self.database.at(), self.database.settings()?)
         {
             return Err(error.into());
         }
-        let mut store = Store::open(self.database.at(), self.database.settings()?)?;
+        let mut store = store::open(self.database.at(), self.database.settings()?)?;
         let before = store.disk_bytes()?;
-        let fewer = store.merge_lists()?;
+        let fewer = store.merge_postings()?;
         store.vacuum()?;
         let after = store.disk_bytes()?;
         println!(

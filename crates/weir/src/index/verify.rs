@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use index::audit::{self, FINDINGS_MAX, Finding, Findings, Step};
-use index::nodes::{Call, Line, NodeUrl};
-use index::pieces::hash_text;
+use index::audit::{self, FINDINGS_MAX, Finding, Report, Step};
+use index::fragments::hash_text;
+use index::nodes::{Call, Client, NodeUrl};
 use index::reader::Reader;
 use index::verify::Level;
 use wire::json::walk;
@@ -62,11 +62,11 @@ impl Verify {
         stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
         let level = self.level.unwrap_or_else(|| usual(&reader));
         let bar = bar(self.quiet, 0);
-        let mut watch = |step: Step| {
+        let mut on_step = |step: Step| {
             let Some(bar) = &bar else { return };
             match step {
                 Step::Structures => bar.set_message("structures"),
-                Step::Lists => bar.set_message("lists of logs"),
+                Step::Postings => bar.set_message("lists of logs"),
                 Step::Block { first, at, last } => {
                     bar.set_length((last + 1).saturating_sub(first));
                     bar.set_position((at + 1).saturating_sub(first));
@@ -74,46 +74,46 @@ impl Verify {
                 }
             }
         };
-        let findings = audit::audit(&mut reader, level, &mut watch, &stop)?;
+        let report = audit::audit(&mut reader, level, &mut on_step, &stop)?;
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let differing = self.ask(&reader, &findings)?;
-        tell(&findings, &differing, level)
+        let differing = self.ask(&reader, &report)?;
+        print(&report, &differing, level)
     }
 
     /// Asks the nodes for the first, the last final and the last block.
-    fn ask(&self, reader: &Reader, findings: &Findings) -> Result<Vec<Finding>> {
-        let Some(held) = findings.held else { return Ok(Vec::new()) };
-        let mut numbers = vec![held.first, held.finalized.max(held.first), held.last];
+    fn ask(&self, reader: &Reader, report: &Report) -> Result<Vec<Finding>> {
+        let Some(range) = report.range else { return Ok(Vec::new()) };
+        let mut numbers = vec![range.first, range.finalized.max(range.first), range.last];
         numbers.dedup();
         let mut differing = Vec::new();
         for node in &self.nodes {
             let node = Arc::new(node.clone());
-            let mut line = Line::new(Arc::clone(&node));
+            let mut client = Client::new(Arc::clone(&node));
             let mut calls = vec![Call::new("eth_chainId", "[]")];
             calls.extend(numbers.iter().map(|number| {
                 Call::new("eth_getBlockByNumber", format!(r#"["{number:#x}",false]"#))
             }));
-            let replies = match line.ask(&calls) {
-                Ok(replies) => replies,
+            let responses = match client.call(&calls) {
+                Ok(responses) => responses,
                 Err(error) => bail!("{node}: {error}"),
             };
-            let id = replies.result(0).ok().and_then(quantity::from_value);
-            if id.map(|id| id.to_string()).as_ref() != Some(&reader.facts().chain.id) {
+            let id = responses.result(0).ok().and_then(quantity::from_value);
+            if id.map(|id| id.to_string()).as_ref() != Some(&reader.metadata().chain.id) {
                 let told = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
-                let what = format!("the index is of chain {}", reader.facts().chain.id);
+                let what = format!("the index is of chain {}", reader.metadata().chain.id);
                 differing.push(Finding { block: None, what: format!("{what}, {node} has {told}") });
                 continue;
             }
             for (at, number) in numbers.iter().enumerate() {
-                let hash = replies.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
+                let hash = responses.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
                 let Some(hash) = hash.and_then(block::hash_of_value) else {
                     let what = format!("{node} does not have it");
                     differing.push(Finding { block: Some(*number), what });
                     continue;
                 };
-                let own = reader.store().block(*number)?.map(|row| row.hash);
+                let own = reader.store().block_hash_and_timestamp(*number)?.map(|(hash, _)| hash);
                 if own.is_some_and(|own| own != hash) {
                     let theirs = String::from_utf8_lossy(&hash_text(&hash)).into_owned();
                     let what = format!("{node} has another with the hash {theirs}");
@@ -127,35 +127,35 @@ impl Verify {
 
 /// As closely as can be for the chain.
 fn usual(reader: &Reader) -> Level {
-    let verified = &reader.facts().verified;
-    if verified.parse::<Level>().is_ok() {
+    let recorded = &reader.metadata().verification;
+    if recorded.parse::<Level>().is_ok() {
         return Level::Full;
     }
-    eprintln!("hashes are not looked at: {verified}");
+    eprintln!("hashes are not looked at: {recorded}");
     Level::Off
 }
 
-fn tell(findings: &Findings, differing: &[Finding], level: Level) -> Result<ExitCode> {
-    for finding in findings.all.iter().chain(differing) {
+fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCode> {
+    for finding in report.findings.iter().chain(differing) {
         println!("{finding}");
     }
-    if findings.all.len() >= FINDINGS_MAX {
+    if report.findings.len() >= FINDINGS_MAX {
         println!("these are {FINDINGS_MAX} findings; the rest was not looked at");
     }
-    if findings.stopped {
+    if report.stopped {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    if !(findings.all.is_empty() && differing.is_empty()) {
+    if !(report.findings.is_empty() && differing.is_empty()) {
         return Ok(ExitCode::FAILURE);
     }
-    let Some(held) = findings.held else {
+    let Some(range) = report.range else {
         println!("no blocks: sound");
         return Ok(ExitCode::SUCCESS);
     };
-    let but = match findings.unverifiable {
+    let but = match report.unverifiable {
         0 => String::new(),
         some => format!("; {some} of them have transactions that cannot be verified"),
     };
-    println!("blocks {} to {}: sound (level {level}){but}", held.first, held.last);
+    println!("blocks {} to {}: sound (level {level}){but}", range.first, range.last);
     Ok(ExitCode::SUCCESS)
 }

@@ -15,14 +15,15 @@ use gateway::config::Config;
 use gateway::config::index::Verify;
 use gateway::config::url::Transport;
 use gateway::index::{Found, Index, Question};
-use index::nodes::NodeUrl;
-use index::reader::{ReadError, Reader};
-use index::rules::range::End;
-use index::search::Bounds;
-use index::serve::{METHODS, Reading, Scope};
-use index::store::{Location, Settings, Store, StoreError, What};
-use index::sync::{Note, Options, Progress, SyncError, Watch};
-use index::{nodes, serve};
+use index::contents::Contents;
+use index::error::ReadError;
+use index::nodes::{self, NodeUrl};
+use index::planner::range::End;
+use index::reader::Reader;
+use index::search::SearchLimits;
+use index::serve::{Lookup, METHODS, QueryContext, Snapshot};
+use index::store::{self, Location, Settings, StoreError};
+use index::sync::{Event, Observer, Options, Progress, SyncError};
 use settings::value::Database;
 use tokio::sync::oneshot;
 use wire::method::FamilyName;
@@ -191,7 +192,7 @@ impl Source {
     fn open(&self) -> Result<Option<Reader>, ReadError> {
         let opened = Reader::open(&self.location, self.settings)?;
         if let Some(reader) = &opened {
-            let id = reader.facts().chain.id.parse().unwrap_or(0_u64);
+            let id = reader.metadata().chain.id.parse().unwrap_or(0_u64);
             self.id.store(id.saturating_add(1), Ordering::Release);
         }
         Ok(opened)
@@ -235,22 +236,22 @@ impl Source {
     /// Answers questions until nobody can ask any more, or one cannot be answered.
     fn answer(&self, reader: &mut Reader) -> Result<(), ReadError> {
         while let Some(job) = self.queue.next() {
-            let mut reading = reader.reading()?;
-            self.one(&mut reading, job)?;
+            let mut snapshot = reader.snapshot()?;
+            self.one(&mut snapshot, job)?;
             for _ in 1..TOGETHER_MAX {
                 let Some(job) = self.queue.waiting() else { break };
-                self.one(&mut reading, job)?;
+                self.one(&mut snapshot, job)?;
             }
         }
         Ok(())
     }
 
-    fn one(&self, reading: &mut Reading<'_>, job: Job) -> Result<(), ReadError> {
+    fn one(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
         let Job { question, answer } = job;
         if answer.is_closed() {
             return Ok(());
         }
-        let found = look(reading, &question, self.logs_max)?;
+        let found = look_up(snapshot, &question, self.logs_max)?;
         // Who asked may have left.
         let _heard = answer.send(found);
         Ok(())
@@ -282,23 +283,27 @@ impl Troubles {
     }
 }
 
-fn look(reading: &mut Reading<'_>, question: &Question, logs_max: u64) -> Result<Found, ReadError> {
-    let scope = Scope {
+fn look_up(
+    snapshot: &mut Snapshot<'_>,
+    question: &Question,
+    logs_max: u64,
+) -> Result<Found, ReadError> {
+    let context = QueryContext {
         finalized: question.finalized(),
-        canonical: &|number, hash| question.is_canonical(number, hash),
-        bounds: Bounds {
+        is_canonical: &|number, hash| question.is_canonical(number, hash),
+        limits: SearchLimits {
             logs: logs_max,
             bytes: LOGS_BYTES_MAX,
-            until: Some(Instant::now() + READ_PATIENCE),
+            deadline: Some(Instant::now() + READ_PATIENCE),
         },
     };
-    Ok(match reading.answer(&question.method, &question.params, &scope)? {
-        serve::Found::Whole(result) => Found::Whole(result.into()),
-        serve::Found::Part { from, to, listed } => {
-            let array = [b"[", listed.as_slice(), b"]"].concat();
+    Ok(match snapshot.lookup(&question.method, &question.params, &context)? {
+        Lookup::Full(result) => Found::Whole(result.into()),
+        Lookup::Partial { from, to, elements } => {
+            let array = [b"[", elements.as_slice(), b"]"].concat();
             Found::Part { from, to, listed: array.into() }
         }
-        serve::Found::Nothing => Found::Nothing,
+        Lookup::Miss => Found::Nothing,
     })
 }
 
@@ -315,7 +320,7 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         nodes,
         start: None,
         end: End::Follow,
-        what: What { blocks: true, receipts: true, logs: true, hmyv2: harmony },
+        contents: Contents { blocks: true, receipts: true, logs: true, hmyv2: harmony },
         verify: verify.parse().context("index.verify")?,
         concurrency: FOLLOW_CONCURRENCY,
         batch_max: FOLLOW_BATCH_MAX,
@@ -329,16 +334,17 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         let _running: SyncSender<()> = running;
         while !told.load(Ordering::Relaxed) {
             let ended =
-                Store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
-                    // An index goes on with what it was made for.
-                    let what = store.facts()?.map_or(options.what, |facts| facts.what);
-                    let options = Options { what, ..options.clone() };
+                store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
+                    // An existing index keeps its contents.
+                    let metadata = store.metadata()?;
+                    let contents = metadata.map_or(options.contents, |known| known.contents);
+                    let options = Options { contents, ..options.clone() };
                     index::sync::sync(store, &options, &Log, &told)
                 });
             let again_after = match ended {
                 Ok(_) => AGAIN_AFTER,
                 // A process whose place we take still has it.
-                Err(SyncError::Store(StoreError::Taken(_))) => TAKEN_AGAIN_AFTER,
+                Err(SyncError::Store(StoreError::Locked(_))) => TAKEN_AGAIN_AFTER,
                 Err(error) => {
                     tracing::error!(%error, "the index does not follow");
                     AGAIN_AFTER
@@ -370,7 +376,8 @@ fn address(node: &gateway::config::node::Node) -> Result<NodeUrl> {
         Transport::WebSocket => nodes::Transport::WebSocket,
         Transport::Ipc => nodes::Transport::Ipc,
     };
-    let mut address = NodeUrl::of_parts(transport, url.tls(), url.host(), url.port(), url.target());
+    let mut address =
+        NodeUrl::from_parts(transport, url.tls(), url.host(), url.port(), url.target());
     if let Some(value) = url.authorization().and_then(|value| value.to_str().ok()) {
         address = address.with_header("authorization", value);
     }
@@ -385,15 +392,15 @@ fn address(node: &gateway::config::node::Node) -> Result<NodeUrl> {
     Ok(address)
 }
 
-/// What a sync tells goes to the log.
+/// Logs the events of a sync.
 struct Log;
 
-impl Watch for Log {
-    fn progress(&self, progress: &Progress) {
+impl Observer for Log {
+    fn on_progress(&self, progress: &Progress) {
         tracing::debug!(height = progress.height, target = progress.target, "index");
     }
 
-    fn note(&self, note: &Note) {
-        tracing::info!("index: {note}");
+    fn on_event(&self, event: &Event) {
+        tracing::info!("index: {event}");
     }
 }

@@ -24,7 +24,7 @@ const SEED: u64 = 0x0b57;
 /// The last block of the index; 0 as long as there is none.
 fn height(db: &Path) -> u64 {
     let reader = Reader::open(Location::from(db), Settings::default()).ok().flatten();
-    reader.and_then(|reader| reader.held().unwrap()).map_or(0, |held| held.last)
+    reader.and_then(|reader| reader.stored_range().unwrap()).map_or(0, |held| held.last)
 }
 
 /// The processes that hold the writer's lock.

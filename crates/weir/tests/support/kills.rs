@@ -8,9 +8,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use index::reader::{Form, Reader};
-use index::search::Bounds;
-use index::store::{Location, Settings, Store};
+use index::reader::Reader;
+use index::search::SearchLimits;
+use index::store::TransactionPart;
+use index::store::{self, Location, Settings};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use wire::logs::Selection;
@@ -96,17 +97,16 @@ fn reader(at: &str) -> Reader {
 /// All that an index answers about a block.
 fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    assert!(reader.block(&mut out, number, Form::Whole).unwrap(), "block {number}");
-    let (_, of) = reader.row(number).unwrap().unwrap();
-    reader.list(&mut out, &of, number, Form::Receipt).unwrap();
+    assert!(reader.write_block(&mut out, number, TransactionPart::Body).unwrap(), "block {number}");
+    let (_, context) = reader.block_row(number).unwrap().unwrap();
+    reader.write_transactions(&mut out, &context, number, TransactionPart::Receipt).unwrap();
     out
 }
 
 fn logs(reader: &mut Reader, filter: &str, to: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let selection = Selection::read(filter.as_bytes()).unwrap();
-    let bounds = Bounds::NONE;
-    reader.logs(&mut out, &selection, (0, to), bounds).unwrap();
+    reader.write_logs(&mut out, &selection, (0, to), SearchLimits::NONE).unwrap();
     out
 }
 
@@ -146,11 +146,11 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
             None
         };
         // What is there now is a beginning of the chain, without holes.
-        let Ok(store) = Store::open_to_read(location(killed), Settings::default()) else {
+        let Ok(store) = store::open_to_read(location(killed), Settings::default()) else {
             continue;
         };
-        let Some(held) = store.held().unwrap() else { continue };
-        assert_eq!((held.first, store.holes().unwrap()), (0, 0), "kill {kill}");
+        let Some(held) = store.stored_range().unwrap() else { continue };
+        assert_eq!((held.first, store.missing_blocks().unwrap()), (0, 0), "kill {kill}");
         heights.push(held.last);
         // It had said that it goes back, and has not: nothing of that rewind is there.
         in_rewinds += usize::from(rewind.is_some_and(|rewind| held.last == rewind.from));
@@ -174,7 +174,7 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
     finish(fresh, &end);
     let (mut ours, mut theirs) = (reader(killed), reader(fresh));
     // The newest blocks may have been dropped between the two.
-    let last = ours.held().unwrap().unwrap().last - REORG_DEPTH;
+    let last = ours.stored_range().unwrap().unwrap().last - REORG_DEPTH;
     for number in 0..=last {
         assert!(told(&mut ours, number) == told(&mut theirs, number), "block {number}");
     }

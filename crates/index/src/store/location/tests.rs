@@ -1,36 +1,36 @@
-//! Goal: a file or a server is told from its text, and no password is ever printed. Method: texts in,
-//! what is shown out; each refusal is searched for the secrets that were in the text.
+//! Goal: a text is parsed as a file or a server, and no password is ever printed. Method: texts and
+//! their printed locations; each error message is searched for the secrets of its text.
 
 use super::*;
 
-fn read(text: &str) -> Result<Location, String> {
+fn parse(text: &str) -> Result<Location, String> {
     text.parse()
 }
 
-fn shown(text: &str) -> String {
-    read(text).unwrap().to_string()
+fn printed(text: &str) -> String {
+    parse(text).unwrap().to_string()
 }
 
 fn server(text: &str) -> Server {
-    let Location::Server(server) = read(text).unwrap() else { panic!("{text}: a file") };
+    let Location::Server(server) = parse(text).unwrap() else { panic!("{text}: a file") };
     *server
 }
 
 #[test]
-fn files_and_servers_are_told_apart() {
-    assert_eq!(read("chain.db"), Ok(Location::File("chain.db".into())));
-    assert_eq!(read("./postgres:5432"), Ok(Location::File("./postgres:5432".into())));
-    assert_eq!(shown("postgres://weir@db:5433/chains"), "postgres://weir@db:5433/chains");
-    assert_eq!(shown("POSTGRESQL://weir@db/chains"), "postgres://weir@db:5432/chains");
-    assert_eq!(shown("postgres://weir@[::1]:5/c?schema=weir"), "postgres://weir@[::1]:5/c");
-    assert_eq!(shown("postgres://a@b/c?schema=mainnet"), "postgres://a@b:5432/c?schema=mainnet");
+fn files_and_servers_are_distinguished() {
+    assert_eq!(parse("chain.db"), Ok(Location::File("chain.db".into())));
+    assert_eq!(parse("./postgres:5432"), Ok(Location::File("./postgres:5432".into())));
+    assert_eq!(printed("postgres://weir@db:5433/chains"), "postgres://weir@db:5433/chains");
+    assert_eq!(printed("POSTGRESQL://weir@db/chains"), "postgres://weir@db:5432/chains");
+    assert_eq!(printed("postgres://weir@[::1]:5/c?schema=weir"), "postgres://weir@[::1]:5/c");
+    assert_eq!(printed("postgres://a@b/c?schema=mainnet"), "postgres://a@b:5432/c?schema=mainnet");
     let socket = "postgres:///chains?host=/run/postgresql&user=weir";
-    assert_eq!(shown(socket), "postgres://weir@/run/postgresql/chains");
-    assert_eq!(shown("postgres://a@b:1,c:2/d"), "postgres://a@b:1,c:2/d");
+    assert_eq!(printed(socket), "postgres://weir@/run/postgresql/chains");
+    assert_eq!(printed("postgres://a@b:1,c:2/d"), "postgres://a@b:1,c:2/d");
 }
 
 #[test]
-fn what_is_far_is_asked_over_tls_unless_it_is_said_otherwise() {
+fn remote_servers_need_tls_by_default() {
     let tls = |text: &str| server(text).tls.is_some();
     assert!(!tls("postgres://a@127.0.0.1/c"));
     assert!(!tls("postgres://a@localhost/c"));
@@ -44,8 +44,8 @@ fn what_is_far_is_asked_over_tls_unless_it_is_said_otherwise() {
 }
 
 #[test]
-fn refusals_say_what_is_allowed() {
-    for (text, told) in [
+fn errors_name_the_allowed_values() {
+    for (text, expected) in [
         ("mysql://a@b/c", "begins with postgres://"),
         ("", "empty"),
         ("postgres:///c", "no host"),
@@ -59,24 +59,24 @@ fn refusals_say_what_is_allowed() {
         ("postgres://a@b/c?bird=1", "known are schema, sslmode"),
         ("postgres://a@b/c?sslrootcert=%2", "hexadecimal"),
     ] {
-        let error = read(text).unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
-fn passwords_are_never_shown() {
+fn passwords_are_never_printed() {
     for text in [
         "postgres://weir:sekrit@db/chains",
         "postgres://db/chains?user=weir&password=sekrit",
         "postgres://weir:sek%72it@db:5/chains?schema=sekrets",
     ] {
-        let location = read(text).unwrap();
+        let location = parse(text).unwrap();
         assert!(location.has_password());
         let printed = format!("{location} {location:?} {:?}", server(text));
         assert!(!printed.contains("sekrit") && !printed.contains("sek%72it"), "{printed}");
     }
-    assert!(!read("postgres://weir@db/chains").unwrap().has_password());
+    assert!(!parse("postgres://weir@db/chains").unwrap().has_password());
     for text in [
         "postgres://weir:sekrit@db:sekrit/chains",
         "postgres://weir:sekrit@db/chains?sekrit",
@@ -86,7 +86,7 @@ fn passwords_are_never_shown() {
         "postgresq://weir:sekrit@db/chains",
         "postgres://weir:sekrit@db/chains?schema=SEKRIT",
     ] {
-        let error = read(text).unwrap_err();
+        let error = parse(text).unwrap_err();
         assert!(!error.to_lowercase().contains("sekrit"), "{error}");
     }
 }

@@ -1,68 +1,66 @@
-//! Goal: joined lists find what the single ones did, and can be rewound. Method: indexes that
-//! were written block by block, joined, and compared with those that were written at once.
+//! Goal: searches find the same in merged lists, and merged lists can be rewound. Method: indexes that
+//! are written block by block and merged, and compared with those that are written at once.
 
 use wire::logs::Selection;
 
-use crate::places::{INDEX_MAX, pack, place};
+use crate::fixture::{self, FIRST, LAST};
+use crate::postings::{self, INDEX_MAX, encode_rest, position};
 use crate::reader::Reader;
-use crate::sample::{self, FIRST, LAST};
-use crate::search::Bounds;
-use crate::store::kinds::{self, Kinds};
+use crate::search::SearchLimits;
+use crate::store::test_backends::{self, TestBackend};
 use crate::store::tests::block;
-use crate::store::{Location, NewBlock, Settings, Store};
+use crate::store::{self, Location, NewBlock, Settings, Store};
 
 type Lists = Vec<(i64, i64, Vec<u8>)>;
 
-fn lists(store: &Store) -> Lists {
+fn lists(store: &dyn Store) -> Lists {
     let mut all = Vec::new();
-    store
-        .lists::<crate::store::StoreError>(|row| {
-            all.push((row.key, row.first, row.others.to_vec()));
-            Ok(true)
-        })
-        .unwrap();
+    let mut visit = |row: store::PostingListRow<'_>| {
+        all.push((row.key, row.first, row.rest.to_vec()));
+        true
+    };
+    store.posting_lists(&mut visit).unwrap();
     all
 }
 
-/// An index of one block that has no logs.
-fn empty(kinds: &Kinds) -> (Location, Store) {
-    let at = kinds.at("file");
-    let mut store = Store::open(&at, Settings::default()).unwrap();
-    let block = NewBlock { items: Vec::new(), ..block(0) };
+/// An index of one block without logs.
+fn empty(backend: &TestBackend) -> (Location, Box<dyn Store>) {
+    let at = backend.location("file");
+    let mut store = store::open(&at, Settings::default()).unwrap();
+    let block = NewBlock { transactions: Vec::new(), ..block(0) };
     store.append(&[block], 0).unwrap();
     (at, store)
 }
 
-/// Adds a list past all checks.
-fn insert(at: &Location, key: i64, places: &[i64]) {
-    let others = alloy_primitives::hex::encode(pack(places));
-    let sql = format!("INSERT INTO log_places VALUES ({key}, {}, x'{others}')", places[0]);
-    assert_eq!(kinds::change(at, &sql), 1);
+/// Inserts a list without any check.
+fn insert(at: &Location, key: i64, positions: &[i64]) {
+    let rest = alloy_primitives::hex::encode(encode_rest(positions));
+    let sql = format!("INSERT INTO log_places VALUES ({key}, {}, x'{rest}')", positions[0]);
+    assert_eq!(test_backends::execute(at, &sql), 1);
 }
 
 fn found(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
     let mut out = Vec::new();
     let selection = Selection::read(filter.as_bytes()).unwrap();
-    let bounds = Bounds::NONE;
-    reader.logs(&mut out, &selection, range, bounds).unwrap();
+    reader.write_logs(&mut out, &selection, range, SearchLimits::NONE).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn joined_lists_find_the_same_and_can_be_rewound() {
-    kinds::each(|kinds| {
-        let path = kinds.at("followed");
-        sample::write(&path, "blocks,receipts,logs", 1);
-        let at_once = kinds.at("at-once");
-        sample::write(&at_once, "blocks,receipts,logs", 6);
+fn merged_lists_find_the_same_and_can_be_rewound() {
+    test_backends::each(|backend| {
+        let path = backend.location("followed");
+        fixture::write(&path, "blocks,receipts,logs", 1);
+        let at_once = backend.location("at-once");
+        fixture::write(&at_once, "blocks,receipts,logs", 6);
         let mut filters = vec!["{}".to_owned()];
         for byte in 0..8 {
             let address = format!("0x{}", format!("{byte:02x}").repeat(20));
             filters.push(format!(r#"{{"address":"{address}"}}"#));
             filters.push(format!(r#"{{"address":["{address}","0x{}"]}}"#, "06".repeat(20)));
         }
-        let look = |path: &Location| {
-            let mut reader = sample::reader(path);
+        let search_all = |path: &Location| {
+            let mut reader = fixture::reader(path);
             let ranges = [(FIRST, LAST), (511, 512), (LAST, LAST), (FIRST, FIRST)];
             let mut all = Vec::new();
             for filter in &filters {
@@ -70,45 +68,42 @@ fn joined_lists_find_the_same_and_can_be_rewound() {
             }
             all
         };
-        let before = look(&path);
+        let before = search_all(&path);
         assert!(before.iter().filter(|logs| !logs.is_empty()).count() > 30);
-        let mut store = Store::open(&path, Settings::default()).unwrap();
-        let single = lists(&store).len() as u64;
-        let fewer = store.merge_lists().unwrap();
-        assert!(fewer > 0);
-        assert_eq!(lists(&store).len() as u64, single - fewer);
-        assert_eq!(
-            lists(&store),
-            lists(&Store::open_to_read(&at_once, Settings::default()).unwrap())
-        );
-        assert_eq!(look(&path), before);
-        assert_eq!(store.merge_lists().unwrap(), 0, "there is nothing left to join");
+        let mut store = store::open(&path, Settings::default()).unwrap();
+        let single = lists(&*store).len() as u64;
+        let removed = store.merge_postings().unwrap();
+        assert!(removed > 0);
+        assert_eq!(lists(&*store).len() as u64, single - removed);
+        let expected = store::open_to_read(&at_once, Settings::default()).unwrap();
+        assert_eq!(lists(&*store), lists(&*expected));
+        assert_eq!(search_all(&path), before);
+        assert_eq!(store.merge_postings().unwrap(), 0, "nothing is left to merge");
         store.vacuum().unwrap();
-        assert_eq!(look(&path), before);
-        // Back to the middle of the joined lists.
-        let keys = sample::reader(&path).keys_above(511).unwrap();
+        assert_eq!(search_all(&path), before);
+        // The rewind ends in the middle of merged lists.
+        let keys = fixture::reader(&path).posting_keys_above(511).unwrap();
         store.rewind(511, &keys).unwrap();
-        let last = place(511, INDEX_MAX);
-        assert!(!lists(&store).is_empty());
-        for (_, first, others) in lists(&store) {
-            assert!(crate::places::places(first, &others).all(|place| place <= last));
+        let last = position(511, INDEX_MAX);
+        assert!(!lists(&*store).is_empty());
+        for (_, first, rest) in lists(&*store) {
+            assert!(postings::decode(first, &rest).all(|position| position <= last));
         }
-        let cut = |logs: &str| -> usize { logs.matches("\"logIndex\"").count() };
-        let mut reader = sample::reader(&path);
-        assert_eq!(cut(&found(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
+        let count = |logs: &str| -> usize { logs.matches("\"logIndex\"").count() };
+        let mut reader = fixture::reader(&path);
+        assert_eq!(count(&found(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
         let six = format!(r#"{{"address":"0x{}"}}"#, "06".repeat(20));
-        assert_eq!(cut(&found(&mut reader, &six, (FIRST, LAST))), 3 * 6);
+        assert_eq!(count(&found(&mut reader, &six, (FIRST, LAST))), 3 * 6);
     });
 }
 
-/// Rows in, rows out: those of a key that span at most 256 blocks are one.
 #[test]
 fn lists_span_at_most_256_blocks_and_one_key() {
-    kinds::each(|kinds| {
-        let (at, mut store) = empty(kinds);
+    test_backends::each(|backend| {
+        let (at, mut store) = empty(backend);
         let add = |key: i64, numbers: &[u64]| {
-            let places: Vec<i64> = numbers.iter().map(|number| place(*number, 3)).collect();
-            insert(&at, key, &places);
+            let positions: Vec<i64> = numbers.iter().map(|number| position(*number, 3)).collect();
+            insert(&at, key, &positions);
         };
         add(-5, &[0]);
         add(-5, &[1, 2]);
@@ -119,10 +114,10 @@ fn lists_span_at_most_256_blocks_and_one_key() {
         add(7, &[512]);
         add(7, &[1000, 1300]);
         add(7, &[1301]);
-        assert_eq!(store.merge_lists().unwrap(), 3);
+        assert_eq!(store.merge_postings().unwrap(), 3);
         let list = |key, numbers: &[u64]| {
-            let places: Vec<i64> = numbers.iter().map(|number| place(*number, 3)).collect();
-            (key, places[0], pack(&places))
+            let positions: Vec<i64> = numbers.iter().map(|number| position(*number, 3)).collect();
+            (key, positions[0], encode_rest(&positions))
         };
         let expected = vec![
             list(-5, &[0, 1, 2, 255]),
@@ -132,28 +127,28 @@ fn lists_span_at_most_256_blocks_and_one_key() {
             list(7, &[1000, 1300]),
             list(7, &[1301]),
         ];
-        assert_eq!(lists(&store), expected);
+        assert_eq!(lists(&*store), expected);
     });
 }
 
-/// More rows than are looked at in one transaction, with a list across the border.
+/// There are more rows than one transaction reads, and a list across the border.
 #[test]
-fn lists_are_joined_across_transactions() {
-    kinds::each(|kinds| {
-        let (at, mut store) = empty(kinds);
-        let keys = 2 * super::ROWS_AT_ONCE as i64 / 7;
+fn lists_are_merged_across_transactions() {
+    test_backends::each(|backend| {
+        let (at, mut store) = empty(backend);
+        let keys = 2 * super::ROWS_PER_STEP as i64 / 7;
         let numbers = "WITH RECURSIVE n (value) AS
          (SELECT 0 UNION ALL SELECT value + 1 FROM n WHERE value + 1 <";
-        kinds::change(
+        test_backends::execute(
             &at,
             &format!(
                 "INSERT INTO log_places SELECT k.value, (n.value << 20) + 1, x''
              FROM ({numbers} {keys}) SELECT value FROM n) k, ({numbers} 7) SELECT value FROM n) n"
             ),
         );
-        assert_eq!(store.merge_lists().unwrap(), 6 * keys as u64);
-        let lists = lists(&store);
+        assert_eq!(store.merge_postings().unwrap(), 6 * keys as u64);
+        let lists = lists(&*store);
         assert_eq!(lists.len() as i64, keys);
-        assert!(lists.iter().all(|(_, first, others)| *first == place(0, 1) && others.len() == 18));
+        assert!(lists.iter().all(|(_, first, rest)| *first == position(0, 1) && rest.len() == 18));
     });
 }

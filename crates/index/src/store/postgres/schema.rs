@@ -1,18 +1,18 @@
-//! Tables, and how a schema is known to be ours.
+//! The tables of a schema, and how an index recognizes its own schema.
 //!
-//! What is ordered by block is cut into partitions of [`PARTITION_BLOCKS`] blocks, each with indexes
-//! of its own: those that are written to stay small enough for memory, and an old part can be moved
-//! to another disk. The tables of hashes are not cut: a hash tells nothing of its block, so each
-//! look-up would have to go through every part.
+//! Tables that are ordered by block are partitioned by [`PARTITION_BLOCKS`] blocks. Each partition
+//! has its own indexes, so those that a writer touches fit in memory, and an old partition can be
+//! moved to another disk. The hash tables are not partitioned: a hash does not reveal its block, so
+//! a lookup would have to search every partition.
 
 use super::session::{Session, value};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
-/// Blocks in a partition: half a year of Ethereum. More would make the indexes in use larger than
-/// memory, fewer would make many tables, each of which a question must be told not to look at.
+/// Blocks of a partition: half a year of Ethereum. With more, the indexes in use outgrow memory.
+/// With fewer, there are many tables that the planner must exclude for each query.
 pub(in crate::store) const PARTITION_BLOCKS: i64 = 1_000_000;
 
-/// All tables.
+/// The names of all tables.
 pub(super) const TABLES: [&str; 8] = [
     "facts",
     "dictionaries",
@@ -24,14 +24,16 @@ pub(super) const TABLES: [&str; 8] = [
     "harmony_blocks",
 ];
 
-/// Tables that are cut by the number of the block, and by the place of a transaction.
-const CUT_BY_NUMBER: [&str; 2] = ["blocks", "harmony_blocks"];
-const CUT_BY_PLACE: [&str; 2] = ["transactions", "log_places"];
+/// The tables that are partitioned by block number.
+const PARTITIONED_BY_NUMBER: [&str; 2] = ["blocks", "harmony_blocks"];
+/// The tables that are partitioned by the position of a transaction.
+const PARTITIONED_BY_POSITION: [&str; 2] = ["transactions", "log_places"];
 
-/// Each step brings a schema from the version before to its own; the fact `schema` tells which it
-/// has. Columns are as in the file of SQLite. What is packed already is not packed again
+/// Each migration brings a schema from one version to the next. The row `schema` of the table
+/// `facts` holds the version. Columns are those of a SQLite file. PostgreSQL does not compress
+/// columns that are compressed already
 /// (<https://www.postgresql.org/docs/current/storage-toast.html>).
-const STEPS: [&str; 1] = ["
+const MIGRATIONS: [&str; 1] = ["
     CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
     CREATE TABLE dictionaries (number int8 PRIMARY KEY, kind int8 NOT NULL, bytes bytea NOT NULL);
     CREATE TABLE blocks (
@@ -54,39 +56,41 @@ const STEPS: [&str; 1] = ["
     ALTER TABLE harmony_blocks ALTER body SET STORAGE EXTERNAL;
 "];
 
-/// The version that this program writes.
-pub(in crate::store) const KNOWN: i64 = STEPS.len() as i64;
+/// The schema version that this program writes.
+pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Takes the place of the one writer, and makes the tables or brings them up to date.
+/// Locks the schema for its one writer, and creates the tables or brings them up to date.
 pub(super) fn set_up_writer(session: &Session) -> Result<(), StoreError> {
     session.lock()?;
-    // As with a file: the last commits may be lost when the server's machine dies, never
-    // consistency, and what is lost is synced again.
+    // As with a file, a crash of the server's machine loses at most the last commits, never
+    // consistency, and lost blocks are synced again.
     session.run("SET synchronous_commit = off")?;
     let found = version(session)?;
-    if found == Some(KNOWN) {
+    if found == Some(SCHEMA_VERSION) {
         return Ok(());
     }
     session.write(|session| {
         if found.is_none() && !exists(session)? {
             session.run(&format!("CREATE SCHEMA {}", session.schema()))?;
         }
-        let todo = STEPS.get(found.unwrap_or(0) as usize..).unwrap_or_default();
-        session.run(&todo.concat())?;
+        let steps = MIGRATIONS.get(found.unwrap_or(0) as usize..).unwrap_or_default();
+        session.run(&steps.concat())?;
         session.change(
             "INSERT INTO facts (name, value) VALUES ('schema', $1)
              ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            &[&KNOWN.to_string()],
+            &[&SCHEMA_VERSION.to_string()],
         )?;
         Ok(())
     })
 }
 
-/// Looks whether there is something to read.
+/// Checks that the schema holds an index.
 pub(super) fn set_up_reader(session: &Session) -> Result<(), StoreError> {
     match version(session)? {
-        None => Err(StoreError::Missing(session.at())),
-        Some(found) if found < KNOWN => Err(StoreError::Older { at: session.at(), found }),
+        None => Err(StoreError::Missing(session.location())),
+        Some(found) if found < SCHEMA_VERSION => {
+            Err(StoreError::Older { at: session.location(), found })
+        }
         Some(_) => Ok(()),
     }
 }
@@ -97,38 +101,39 @@ fn exists(session: &Session) -> Result<bool, StoreError> {
     Ok(!rows.is_empty())
 }
 
-/// The version of the schema; none if there is nothing in it.
+/// The version of the schema; `None` if it has no tables.
 fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     let tables = session.all(
-        "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE') FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+        "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE')
+         FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p', 'v', 'm') ORDER BY 1 DESC LIMIT 1",
         &[&session.schema()],
     )?;
-    let foreign = |why: &str| StoreError::Foreign { at: session.at(), why: why.to_owned() };
+    let foreign = |why: &str| StoreError::Foreign { at: session.location(), why: why.to_owned() };
     let Some(first) = tables.first() else { return Ok(None) };
     if !value::<bool>(first, 1)? {
-        // Its tables would seem not to be there.
+        // Without the right, the tables seem to be missing.
         return Err(
-            session.not_allowed(&format!("permission denied for schema {}", session.schema()))
+            session.access_denied(&format!("permission denied for schema {}", session.schema()))
         );
     }
     if !value::<bool>(first, 0)? {
         return Err(foreign("a schema with tables of another program"));
     }
-    let told = session.all("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
-    let told = match told {
+    let version = session.all("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
+    let version = match version {
         Err(StoreError::Server { .. }) => {
             return Err(foreign("a table `facts` of another program"));
         }
-        told => told?,
+        version => version?,
     };
-    let text = told.first().map(|row| value::<String>(row, 0)).transpose()?;
+    let text = version.first().map(|row| value::<String>(row, 0)).transpose()?;
     let found = text.and_then(|text| text.parse::<i64>().ok()).filter(|found| *found > 0);
     let Some(found) = found else {
-        return Err(foreign("a table `facts` that does not tell its schema"));
+        return Err(foreign("a table `facts` without a schema version"));
     };
-    if found > KNOWN {
-        return Err(StoreError::Newer { at: session.at(), found, known: KNOWN });
+    if found > SCHEMA_VERSION {
+        return Err(StoreError::Newer { at: session.location(), found, known: SCHEMA_VERSION });
     }
     Ok(Some(found))
 }
@@ -138,21 +143,21 @@ pub(super) fn partition_of(number: u64) -> i64 {
     number as i64 / PARTITION_BLOCKS
 }
 
-/// Makes the partitions with this number, if they are not there. They are made apart and attached,
-/// which holds up nobody who reads
+/// Creates the partitions with this number if they do not exist. They are created detached and then
+/// attached, which does not block readers
 /// (<https://www.postgresql.org/docs/current/sql-altertable.html>).
-pub(super) fn make_partition(session: &Session, number: i64) -> Result<(), StoreError> {
-    let there = session.all(
+pub(super) fn create_partition(session: &Session, number: i64) -> Result<(), StoreError> {
+    let existing = session.all(
         "SELECT 1 FROM pg_class WHERE relnamespace = current_schema()::regnamespace
          AND relname = $1",
         &[&format!("blocks_{number}")],
     )?;
-    if !there.is_empty() {
+    if !existing.is_empty() {
         return Ok(());
     }
     let blocks = number * PARTITION_BLOCKS..(number + 1) * PARTITION_BLOCKS;
-    let place = |number: i64| crate::places::place(number as u64, 0);
-    let places = place(blocks.start)..place(blocks.end);
+    let position = |number: i64| crate::postings::position(number as u64, 0);
+    let positions = position(blocks.start)..position(blocks.end);
     let attach = |table: &&str, range: &std::ops::Range<i64>| {
         format!(
             "CREATE TABLE {table}_{number} (LIKE {table} INCLUDING ALL);
@@ -161,7 +166,7 @@ pub(super) fn make_partition(session: &Session, number: i64) -> Result<(), Store
             range.start, range.end
         )
     };
-    let by_number = CUT_BY_NUMBER.iter().map(|table| attach(table, &blocks));
-    let by_place = CUT_BY_PLACE.iter().map(|table| attach(table, &places));
-    session.run(&by_number.chain(by_place).collect::<String>())
+    let by_number = PARTITIONED_BY_NUMBER.iter().map(|table| attach(table, &blocks));
+    let by_position = PARTITIONED_BY_POSITION.iter().map(|table| attach(table, &positions));
+    session.run(&by_number.chain(by_position).collect::<String>())
 }

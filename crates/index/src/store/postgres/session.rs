@@ -1,7 +1,7 @@
-//! A session with a server: waiting for it, and no longer than it may take.
+//! A session with a server, in which every wait has a limit.
 //!
-//! The client is asynchronous; here it runs on the thread that asks, for as long as it asks. What
-//! takes too long ends the session, for its answer would be taken for that of the next question.
+//! The client is asynchronous. It runs on the calling thread for as long as a call takes. A timeout
+//! ends the session, because the late response would be taken for that of the next query.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,21 +14,23 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::fault;
-use crate::store::location::Server;
-use crate::store::{Location, Settings, StoreError};
+use super::error;
+use crate::store::error::StoreError;
+use crate::store::interface::Settings;
+use crate::store::location::{Location, Server};
 
-/// How long it may take to connect, greetings and all, unless the URL says otherwise.
+/// The time to connect and authenticate, unless the URL sets another.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a good-bye may take.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the writer before may take to be seen to be gone: the server takes a moment to notice
-/// that a process was killed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// Silence after which a connection is probed, between probes, and probes without an answer that
-/// end it: both sides do, so that neither keeps what the other has left.
+/// The time to release the lock when a session ends. A query's own timeout gets as much on top, so
+/// that the server can report it first.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that a new writer waits for the lock. The server takes a moment to notice that a process
+/// was killed.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// TCP keepalive of both sides, so that neither keeps a connection that the other has left: idle
+/// time before the first probe, time between probes, and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
-/// `weir` in ASCII: the class of our locks.
+/// `weir` in ASCII: the first number of our advisory locks.
 const LOCK_CLASS: i32 = 0x7765_6972;
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -38,24 +40,24 @@ pub(super) struct Session {
     runtime: Runtime,
     client: Client,
     server: Server,
+    /// The limit for one query; `None` for no limit.
     patience: Cell<Option<Duration>>,
-    /// Texts that were prepared.
+    /// Prepared statements by their text.
     statements: RefCell<HashMap<&'static str, Statement>>,
-    /// A transaction is to be begun with the next question.
-    begins: Cell<bool>,
-    /// Whether it holds the lock of the one writer.
+    /// True if the next query begins a snapshot.
+    begins_snapshot: Cell<bool>,
+    /// True if the session holds the writer's lock.
     locked: Cell<bool>,
-    /// It can be asked no more.
+    /// True if the connection was lost or given up.
     broken: Cell<bool>,
-    /// Ways there and back.
-    trips: Cell<u64>,
+    round_trips: Cell<u64>,
 }
 
 impl Session {
-    /// Connects.
+    /// Connects to a server.
     pub(super) fn open(server: &Server, settings: Settings) -> Result<Session, StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| fault::unreachable(server, &error.to_string()))?;
+        let runtime = runtime.map_err(|error| error::unreachable(server, &error.to_string()))?;
         let mut config = server.client.clone();
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
         config.connect_timeout(limit);
@@ -65,7 +67,7 @@ impl Session {
         let (idle, interval, retries) = KEEPALIVE;
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
         let connecting = async {
-            // The connection is a task of its own, which gets on while somebody waits.
+            // The connection is a task of its own, which runs while a query waits.
             match &server.tls {
                 None => {
                     let (client, connection) = config.connect(NoTls).await?;
@@ -83,8 +85,10 @@ impl Session {
         let connected = runtime.block_on(async { tokio::time::timeout(limit, connecting).await });
         let client = match connected {
             Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(fault::of(server, &error)),
-            Err(_) => return Err(fault::unreachable(server, &fault::late("connecting", limit))),
+            Ok(Err(error)) => return Err(error::from_client(server, &error)),
+            Err(_) => {
+                return Err(error::unreachable(server, &error::timeout("connecting", limit)));
+            }
         };
         let session = Session {
             runtime,
@@ -92,10 +96,10 @@ impl Session {
             server: server.clone(),
             patience: Cell::new(Some(settings.patience)),
             statements: RefCell::default(),
-            begins: Cell::new(false),
+            begins_snapshot: Cell::new(false),
             locked: Cell::new(false),
             broken: Cell::new(false),
-            trips: Cell::new(0),
+            round_trips: Cell::new(0),
         };
         session.set_up(settings)?;
         Ok(session)
@@ -109,8 +113,8 @@ impl Session {
              SET tcp_keepalives_idle = {idle};
              SET tcp_keepalives_interval = {interval};
              SET tcp_keepalives_count = {retries};
-             -- Questions look up a few rows by keys. Their plans are made once, and are the same
-             -- before and after the server has looked at how values are distributed.
+             -- Queries look up a few rows by keys. Their plans are made once, and do not depend on
+             -- whether the server has statistics.
              SET plan_cache_mode = force_generic_plan;
              SET enable_seqscan = off;
              SET jit = off",
@@ -121,64 +125,69 @@ impl Session {
         ))
     }
 
-    /// Where it is.
-    pub(super) fn at(&self) -> Location {
+    /// Where the index is.
+    pub(super) fn location(&self) -> Location {
         Location::Server(Box::new(self.server.clone()))
     }
 
-    /// A right is lacking.
-    pub(super) fn not_allowed(&self, why: &str) -> StoreError {
-        fault::not_allowed(&self.server, why.to_owned())
+    /// The user lacks a privilege.
+    pub(super) fn access_denied(&self, why: &str) -> StoreError {
+        error::access_denied(&self.server, why.to_owned())
     }
 
-    /// The name of the schema; it needs no quotes.
+    /// The name of the schema, which needs no quotes.
     pub(super) fn schema(&self) -> &str {
         &self.server.schema
     }
 
-    /// Ways there and back so far.
+    /// The round trips so far.
     #[cfg(test)]
-    pub(super) fn trips(&self) -> u64 {
-        self.trips.get()
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips.get()
     }
 
-    /// Changes something past all checks.
+    /// Runs SQL without any check and returns the number of changed rows, or 0 for several
+    /// statements.
     #[cfg(test)]
     pub(super) fn execute(&self, sql: &str) -> u64 {
+        if sql.contains(';') {
+            self.run(sql).unwrap();
+            return 0;
+        }
         self.wait(self.client.execute(sql, &[])).unwrap()
     }
 
-    /// Takes the place of the one writer for as long as the session lasts.
+    /// Takes the writer's lock for as long as the session lasts.
     pub(super) fn lock(&self) -> Result<(), StoreError> {
         self.run(&format!(
             "SET lock_timeout = {}; SELECT pg_advisory_lock({}); SET lock_timeout = 0",
-            LOCK_PATIENCE.as_millis(),
-            self.lock_name(),
+            LOCK_TIMEOUT.as_millis(),
+            self.lock_key(),
         ))?;
         self.locked.set(true);
         Ok(())
     }
 
-    /// The two numbers of the lock: locks are of a database, an index is of a schema in it.
-    fn lock_name(&self) -> String {
+    /// The two numbers of the lock. Locks belong to a database, and an index to a schema in it.
+    fn lock_key(&self) -> String {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
 
-    /// The next question begins a transaction that reads one state.
-    pub(super) fn begin_reading(&self) {
-        self.begins.set(true);
+    /// Begins a snapshot with the next query.
+    pub(super) fn begin_snapshot(&self) {
+        self.begins_snapshot.set(true);
     }
 
-    /// Ends what [`Session::begin_reading`] began.
-    pub(super) fn end_reading(&self) -> Result<(), StoreError> {
-        if self.begins.replace(false) {
+    /// Ends the snapshot.
+    pub(super) fn end_snapshot(&self) -> Result<(), StoreError> {
+        if self.begins_snapshot.replace(false) {
             return Ok(());
         }
         self.run("COMMIT")
     }
 
-    /// Makes changes in one transaction. It asks for the writer's lock anew: who has lost it, for the
-    /// server or something in between has given it another session, writes nothing.
+    /// Makes changes in one transaction, which takes the writer's lock again. A writer that has lost
+    /// the lock, because a pooler gave it another session, writes nothing.
     pub(super) fn write<T>(
         &self,
         change: impl FnOnce(&Session) -> Result<T, StoreError>,
@@ -187,54 +196,54 @@ impl Session {
             let why = "it was opened to be read".to_owned();
             return Err(StoreError::ReadOnly(why));
         }
-        let sql = format!("SELECT pg_try_advisory_xact_lock({})", self.lock_name());
+        let sql = format!("SELECT pg_try_advisory_xact_lock({})", self.lock_key());
         let (_, got) = self.wait(async {
             tokio::try_join!(self.client.batch_execute("BEGIN"), self.client.query_one(&sql, &[]))
         })?;
         let done = match value::<bool>(&got, 0) {
             Ok(true) => change(self),
-            Ok(false) => Err(StoreError::Taken(self.at())),
+            Ok(false) => Err(StoreError::Locked(self.location())),
             Err(error) => Err(error),
         };
         match done {
             Ok(value) => self.run("COMMIT").map(|()| value),
             Err(error) => {
-                // It is as good as undone: the server does not keep what was not committed.
-                let _undone = self.run("ROLLBACK");
+                // A failed rollback does not matter: the server keeps nothing that is not committed.
+                let _ = self.run("ROLLBACK");
                 Err(error)
             }
         }
     }
 
-    /// Does something that may take as long as it takes.
-    pub(super) fn unhurried<T>(
+    /// Calls a function whose queries have no time limit.
+    pub(super) fn without_timeout<T>(
         &self,
-        does: impl FnOnce() -> Result<T, StoreError>,
+        query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let limit = self.patience.take();
         let millis = limit.unwrap_or_default().as_millis();
-        // Whole tables are better read in their order than by an index.
+        // A sequential scan reads a whole table faster than an index does.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
-        let done = does();
+        let result = query();
         self.patience.set(limit);
-        let done = done?;
+        let value = result?;
         self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
-        Ok(done)
+        Ok(value)
     }
 
-    /// Runs statements that give nothing back.
+    /// Runs statements that return no rows.
     pub(super) fn run(&self, sql: &str) -> Result<(), StoreError> {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// All rows of a question.
+    /// All rows of a query.
     pub(super) fn all(
         &self,
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         let statement = self.prepared(sql)?;
-        if !self.begins.replace(false) {
+        if !self.begins_snapshot.replace(false) {
             return self.wait(self.client.query(&statement, params));
         }
         let begin = self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
@@ -242,20 +251,20 @@ impl Session {
         self.wait(both).map(|(_, rows)| rows)
     }
 
-    /// The one row of a question.
+    /// The one row of a query.
     pub(super) fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, StoreError> {
         let mut rows = self.all(sql, params)?;
-        rows.pop().ok_or_else(|| fault::odd(&self.server, "a question that has no answer"))
+        rows.pop().ok_or_else(|| error::unexpected(&self.server, "a query without a row"))
     }
 
-    /// Changes rows; how many.
+    /// Changes rows and returns how many.
     pub(super) fn change(&self, sql: &'static str, params: Params<'_>) -> Result<u64, StoreError> {
         let statement = self.prepared(sql)?;
         self.wait(self.client.execute(&statement, params))
     }
 
-    /// Adds rows to a table (<https://www.postgresql.org/docs/current/sql-copy.html>); `sql` is the
-    /// COPY.
+    /// Inserts rows by a `COPY` statement
+    /// (<https://www.postgresql.org/docs/current/sql-copy.html>).
     pub(super) fn copy<'a, const N: usize>(
         &self,
         sql: &'static str,
@@ -288,33 +297,33 @@ impl Session {
         Ok(statement)
     }
 
-    /// Waits for the server, no longer than it may take.
+    /// Waits for a response, no longer than the limit.
     fn wait<T>(
         &self,
-        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        response: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
         if self.broken.get() {
-            return Err(fault::unreachable(&self.server, "the connection was given up"));
+            return Err(error::unreachable(&self.server, "the connection was given up"));
         }
-        self.trips.set(self.trips.get() + 1);
+        self.round_trips.set(self.round_trips.get() + 1);
         let patience = self.patience.get();
         let waited = self.runtime.block_on(async {
             match patience {
-                // The server is the first to say that something took too long, if it can.
-                Some(patience) => tokio::time::timeout(patience + GOODBYE_TIMEOUT, answer).await,
-                None => Ok(answer.await),
+                // The server's own timeout comes first, if it still responds.
+                Some(patience) => tokio::time::timeout(patience + CLOSE_TIMEOUT, response).await,
+                None => Ok(response.await),
             }
         });
         match waited {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 self.broken.set(self.client.is_closed());
-                Err(fault::of(&self.server, &error))
+                Err(error::from_client(&self.server, &error))
             }
             Err(_) => {
                 self.broken.set(true);
-                let waited = fault::late("an answer", patience.unwrap_or_default());
-                Err(fault::unreachable(&self.server, &waited))
+                let why = error::timeout("an answer", patience.unwrap_or_default());
+                Err(error::unreachable(&self.server, &why))
             }
         }
     }
@@ -325,13 +334,13 @@ impl Drop for Session {
         if !self.locked.get() || self.broken.get() || self.client.is_closed() {
             return;
         }
-        // The server would drop the lock too, some time after it has seen that we are gone.
-        self.patience.set(Some(GOODBYE_TIMEOUT));
-        let _freed = self.run("ROLLBACK; SELECT pg_advisory_unlock_all()");
+        // The server releases the lock by itself too, but only once it notices the lost connection.
+        self.patience.set(Some(CLOSE_TIMEOUT));
+        let _ = self.run("ROLLBACK; SELECT pg_advisory_unlock_all()");
     }
 }
 
-/// A value of a row that is written.
+/// A column of a row to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Field<'a> {
     Int(i64),
@@ -365,13 +374,14 @@ impl ToSql for Field<'_> {
     to_sql_checked!();
 }
 
-/// A value of a row that was read.
+/// A column of a row that was read.
 pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
     row.try_get(at).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
+/// A column that holds a hash.
 pub(super) fn hash(row: &Row, at: usize) -> Result<[u8; 32], StoreError> {
     let bytes: &[u8] = value(row, at)?;
-    let odd = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));
-    bytes.try_into().map_err(|_| odd())
+    let damaged = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));
+    bytes.try_into().map_err(|_| damaged())
 }

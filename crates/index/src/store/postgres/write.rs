@@ -1,4 +1,4 @@
-//! Forward by some blocks, or back to an earlier one.
+//! Writing rows of a schema.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +7,25 @@ use tokio_postgres::types::Type;
 use super::Postgres;
 use super::schema;
 use super::session::{Field, Session, hash, value};
-use crate::places::{Key, place};
-use crate::store::StoreError;
-use crate::store::merge::{Merge, Merged, ROWS_AT_ONCE};
-use crate::store::rows::{NewBlock, SPAN, hash_entries, lists, short, shortened, signed};
+use crate::postings::{PostingKey, position};
+use crate::store::error::StoreError;
+use crate::store::interface::WriteRows;
+use crate::store::merge::{MergePlan, MergeStep, ROWS_PER_STEP};
+use crate::store::rows::{
+    LIST_BLOCKS_MAX, NewBlock, hash_entries, posting_lists, short_hash, shorten, signed,
+};
 
-impl Postgres {
-    pub(in crate::store) fn append(
-        &mut self,
-        blocks: &[NewBlock],
-        finalized: u64,
-    ) -> Result<(), StoreError> {
-        let parts: BTreeSet<i64> =
-            blocks.iter().map(|block| schema::partition_of(block.number)).collect();
-        let missing: Vec<i64> = parts.difference(&self.partitions).copied().collect();
+impl WriteRows for Postgres {
+    fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
+        let needed: BTreeSet<i64> =
+            blocks.iter().map(|block| schema::partition_of(block.header.number)).collect();
+        let missing: Vec<i64> = needed.difference(&self.partitions).copied().collect();
         self.session.write(|session| {
-            for part in &missing {
-                schema::make_partition(session, *part)?;
+            for partition in &missing {
+                schema::create_partition(session, *partition)?;
             }
             insert(session, blocks)?;
-            let first = blocks.first().map(|block| block.number.to_string());
+            let first = blocks.first().map(|block| block.header.number.to_string());
             session.change(
                 "INSERT INTO facts (name, value)
                  SELECT * FROM (VALUES
@@ -44,19 +43,14 @@ impl Postgres {
         Ok(())
     }
 
-    pub(in crate::store) fn rewind(
-        &mut self,
-        last: u64,
-        above: i64,
-        keys: &BTreeSet<Key>,
-    ) -> Result<(), StoreError> {
-        let keys: Vec<Key> = keys.iter().copied().collect();
-        let last = signed(last);
+    fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError> {
+        let keys: Vec<PostingKey> = keys.iter().copied().collect();
+        let (above, last) = (position(last + 1, 0), signed(last));
         self.session.write(|session| {
             shorten_lists(session, &keys, above)?;
             let rows =
                 session.all("SELECT hash, place FROM transactions WHERE place >= $1", &[&above])?;
-            unlead(
+            delete_hash_entries(
                 session,
                 "DELETE FROM transaction_hashes WHERE (short, place) IN
                 (SELECT * FROM unnest($1::int8[], $2::int8[]))",
@@ -64,7 +58,7 @@ impl Postgres {
             )?;
             let rows =
                 session.all("SELECT hash, number FROM blocks WHERE number > $1", &[&last])?;
-            unlead(
+            delete_hash_entries(
                 session,
                 "DELETE FROM block_hashes WHERE (short, number) IN
                 (SELECT * FROM unnest($1::int8[], $2::int8[]))",
@@ -77,27 +71,27 @@ impl Postgres {
         Ok(())
     }
 
-    /// Joins what can be among some rows from this one on, in one transaction.
-    pub(in crate::store) fn merge_lists(&mut self, from: (Key, i64)) -> Result<Merged, StoreError> {
+    fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError> {
         self.session.write(|session| {
             let rows = session.all(
                 "SELECT key, first, others FROM log_places WHERE (key, first) >= ($1, $2)
                  ORDER BY key, first LIMIT $3",
-                &[&from.0, &from.1, &(ROWS_AT_ONCE as i64)],
+                &[&from.0, &from.1, &(ROWS_PER_STEP as i64)],
             )?;
-            let mut merge = Merge::from(from);
+            let mut plan = MergePlan::from(from);
             for row in &rows {
-                merge.take(value(row, 0)?, value(row, 1)?, value(row, 2)?);
+                plan.add(value(row, 0)?, value(row, 1)?, value(row, 2)?);
             }
-            let (lists, merged) = merge.end();
-            let gone: (Vec<Key>, Vec<i64>) = lists.iter().flat_map(|list| list.gone()).unzip();
+            let (lists, step) = plan.finish();
+            let absorbed: (Vec<PostingKey>, Vec<i64>) =
+                lists.iter().flat_map(|list| list.absorbed()).unzip();
             session.change(
-                "DELETE FROM log_places l USING unnest($1::int8[], $2::int8[]) gone (key, first)
-                 WHERE l.key = gone.key AND l.first = gone.first",
-                &[&gone.0, &gone.1],
+                "DELETE FROM log_places l USING unnest($1::int8[], $2::int8[]) absorbed (key, first)
+                 WHERE l.key = absorbed.key AND l.first = absorbed.first",
+                &[&absorbed.0, &absorbed.1],
             )?;
-            replace_lists(session, lists.iter().map(|list| list.row()))?;
-            Ok(merged)
+            update_lists(session, lists.iter().map(|list| list.row()))?;
+            Ok(step)
         })
     }
 }
@@ -108,23 +102,27 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
         "COPY blocks (number, hash, time, count, body) FROM STDIN BINARY",
         [Type::INT8, Type::BYTEA, Type::INT8, Type::INT8, Type::BYTEA],
         blocks.iter().map(|block| {
-            let (hash, body) = (Field::Bytes(&block.hash), Field::Bytes(&block.body));
-            [int(block.number), hash, int(block.time), int(block.count), body]
+            let header = &block.header;
+            let (hash, body) = (Field::Bytes(&header.hash), Field::Bytes(&block.body));
+            let count = int(block.transactions.len() as u64);
+            [int(header.number), hash, int(header.timestamp), count, body]
         }),
     )?;
     session.copy(
         "COPY block_hashes (short, number) FROM STDIN BINARY",
         [Type::INT8, Type::INT8],
-        blocks.iter().map(|block| [Field::Int(short(&block.hash)), int(block.number)]),
+        blocks
+            .iter()
+            .map(|block| [Field::Int(short_hash(&block.header.hash)), int(block.header.number)]),
     )?;
     session.copy(
         "COPY transactions (place, hash, receipt, body) FROM STDIN BINARY",
         [Type::INT8, Type::BYTEA, Type::BYTEA, Type::BYTEA],
         blocks.iter().flat_map(|block| {
-            block.items.iter().map(|item| {
-                let place = Field::Int(place(block.number, item.index));
-                let (receipt, body) = (item.receipt.as_ref(), item.body.as_ref());
-                [place, Field::Bytes(&item.hash), Field::of(receipt), Field::of(body)]
+            block.transactions.iter().map(|row| {
+                let position = Field::Int(position(block.header.number, row.index));
+                let (receipt, body) = (row.receipt.as_ref(), row.body.as_ref());
+                [position, Field::Bytes(&row.hash), Field::of(receipt), Field::of(body)]
             })
         }),
     )?;
@@ -132,43 +130,45 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
         "COPY harmony_blocks (number, body) FROM STDIN BINARY",
         [Type::INT8, Type::BYTEA],
         blocks.iter().filter_map(|block| {
-            block.harmony.as_ref().map(|body| [int(block.number), Field::Bytes(body)])
+            block.harmony.as_ref().map(|body| [int(block.header.number), Field::Bytes(body)])
         }),
     )?;
     session.copy(
         "COPY transaction_hashes (short, place) FROM STDIN BINARY",
         [Type::INT8, Type::INT8],
-        hash_entries(blocks).iter().map(|(short, place)| [Field::Int(*short), Field::Int(*place)]),
+        hash_entries(blocks)
+            .iter()
+            .map(|(short, position)| [Field::Int(*short), Field::Int(*position)]),
     )?;
     session.copy(
         "COPY log_places (key, first, others) FROM STDIN BINARY",
         [Type::INT8, Type::INT8, Type::BYTEA],
-        lists(blocks).iter().map(|(key, first, others)| {
-            [Field::Int(*key), Field::Int(*first), Field::Bytes(others)]
-        }),
+        posting_lists(blocks)
+            .iter()
+            .map(|(key, first, rest)| [Field::Int(*key), Field::Int(*first), Field::Bytes(rest)]),
     )
 }
 
-/// Deletes the entries that lead to these rows, hashes and what they lead to.
-fn unlead(
+/// Deletes the entries of a hash table that lead to these rows, each a hash and its target.
+fn delete_hash_entries(
     session: &Session,
     delete: &'static str,
     rows: &[tokio_postgres::Row],
 ) -> Result<(), StoreError> {
     let mut entries = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     for row in rows {
-        entries.0.push(short(&hash(row, 0)?));
+        entries.0.push(short_hash(&hash(row, 0)?));
         entries.1.push(value::<i64>(row, 1)?);
     }
     session.change(delete, &[&entries.0, &entries.1])?;
     Ok(())
 }
 
-/// Takes the places from `above` on out of the lists of these keys.
-fn shorten_lists(session: &Session, keys: &[Key], above: i64) -> Result<(), StoreError> {
+/// Deletes the positions from `above` on out of the posting lists of these keys.
+fn shorten_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<(), StoreError> {
     session
         .change("DELETE FROM log_places WHERE key = ANY($1) AND first >= $2", &[&keys, &above])?;
-    let earliest = above.saturating_sub(place(SPAN, 0)).max(0);
+    let earliest = above.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
     let rows = session.all(
         "SELECT k.key, first, others FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
              SELECT first, others FROM log_places l
@@ -179,23 +179,23 @@ fn shorten_lists(session: &Session, keys: &[Key], above: i64) -> Result<(), Stor
     let mut shorter = Vec::new();
     for row in &rows {
         let first = value(row, 1)?;
-        if let Some(others) = shortened(first, value(row, 2)?, above) {
-            shorter.push((value(row, 0)?, first, others));
+        if let Some(rest) = shorten(first, value(row, 2)?, above) {
+            shorter.push((value(row, 0)?, first, rest));
         }
     }
-    replace_lists(session, shorter)
+    update_lists(session, shorter)
 }
 
-/// Gives rows of `log_places`, by key and first place, other places beside the first.
-fn replace_lists(
+/// Updates the rest of posting lists, given by key and first position.
+fn update_lists(
     session: &Session,
-    rows: impl IntoIterator<Item = (Key, i64, Vec<u8>)>,
+    rows: impl IntoIterator<Item = (PostingKey, i64, Vec<u8>)>,
 ) -> Result<(), StoreError> {
     let mut columns = (Vec::new(), Vec::new(), Vec::new());
-    for (key, first, others) in rows {
+    for (key, first, rest) in rows {
         columns.0.push(key);
         columns.1.push(first);
-        columns.2.push(others);
+        columns.2.push(rest);
     }
     if columns.0.is_empty() {
         return Ok(());

@@ -1,21 +1,38 @@
-//! Rows in order, and entries that lead nowhere.
+//! Reading whole tables of a SQLite file.
+
+use std::ops::ControlFlow;
 
 use rusqlite::OptionalExtension;
 
 use super::Sqlite;
-use crate::store::StoreError;
-use crate::store::rows::{ListRow, short};
+use crate::store::error::StoreError;
+use crate::store::interface::{AuditRows, Table};
+use crate::store::rows::{PostingListRow, short_hash, signed};
 
-impl Sqlite {
-    pub(in crate::store) fn block_from(&self, number: i64) -> Result<Option<u64>, StoreError> {
+impl AuditRows for Sqlite {
+    fn count(&self, table: Table) -> Result<u64, StoreError> {
+        let count = self.connection.query_row(table.count_sql(), [], |row| row.get::<_, i64>(0))?;
+        Ok(count as u64)
+    }
+
+    fn missing_blocks(&self) -> Result<u64, StoreError> {
+        let missing = self.connection.query_row(
+            "SELECT coalesce(max(number) - min(number) + 1 - count(*), 0) FROM blocks",
+            [],
+            |row| row.get::<_, i64>(0),
+        )?;
+        Ok(missing as u64)
+    }
+
+    fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
         let mut first = self.connection.prepare_cached(
             "SELECT number FROM blocks WHERE number >= ?1 ORDER BY number LIMIT 1",
         )?;
-        let found = first.query_row([number], |row| row.get::<_, i64>(0)).optional()?;
+        let found = first.query_row([signed(number)], |row| row.get::<_, i64>(0)).optional()?;
         Ok(found.map(|number| number as u64))
     }
 
-    pub(in crate::store) fn has_negative(&self) -> Result<bool, StoreError> {
+    fn has_negative_keys(&self) -> Result<bool, StoreError> {
         Ok(self.connection.query_row(
             "SELECT EXISTS (SELECT 1 FROM blocks WHERE number < 0)
                  OR EXISTS (SELECT 1 FROM transactions WHERE place < 0)",
@@ -24,102 +41,94 @@ impl Sqlite {
         )?)
     }
 
-    pub(in crate::store) fn leads_to_block(
-        &self,
-        short: i64,
-        number: i64,
-    ) -> Result<bool, StoreError> {
+    fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError> {
         let mut one = self
             .connection
             .prepare_cached("SELECT 1 FROM block_hashes WHERE short = ?1 AND number = ?2")?;
-        Ok(one.exists((short, number))?)
+        Ok(one.exists((short_hash(hash), number as i64))?)
     }
 
-    pub(in crate::store) fn unled(
-        &self,
-        entries: &[(i64, i64)],
-    ) -> Result<Option<i64>, StoreError> {
+    fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError> {
         let mut one = self
             .connection
             .prepare_cached("SELECT 1 FROM transaction_hashes WHERE short = ?1 AND place = ?2")?;
-        for entry in entries {
-            if !one.exists(*entry)? {
-                return Ok(Some(entry.1));
+        for (position, hash) in entries {
+            if !one.exists((short_hash(hash), position))? {
+                return Ok(Some(*position));
             }
         }
         Ok(None)
     }
 
-    pub(in crate::store) fn stray_block_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
-        self.stray(
+    fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.orphan_hashes(
             "SELECT short, number, hash FROM block_hashes LEFT JOIN blocks USING (number)",
-            most,
+            limit,
         )
     }
 
-    pub(in crate::store) fn stray_item_hashes(&self, most: usize) -> Result<Vec<i64>, StoreError> {
-        self.stray(
+    fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.orphan_hashes(
             "SELECT short, place, hash FROM transaction_hashes
              LEFT JOIN transactions USING (place)",
-            most,
+            limit,
         )
     }
 
-    fn stray(&self, sql: &str, most: usize) -> Result<Vec<i64>, StoreError> {
-        let mut statement = self.connection.prepare(sql)?;
-        let mut rows = statement.query([])?;
-        let mut stray = Vec::new();
-        while let Some(row) = rows.next()? {
-            let hash: Option<[u8; 32]> = row.get(2)?;
-            if hash.is_none_or(|hash| row.get(0) != Ok(short(&hash))) {
-                stray.push(row.get(1)?);
-                if stray.len() == most {
-                    break;
-                }
-            }
-        }
-        Ok(stray)
-    }
-
-    pub(in crate::store) fn stray_items(&self, most: usize) -> Result<Vec<i64>, StoreError> {
-        let mut statement = self.connection.prepare(
+    fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.orphans(
             "SELECT place FROM transactions WHERE place >> 20 NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
-        )?;
-        let places = statement.query_map([most as i64], |row| row.get(0))?;
-        Ok(places.collect::<Result<_, _>>()?)
+            limit,
+        )
     }
 
-    pub(in crate::store) fn stray_harmony(&self, most: usize) -> Result<Vec<i64>, StoreError> {
-        let mut statement = self.connection.prepare(
+    fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.orphans(
             "SELECT number FROM harmony_blocks WHERE number NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
-        )?;
-        let numbers = statement.query_map([most as i64], |row| row.get(0))?;
-        Ok(numbers.collect::<Result<_, _>>()?)
+            limit,
+        )
     }
 
-    pub(in crate::store) fn lists<E: From<StoreError>>(
+    fn visit_posting_lists(
         &self,
-        mut each: impl FnMut(ListRow<'_>) -> Result<bool, E>,
-    ) -> Result<(), E> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT key, first, others FROM log_places ORDER BY key, first")
-            .map_err(StoreError::from)?;
-        let mut rows = statement.query([]).map_err(StoreError::from)?;
-        while let Some(row) = rows.next().map_err(StoreError::from)? {
-            let read = || -> rusqlite::Result<ListRow<'_>> {
-                Ok(ListRow {
-                    key: row.get(0)?,
-                    first: row.get(1)?,
-                    others: row.get_ref(2)?.as_blob()?,
-                })
-            };
-            if !each(read().map_err(StoreError::from)?)? {
+        visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let sql = "SELECT key, first, others FROM log_places ORDER BY key, first";
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let rest = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+            let list = PostingListRow { key: row.get(0)?, first: row.get(1)?, rest };
+            if visit(list).is_break() {
                 break;
             }
         }
         Ok(())
+    }
+}
+
+impl Sqlite {
+    fn orphans(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
+        let mut statement = self.connection.prepare(sql)?;
+        let found = statement.query_map([limit as i64], |row| row.get(0))?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    fn orphan_hashes(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        let mut orphans = Vec::new();
+        while let Some(row) = rows.next()? {
+            let hash: Option<[u8; 32]> = row.get(2)?;
+            if hash.is_none_or(|hash| row.get(0) != Ok(short_hash(&hash))) {
+                orphans.push(row.get(1)?);
+                if orphans.len() == limit {
+                    break;
+                }
+            }
+        }
+        Ok(orphans)
     }
 }

@@ -1,177 +1,169 @@
-//! Rows as they are asked for.
+//! Reading rows of a SQLite file.
+
+use std::ops::ControlFlow;
 
 use rusqlite::OptionalExtension;
 
 use super::Sqlite;
-use crate::places::Key;
-use crate::store::StoreError;
-use crate::store::rows::{BlockRow, HarmonyRow, Item, Places, Wanted, short};
+use crate::postings::PostingKey;
+use crate::store::error::StoreError;
+use crate::store::interface::ReadRows;
+use crate::store::rows::{
+    BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, signed,
+};
 
-/// Rows that are stepped over before the next wanted one is searched from the root again: a step takes
-/// a fraction of a search.
-const STEPS_IN_VAIN: u32 = 3;
+/// Rows that a scan for receipts skips before it searches for the next position from the root of
+/// the tree again. A step costs a fraction of a search.
+const SKIPPED_ROWS_MAX: u32 = 3;
 
-impl Sqlite {
-    pub(in crate::store) fn begin_reading(&self) -> Result<(), StoreError> {
+impl ReadRows for Sqlite {
+    fn begin_snapshot(&self) -> Result<(), StoreError> {
         self.connection.prepare_cached("BEGIN")?.execute([])?;
         Ok(())
     }
 
-    pub(in crate::store) fn end_reading(&self) -> Result<(), StoreError> {
+    fn end_snapshot(&self) -> Result<(), StoreError> {
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         Ok(())
     }
 
-    pub(in crate::store) fn hash_and_time(
-        &self,
-        number: i64,
-    ) -> Result<Option<([u8; 32], u64)>, StoreError> {
+    fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError> {
         let mut statement =
             self.connection.prepare_cached("SELECT hash, time FROM blocks WHERE number = ?1")?;
         let found = statement
-            .query_row([number], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))
-            .optional()?;
-        Ok(found)
+            .query_row([signed(number)], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)));
+        Ok(found.optional()?)
     }
 
-    pub(in crate::store) fn block(&self, number: i64) -> Result<Option<BlockRow>, StoreError> {
+    fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError> {
         let found = self
             .connection
             .prepare_cached("SELECT hash, time, count, body FROM blocks WHERE number = ?1")?
-            .query_row([number], |row| {
+            .query_row([signed(number)], |row| {
                 Ok(BlockRow {
-                    number: number as u64,
+                    number,
                     hash: row.get(0)?,
-                    time: row.get::<_, i64>(1)? as u64,
-                    count: row.get::<_, i64>(2)? as u64,
+                    timestamp: row.get::<_, i64>(1)? as u64,
+                    transaction_count: row.get::<_, i64>(2)? as u64,
                     body: row.get(3)?,
                 })
             });
         Ok(found.optional()?)
     }
 
-    pub(in crate::store) fn harmony_blocks<E: From<StoreError>>(
-        &self,
-        from: i64,
-        to: i64,
-        mut each: impl FnMut(HarmonyRow<'_>) -> Result<bool, E>,
-    ) -> Result<(), E> {
-        let mut statement = self
-            .connection
-            .prepare_cached(
-                "SELECT number, hash, time, harmony_blocks.body FROM harmony_blocks
-                 JOIN blocks USING (number) WHERE number BETWEEN ?1 AND ?2 ORDER BY number",
-            )
-            .map_err(StoreError::from)?;
-        let mut rows = statement.query((from, to)).map_err(StoreError::from)?;
-        while let Some(row) = rows.next().map_err(StoreError::from)? {
-            let read = || -> rusqlite::Result<HarmonyRow<'_>> {
-                let (number, time): (i64, i64) = (row.get(0)?, row.get(2)?);
-                let body = row.get_ref(3)?.as_blob()?;
-                Ok(HarmonyRow { number: number as u64, hash: row.get(1)?, time: time as u64, body })
-            };
-            if !each(read().map_err(StoreError::from)?)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    pub(in crate::store) fn number_of(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError> {
-        let mut statement = self.connection.prepare_cached(
+    fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError> {
+        let found = self.find_by_hash(
             "SELECT number, hash FROM block_hashes JOIN blocks USING (number) WHERE short = ?1",
+            hash,
         )?;
-        let mut rows = statement.query([short(hash)])?;
-        while let Some(row) = rows.next()? {
-            if row.get::<_, [u8; 32]>(1)? == *hash {
-                return Ok(Some(row.get::<_, i64>(0)? as u64));
-            }
-        }
-        Ok(None)
+        Ok(found.map(|number| number as u64))
     }
 
-    pub(in crate::store) fn place_of(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
-        let mut statement = self.connection.prepare_cached(
+    fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
+        self.find_by_hash(
             "SELECT place, hash FROM transaction_hashes JOIN transactions USING (place)
              WHERE short = ?1",
-        )?;
-        let mut rows = statement.query([short(hash)])?;
-        while let Some(row) = rows.next()? {
-            if row.get::<_, [u8; 32]>(1)? == *hash {
-                return Ok(Some(row.get(0)?));
-            }
-        }
-        Ok(None)
+            hash,
+        )
     }
 
-    pub(in crate::store) fn items<E: From<StoreError>>(
+    fn visit_transactions(
         &self,
         from: i64,
         to: i64,
-        wanted: Wanted,
-        mut each: impl FnMut(Item<'_>) -> Result<bool, E>,
-    ) -> Result<(), E> {
-        let sql = match wanted {
-            Wanted::Hash => "SELECT place, hash FROM transactions WHERE place BETWEEN ?1 AND ?2",
-            Wanted::Receipt => {
+        part: TransactionPart,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let sql = match part {
+            TransactionPart::Hash => {
+                "SELECT place, hash FROM transactions WHERE place BETWEEN ?1 AND ?2"
+            }
+            TransactionPart::Receipt => {
                 "SELECT place, hash, receipt FROM transactions WHERE place BETWEEN ?1 AND ?2"
             }
-            Wanted::Body => {
+            TransactionPart::Body => {
                 "SELECT place, hash, body FROM transactions WHERE place BETWEEN ?1 AND ?2"
             }
         };
-        let mut statement = self.connection.prepare_cached(sql).map_err(StoreError::from)?;
-        let mut rows = statement.query((from, to)).map_err(StoreError::from)?;
-        while let Some(row) = rows.next().map_err(StoreError::from)? {
-            let read = || -> rusqlite::Result<Item<'_>> {
-                let packed = match wanted {
-                    Wanted::Hash => None,
-                    _ => row.get_ref(2)?.as_blob_or_null()?,
-                };
-                Ok(Item { place: row.get(0)?, hash: row.get(1)?, packed, block: None })
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query((from, to))?;
+        while let Some(row) = rows.next()? {
+            let fragment = match part {
+                TransactionPart::Hash => None,
+                _ => row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?,
             };
-            if !each(read().map_err(StoreError::from)?)? {
+            let (position, hash) = (row.get(0)?, row.get(1)?);
+            if visit(TransactionRow { position, hash, fragment, block: None }).is_break() {
                 break;
             }
         }
         Ok(())
     }
 
-    pub(in crate::store) fn receipts<E: From<StoreError>>(
+    fn visit_receipts(
         &self,
-        places: &[i64],
-        mut each: impl FnMut(Item<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some(&last) = places.last() else { return Ok(()) };
-        let mut wanted = places.iter().copied().peekable();
+        positions: &[i64],
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let Some(&last) = positions.last() else { return Ok(()) };
+        let mut wanted = positions.iter().copied().peekable();
+        let mut stopped = false;
         while let Some(&from) = wanted.peek() {
-            let mut in_vain = 0;
-            self.items(from, last, Wanted::Receipt, |item| {
-                while wanted.next_if(|wanted| *wanted < item.place).is_some() {}
-                if wanted.next_if_eq(&item.place).is_some() {
-                    each(item)?;
-                    in_vain = 0;
+            let mut skipped = 0;
+            self.visit_transactions(from, last, TransactionPart::Receipt, &mut |row| {
+                while wanted.next_if(|position| *position < row.position).is_some() {}
+                if wanted.next_if_eq(&row.position).is_some() {
+                    stopped = visit(row).is_break();
+                    skipped = 0;
                 } else {
-                    in_vain += 1;
+                    skipped += 1;
                 }
-                Ok::<_, E>(wanted.peek().is_some() && in_vain < STEPS_IN_VAIN)
+                let more = wanted.peek().is_some() && skipped < SKIPPED_ROWS_MAX;
+                if more && !stopped { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
-            // A place that has no row is none of those that follow either.
-            if wanted.peek() == Some(&from) {
-                wanted.next();
+            if stopped {
+                break;
+            }
+            // The scan did not pass this position, so it has no row.
+            wanted.next_if_eq(&from);
+        }
+        Ok(())
+    }
+
+    fn visit_harmony_blocks(
+        &self,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT number, hash, time, harmony_blocks.body FROM harmony_blocks
+             JOIN blocks USING (number) WHERE number BETWEEN ?1 AND ?2 ORDER BY number",
+        )?;
+        let mut rows = statement.query((signed(from), signed(to)))?;
+        while let Some(row) = rows.next()? {
+            let (number, timestamp): (i64, i64) = (row.get(0)?, row.get(2)?);
+            let row = HarmonyRow {
+                number: number as u64,
+                hash: row.get(1)?,
+                timestamp: timestamp as u64,
+                body: row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?,
+            };
+            if visit(row).is_break() {
+                break;
             }
         }
         Ok(())
     }
 
-    pub(in crate::store) fn places(
+    fn postings(
         &self,
-        keys: &[Key],
+        keys: &[PostingKey],
         from: i64,
         to: i64,
         lists: usize,
-    ) -> Result<Places, StoreError> {
-        // The list that begins before may reach into the range.
+    ) -> Result<Postings, StoreError> {
+        // The list that begins before the range may reach into it.
         let mut before = self.connection.prepare_cached(
             "SELECT first, others FROM log_places WHERE key = ?1 AND first < ?2
              ORDER BY first DESC LIMIT 1",
@@ -180,44 +172,45 @@ impl Sqlite {
             "SELECT first, others FROM log_places WHERE key = ?1 AND first BETWEEN ?2 AND ?3
              ORDER BY first",
         )?;
-        let mut found = Places::new(to);
+        let mut found = Postings::new(to);
         for key in keys {
-            let end = found.to;
-            let mut take = |row: &rusqlite::Row<'_>| -> rusqlite::Result<()> {
+            let end = found.complete_to;
+            let mut add = |row: &rusqlite::Row<'_>| -> rusqlite::Result<()> {
                 let list = (row.get(0)?, row.get_ref(1)?.as_blob()?);
-                found.take(list, (from, end));
+                found.add(list, (from, end));
                 Ok(())
             };
-            before.query_row((key, from), |row| take(row)).optional()?;
+            before.query_row((key, from), |row| add(row)).optional()?;
             let mut rows = within.query((key, from, end))?;
             let mut left = lists;
-            let mut rest = None;
+            let mut unread = None;
             while let Some(row) = rows.next()? {
                 if left == 0 {
-                    rest = Some(row.get(0)?);
+                    unread = Some(row.get(0)?);
                     break;
                 }
                 left -= 1;
-                take(row)?;
+                add(row)?;
             }
-            if let Some(rest) = rest {
-                found.stop_before(rest);
+            if let Some(first) = unread {
+                found.stop_before(first);
             }
         }
-        Ok(found)
+        Ok(found.finish(keys.len()))
     }
+}
 
-    pub(in crate::store) fn count(&self, table: &str) -> Result<u64, StoreError> {
-        let sql = format!("SELECT count(*) FROM {table}");
-        Ok(self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0))? as u64)
-    }
-
-    pub(in crate::store) fn holes(&self) -> Result<u64, StoreError> {
-        let missing = self.connection.query_row(
-            "SELECT coalesce(max(number) - min(number) + 1 - count(*), 0) FROM blocks",
-            [],
-            |row| row.get::<_, i64>(0),
-        )?;
-        Ok(missing as u64)
+impl Sqlite {
+    /// The first column of the row whose second column is this hash. The query selects rows by
+    /// short hash.
+    fn find_by_hash(&self, sql: &str, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([short_hash(hash)])?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, [u8; 32]>(1)? == *hash {
+                return Ok(Some(row.get(0)?));
+            }
+        }
+        Ok(None)
     }
 }

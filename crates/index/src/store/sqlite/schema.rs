@@ -1,4 +1,4 @@
-//! Tables, and the settings of SQLite with their reasons.
+//! The tables of a SQLite file, and SQLite's settings with their reasons.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -7,58 +7,59 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
-use crate::store::{Settings, StoreError};
+use crate::store::error::StoreError;
+use crate::store::interface::Settings;
 
-/// `weir` in ASCII: what `file` and SQLite know our files by.
+/// `weir` in ASCII, by which `file` and SQLite recognize an index.
 const APPLICATION_ID: i64 = 0x7765_6972;
 
-/// Each step brings a file from the schema before to its own; a file keeps its number in
+/// Each migration brings a file from one schema version to the next. A file holds its version in
 /// `user_version`.
-const STEPS: [&str; 2] = [
+const MIGRATIONS: [&str; 2] = [
     "
     CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE dictionaries (number INTEGER PRIMARY KEY, kind INTEGER NOT NULL, bytes BLOB NOT NULL);
-    -- body: the block without its transactions, packed.
+    -- body: the compressed block without its transactions.
     CREATE TABLE blocks (
         number INTEGER PRIMARY KEY, hash BLOB NOT NULL, time INTEGER NOT NULL,
         count INTEGER NOT NULL, body BLOB NOT NULL
     );
-    -- short: the first eight bytes of the hash; the row it leads to has the whole.
+    -- short: the first eight bytes of the hash. The block's row has the whole hash.
     CREATE TABLE block_hashes (
         short INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (short, number)
     ) WITHOUT ROWID;
-    -- place: number of the block and index in one. The hash and the receipt, which logs are read
-    -- from, stand before what is only read with the transaction.
+    -- place: the block number and the index in one. Logs are read from the receipt, so hash and
+    -- receipt come before the body, which only a query for the transaction reads.
     CREATE TABLE transactions (
         place INTEGER PRIMARY KEY, hash BLOB NOT NULL, receipt BLOB, body BLOB
     );
     CREATE TABLE transaction_hashes (
         short INTEGER NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (short, place)
     ) WITHOUT ROWID;
-    -- The transactions that have logs with a key, some blocks to a row: what is read for an address
-    -- grows with its logs, not with the chain.
+    -- One row lists the transactions within a few hundred blocks that have logs with a key, so the
+    -- cost of a search for an address grows with its logs, not with the chain.
     CREATE TABLE log_places (
         key INTEGER NOT NULL, first INTEGER NOT NULL, others BLOB NOT NULL, PRIMARY KEY (key, first)
     ) WITHOUT ROWID;
 ",
-    // body: the block as Harmony's own methods write it, packed.
+    // body: the compressed block as Harmony's hmyv2_ methods write it.
     "
     CREATE TABLE harmony_blocks (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 ",
 ];
 
-/// The schema that this version writes.
-pub(in crate::store) const KNOWN: i64 = STEPS.len() as i64;
+/// The schema version that this program writes.
+pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// A file whose name is that of the database with something added.
-pub(super) fn beside(path: &Path, added: &str) -> PathBuf {
+/// The path of a file beside the database: the database's path with a suffix.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(added);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Takes the place of the one writer. SQLite's own locks last for a transaction only; two that take
-/// turns would each undo what the other has checked.
+/// Locks the file for its one writer. SQLite's own locks last for one transaction, so two writers
+/// that take turns would each invalidate what the other has checked.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| match error.kind() {
@@ -74,58 +75,58 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
         File::options().create(true).truncate(false).write(true).open(&lock).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Taken(path.into())),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.into())),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// Prepares a connection that writes.
+/// Sets up a connection that writes.
 pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     let path = PathBuf::from(connection.path().unwrap_or_default());
-    // Before anything is written: whose file is it?
+    // The check comes before the first write, since the file may belong to another program.
     let found = version(connection, &path)?;
-    // A file of its own for changes: readers are never held up, and a commit is one append
+    // With a write-ahead log, a commit is one append and never blocks readers
     // (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // With WAL, NORMAL loses at most the last commits when the machine dies, never consistency, and
-    // what is lost is synced again; FULL would wait for the disk at each commit.
+    // With a write-ahead log, NORMAL loses at most the last commits when the machine crashes, never
+    // consistency, and lost blocks are synced again. FULL would wait for the disk at each commit.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    // 64 MiB of changes before they go to the file: pages that change often are written once.
+    // 64 MiB of changes collect before a checkpoint, so pages that change often are written once.
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    common(connection, settings)?;
-    if found < KNOWN {
+    set_up_both(connection, settings)?;
+    if found < SCHEMA_VERSION {
         migrate(connection, found)?;
     }
     Ok(())
 }
 
-/// Prepares a connection that reads.
+/// Sets up a connection that reads.
 pub(super) fn set_up_reader(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     let path = PathBuf::from(connection.path().unwrap_or_default());
     let found = version(connection, &path)?;
-    if found < KNOWN {
+    if found < SCHEMA_VERSION {
         return Err(StoreError::Older { at: path.into(), found });
     }
-    common(connection, settings)
+    set_up_both(connection, settings)
 }
 
-fn common(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
-    // Negative: KiB instead of pages.
+fn set_up_both(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
+    // A negative value counts KiB instead of pages.
     let kib = i64::try_from(settings.page_cache >> 10).unwrap_or(i64::MAX).max(1);
     connection.pragma_update(None, "cache_size", -kib)?;
     let mmap = i64::try_from(settings.mmap).unwrap_or(i64::MAX);
     connection.pragma_update(None, "mmap_size", mmap)?;
-    // A checkpoint of another process holds up for milliseconds.
+    // A checkpoint of another process blocks for milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Else a statement is planned anew whenever a bound of a range is another; no plan of ours depends
-    // on one (https://www.sqlite.org/queryplanner-ng.html#qpsg).
+    // Without this, SQLite plans a statement again for each other bound of a range. None of our
+    // plans depends on the bounds (https://www.sqlite.org/queryplanner-ng.html#qpsg).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// The schema of the file, 0 of a new one.
+/// The schema version of the file; 0 for a new one.
 fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let foreign = |why: &str| StoreError::Foreign { at: path.into(), why: why.to_owned() };
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -144,18 +145,17 @@ fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
         _ => return Err(foreign("a database of another program")),
     }
     let found = pragma("user_version")?;
-    if found > KNOWN {
-        return Err(StoreError::Newer { at: path.into(), found, known: KNOWN });
+    if found > SCHEMA_VERSION {
+        return Err(StoreError::Newer { at: path.into(), found, known: SCHEMA_VERSION });
     }
     Ok(found)
 }
 
 fn migrate(connection: &Connection, found: i64) -> Result<(), StoreError> {
-    let todo = STEPS.get(found as usize..).unwrap_or_default();
-    let steps = todo.concat();
+    let steps = MIGRATIONS.get(found as usize..).unwrap_or_default().concat();
     connection.execute_batch(&format!(
         "BEGIN IMMEDIATE; {steps}
-         PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {KNOWN}; COMMIT"
+         PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
     ))?;
     Ok(())
 }

@@ -1,26 +1,26 @@
-//! Forward by some blocks, or back to an earlier one.
+//! Writing rows of a SQLite file.
 
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::Sqlite;
-use crate::places::{Key, place};
-use crate::store::StoreError;
-use crate::store::rows::{NewBlock, hash_entries, lists, short, shortened, signed};
+use crate::postings::{PostingKey, position};
+use crate::store::error::StoreError;
+use crate::store::interface::WriteRows;
+use crate::store::merge::{MergePlan, MergeStep, MergedList, ROWS_PER_STEP};
+use crate::store::rows::{NewBlock, hash_entries, posting_lists, short_hash, shorten, signed};
 
-impl Sqlite {
-    pub(in crate::store) fn append(
-        &mut self,
-        blocks: &[NewBlock],
-        finalized: u64,
-    ) -> Result<(), StoreError> {
+const UPDATE_LIST: &str = "UPDATE log_places SET others = ?3 WHERE key = ?1 AND first = ?2";
+
+impl WriteRows for Sqlite {
+    fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         insert(&transaction, blocks)?;
         if let Some(first) = blocks.first() {
             transaction
                 .prepare_cached("INSERT OR IGNORE INTO facts (name, value) VALUES ('first', ?1)")?
-                .execute([first.number as i64])?;
+                .execute([first.header.number as i64])?;
         }
         transaction
             .prepare_cached(
@@ -33,88 +33,122 @@ impl Sqlite {
         Ok(())
     }
 
-    pub(in crate::store) fn rewind(
-        &mut self,
-        last: u64,
-        above: i64,
-        keys: &BTreeSet<Key>,
-    ) -> Result<(), StoreError> {
+    fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError> {
+        let (above, last) = (position(last + 1, 0), last as i64);
         let transaction = self.connection.transaction()?;
         for key in keys {
             shorten_list(&transaction, *key, above)?;
         }
-        let run = |sql: &str, value: i64| -> Result<usize, rusqlite::Error> {
-            transaction.prepare_cached(sql)?.execute([value])
-        };
-        let hashes: Vec<(i64, i64)> = transaction
-            .prepare_cached("SELECT hash, place FROM transactions WHERE place >= ?1")?
-            .query_map([above], |row| Ok((short(&row.get(0)?), row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
-        for entry in hashes {
-            transaction
-                .prepare_cached("DELETE FROM transaction_hashes WHERE short = ?1 AND place = ?2")?
-                .execute(entry)?;
+        delete_hash_entries(
+            &transaction,
+            ("SELECT hash, place FROM transactions WHERE place >= ?1", above),
+            "DELETE FROM transaction_hashes WHERE short = ?1 AND place = ?2",
+        )?;
+        delete_hash_entries(
+            &transaction,
+            ("SELECT hash, number FROM blocks WHERE number > ?1", last),
+            "DELETE FROM block_hashes WHERE short = ?1 AND number = ?2",
+        )?;
+        for (sql, value) in [
+            ("DELETE FROM transactions WHERE place >= ?1", above),
+            ("DELETE FROM blocks WHERE number > ?1", last),
+            ("DELETE FROM harmony_blocks WHERE number > ?1", last),
+        ] {
+            transaction.prepare_cached(sql)?.execute([value])?;
         }
-        let hashes: Vec<(i64, i64)> = transaction
-            .prepare_cached("SELECT hash, number FROM blocks WHERE number > ?1")?
-            .query_map([last as i64], |row| Ok((short(&row.get(0)?), row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
-        for entry in hashes {
-            transaction
-                .prepare_cached("DELETE FROM block_hashes WHERE short = ?1 AND number = ?2")?
-                .execute(entry)?;
-        }
-        run("DELETE FROM transactions WHERE place >= ?1", above)?;
-        run("DELETE FROM blocks WHERE number > ?1", last as i64)?;
-        run("DELETE FROM harmony_blocks WHERE number > ?1", last as i64)?;
         transaction.commit()?;
         Ok(())
+    }
+
+    fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError> {
+        let transaction = self.connection.transaction()?;
+        let mut plan = MergePlan::from(from);
+        {
+            let mut statement = transaction.prepare_cached(
+                "SELECT key, first, others FROM log_places WHERE (key, first) >= (?1, ?2)
+                 ORDER BY key, first LIMIT ?3",
+            )?;
+            let mut rows = statement.query((from.0, from.1, ROWS_PER_STEP as i64))?;
+            while let Some(row) = rows.next()? {
+                let rest = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+                plan.add(row.get(0)?, row.get(1)?, rest);
+            }
+        }
+        let (lists, step) = plan.finish();
+        for list in &lists {
+            replace(&transaction, list)?;
+        }
+        transaction.commit()?;
+        Ok(step)
     }
 }
 
 fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusqlite::Error> {
     {
-        let mut block_row = transaction.prepare_cached(
+        let mut insert_block = transaction.prepare_cached(
             "INSERT INTO blocks (number, hash, time, count, body) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
-        let mut hash_row = transaction
+        let mut insert_hash = transaction
             .prepare_cached("INSERT INTO block_hashes (short, number) VALUES (?1, ?2)")?;
-        let mut item_row = transaction.prepare_cached(
+        let mut insert_transaction = transaction.prepare_cached(
             "INSERT INTO transactions (place, hash, receipt, body) VALUES (?1, ?2, ?3, ?4)",
         )?;
-        let mut harmony_row = transaction
+        let mut insert_harmony = transaction
             .prepare_cached("INSERT INTO harmony_blocks (number, body) VALUES (?1, ?2)")?;
         for block in blocks {
-            let number = block.number as i64;
-            let (time, count) = (block.time as i64, block.count as i64);
-            block_row.execute((number, block.hash.as_slice(), time, count, &block.body))?;
-            hash_row.execute((short(&block.hash), number))?;
+            let header = &block.header;
+            let (number, timestamp) = (header.number as i64, header.timestamp as i64);
+            let (hash, count) = (header.hash.as_slice(), block.transactions.len() as i64);
+            insert_block.execute((number, hash, timestamp, count, &block.body))?;
+            insert_hash.execute((short_hash(&header.hash), number))?;
             if let Some(body) = &block.harmony {
-                harmony_row.execute((number, body))?;
+                insert_harmony.execute((number, body))?;
             }
-            for item in &block.items {
-                let place = place(block.number, item.index);
-                item_row.execute((place, item.hash.as_slice(), &item.receipt, &item.body))?;
+            for row in &block.transactions {
+                let position = position(header.number, row.index);
+                insert_transaction.execute((
+                    position,
+                    row.hash.as_slice(),
+                    &row.receipt,
+                    &row.body,
+                ))?;
             }
         }
     }
-    let mut hash_row = transaction
+    let mut insert_hash = transaction
         .prepare_cached("INSERT INTO transaction_hashes (short, place) VALUES (?1, ?2)")?;
     for entry in hash_entries(blocks) {
-        hash_row.execute(entry)?;
+        insert_hash.execute(entry)?;
     }
-    let mut list_row = transaction
+    let mut insert_list = transaction
         .prepare_cached("INSERT INTO log_places (key, first, others) VALUES (?1, ?2, ?3)")?;
-    for list in lists(blocks) {
-        list_row.execute(list)?;
+    for list in posting_lists(blocks) {
+        insert_list.execute(list)?;
     }
     Ok(())
 }
 
-/// Takes the places from `above` on out of the lists of a key.
+/// Deletes the entries of a hash table that lead to the rows of a query.
+fn delete_hash_entries(
+    transaction: &Transaction<'_>,
+    (select, above): (&str, i64),
+    delete: &str,
+) -> Result<(), rusqlite::Error> {
+    let entries: Vec<(i64, i64)> = transaction
+        .prepare_cached(select)?
+        .query_map([above], |row| Ok((short_hash(&row.get(0)?), row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let mut delete = transaction.prepare_cached(delete)?;
+    for entry in entries {
+        delete.execute(entry)?;
+    }
+    Ok(())
+}
+
+/// Deletes the positions from `above` on out of the posting lists of a key.
 fn shorten_list(
     transaction: &Transaction<'_>,
-    key: Key,
+    key: PostingKey,
     above: i64,
 ) -> Result<(), rusqlite::Error> {
     transaction
@@ -126,11 +160,19 @@ fn shorten_list(
         )?
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((first, others)) = last else { return Ok(()) };
-    if let Some(packed) = shortened(first, &others, above) {
-        transaction
-            .prepare_cached("UPDATE log_places SET others = ?3 WHERE key = ?1 AND first = ?2")?
-            .execute((key, first, packed))?;
+    let Some((first, rest)) = last else { return Ok(()) };
+    if let Some(shorter) = shorten(first, &rest, above) {
+        transaction.prepare_cached(UPDATE_LIST)?.execute((key, first, shorter))?;
     }
+    Ok(())
+}
+
+fn replace(transaction: &Transaction<'_>, list: &MergedList) -> Result<(), rusqlite::Error> {
+    let mut delete =
+        transaction.prepare_cached("DELETE FROM log_places WHERE key = ?1 AND first = ?2")?;
+    for row in list.absorbed() {
+        delete.execute(row)?;
+    }
+    transaction.prepare_cached(UPDATE_LIST)?.execute(list.row())?;
     Ok(())
 }

@@ -1,27 +1,28 @@
-//! Lists of Harmony's blocks that are too short or too long are told.
+//! Goal: each block of a range is fetched once, and lists of another length are errors. Method: lists
+//! and plans by hand.
 
 use super::*;
 
 #[test]
 fn a_list_must_have_each_block() {
     assert_eq!(harmony_blocks(b"[1, {}]", (5, 6)).unwrap(), [&b"1"[..], b"{}"]);
-    let told = |list: &[u8]| harmony_blocks(list, (5, 6)).unwrap_err();
-    assert!(matches!(told(b"[1]"), FetchError::Missing { number: 6, .. }));
-    assert!(matches!(told(b"[]"), FetchError::Missing { number: 5, .. }));
-    assert!(matches!(told(b"null"), FetchError::Missing { number: 5, .. }));
-    assert!(matches!(told(b"[1,2,3]"), FetchError::Contradicts { number: 5, .. }));
+    let error = |list: &[u8]| harmony_blocks(list, (5, 6)).unwrap_err();
+    assert!(matches!(error(b"[1]"), FetchError::Missing { number: 6, .. }));
+    assert!(matches!(error(b"[]"), FetchError::Missing { number: 5, .. }));
+    assert!(matches!(error(b"null"), FetchError::Missing { number: 5, .. }));
+    assert!(matches!(error(b"[1,2,3]"), FetchError::Contradiction { number: 5, .. }));
 }
 
 #[test]
-fn one_call_asks_for_all_of_harmonys_blocks() {
-    let plan = |what: &str| Plan {
+fn one_call_fetches_all_harmony_blocks() {
+    let plan = |contents: &str| FetchPlan {
         genesis: [0; 32],
-        what: what.parse().unwrap(),
+        contents: contents.parse().unwrap(),
         verify: Level::Off,
-        whole_receipts: AtomicBool::new(true),
+        receipts_together: AtomicBool::new(true),
     };
-    let methods = |what: &str| {
-        let calls = calls(&plan(what), 5, 6);
+    let methods = |contents: &str| {
+        let calls = plan(contents).calls((5, 6));
         calls.iter().map(|call| call.method).collect::<Vec<_>>().join(" ")
     };
     let two = "eth_getBlockByNumber eth_getBlockByNumber";
@@ -29,6 +30,6 @@ fn one_call_asks_for_all_of_harmonys_blocks() {
     assert_eq!(methods("logs,hmyv2"), format!("{two} eth_getLogs hmyv2_getBlocks"));
     let receipts = "eth_getBlockReceipts eth_getBlockReceipts";
     assert_eq!(methods("receipts,hmyv2"), format!("{two} {receipts} hmyv2_getBlocks"));
-    let call = harmony_call((5, 6), harmony::WHOLE_OPTIONS);
+    let call = calls::harmony_blocks((5, 6), harmony::STORED_OPTIONS);
     assert_eq!(call.params, r#"[5,6,{"withSigners":false,"fullTx":true,"inclStaking":true}]"#);
 }

@@ -1,4 +1,5 @@
-//! Any bytes at all are refused or accepted, but never end in a panic or a loop.
+//! Goal: no bytes cause a panic or an endless loop. Method: truncated, broken and random responses.
+
 use super::made::Made;
 use super::raw;
 use crate::verify::{Level, block, header, logs, receipts};
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 
 const LEVELS: [Level; 4] = [Level::Off, Level::Headers, Level::Full, Level::Senders];
 
-/// Reads the bytes as everything that they might be.
+/// Verifies the bytes as a block, a header, receipts and logs.
 fn read(bytes: &[u8]) {
     let whole = block(&raw(&Made::new().block), Level::Full).unwrap();
     for level in LEVELS {
@@ -19,8 +20,8 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// One of the three answers of a node.
-fn answer(which: usize) -> Vec<u8> {
+/// One of the three responses about a block.
+fn response(which: usize) -> Vec<u8> {
     let made = Made::new();
     match which {
         0 => raw(&made.block),
@@ -62,19 +63,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn cut_answers(which in 0usize..3, cut in any::<prop::sample::Index>()) {
-        let bytes = answer(which);
+    fn truncated_responses(which in 0usize..3, cut in any::<prop::sample::Index>()) {
+        let bytes = response(which);
         read(&bytes[..cut.index(bytes.len())]);
     }
 
     #[test]
-    fn broken_answers(
+    fn broken_responses(
         which in 0usize..3,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
         piece in tokens(),
         at in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = answer(which);
+        let mut bytes = response(which);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -85,12 +86,12 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_json(bytes in tokens()) {
+    fn random_tokens(bytes in tokens()) {
         read(&bytes);
     }
 
     #[test]
-    fn noise(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         read(&bytes);
     }
 }

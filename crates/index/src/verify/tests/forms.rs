@@ -1,19 +1,20 @@
-//! What a fault says, and lies about the form of an answer that no change of one value makes:
-//! names that stand twice or nearly so, values moved to other names, types that are not known.
+//! Goal: errors name the member and the right value, and malformed responses are rejected that no change
+//! of a single value produces: duplicate or similar names, values under other names, unknown types.
+//! Method: a made block, changed by hand.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::made::Made;
 use super::{raw, response};
-use crate::verify::{Block, Fault, Level, block, header, logs, receipts};
+use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 
-/// What several lies were answered with, one line each.
+/// The errors of several responses, one per line.
 #[derive(Default)]
-struct Faults(String);
+struct Errors(String);
 
-impl Faults {
-    fn push<T: std::fmt::Debug>(&mut self, checked: Result<T, Fault>) {
+impl Errors {
+    fn push<T: std::fmt::Debug>(&mut self, checked: Result<T, Error>) {
         self.0.push_str(&checked.unwrap_err().to_string());
         self.0.push('\n');
     }
@@ -23,14 +24,14 @@ impl Faults {
     }
 }
 
-/// The made block with one member of its answer changed by its pointer.
+/// The made block with one member changed, given by its pointer.
 fn changed(pointer: &str, to: Value) -> Vec<u8> {
-    let mut said = Made::new().block;
-    *said.pointer_mut(pointer).unwrap() = to;
-    raw(&said)
+    let mut block = Made::new().block;
+    *block.pointer_mut(pointer).unwrap() = to;
+    raw(&block)
 }
 
-fn full(raw: &[u8]) -> Result<Block, Fault> {
+fn full(raw: &[u8]) -> Result<Block, Error> {
     block(raw, Level::Full)
 }
 
@@ -39,32 +40,32 @@ fn made() -> (Block, Made) {
     (full(&raw(&made.block)).unwrap(), made)
 }
 
-/// The receipts with one member changed by its pointer.
-fn changed_receipts(pointer: &str, to: Value) -> Result<(), Fault> {
+/// Verifies the receipts with one member changed, given by its pointer.
+fn changed_receipts(pointer: &str, to: Value) -> Result<(), Error> {
     let (block, mut made) = made();
     *made.receipts.pointer_mut(pointer).unwrap() = to;
     receipts(&block, &raw(&made.receipts), Level::Full)
 }
 
 #[test]
-fn faults_tell_what_was_said_and_what_is_right() {
-    let mut faults = Faults::default();
-    faults.push(full(&changed("/number", json!("0x1"))));
-    faults.push(full(&changed("/transactions/3/value", json!("0x1"))));
-    faults.push(full(&changed("/transactions/3/transactionIndex", json!("0x4"))));
-    faults.push(full(&changed("/transactions/4/gasPrice", json!("0x4"))));
-    faults.push(full(&changed("/withdrawals/1/amount", json!("0x4"))));
-    faults.push(full(&changed("/size", json!("0x4"))));
-    faults.push(full(&changed("/uncles", json!([format!("0x{}", "1".repeat(64))]))));
-    faults.push(full(&changed("/withdrawals", json!(null))));
-    faults.push(changed_receipts("/3/gasUsed", json!("0x1")));
-    faults.push(changed_receipts("/3/logs/2/data", json!("0x")));
-    faults.push(changed_receipts("/3/logs/1/topics", json!([])));
-    faults.push(changed_receipts("/6/blobGasPrice", json!("0x8")));
-    faults.push(changed_receipts("/7/blobGasPrice", json!("0x8")));
-    faults.push(changed_receipts("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
-    faults.push(changed_receipts("/4/cumulativeGasUsed", json!("0x1")));
-    faults.check(expect![[r#"
+fn errors_name_the_found_and_the_right_value() {
+    let mut errors = Errors::default();
+    errors.push(full(&changed("/number", json!("0x1"))));
+    errors.push(full(&changed("/transactions/3/value", json!("0x1"))));
+    errors.push(full(&changed("/transactions/3/transactionIndex", json!("0x4"))));
+    errors.push(full(&changed("/transactions/4/gasPrice", json!("0x4"))));
+    errors.push(full(&changed("/withdrawals/1/amount", json!("0x4"))));
+    errors.push(full(&changed("/size", json!("0x4"))));
+    errors.push(full(&changed("/uncles", json!([format!("0x{}", "1".repeat(64))]))));
+    errors.push(full(&changed("/withdrawals", json!(null))));
+    errors.push(changed_receipts("/3/gasUsed", json!("0x1")));
+    errors.push(changed_receipts("/3/logs/2/data", json!("0x")));
+    errors.push(changed_receipts("/3/logs/1/topics", json!([])));
+    errors.push(changed_receipts("/6/blobGasPrice", json!("0x8")));
+    errors.push(changed_receipts("/7/blobGasPrice", json!("0x8")));
+    errors.push(changed_receipts("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
+    errors.push(changed_receipts("/4/cumulativeGasUsed", json!("0x1")));
+    errors.check(expect![[r#"
         hash: said 0x6ab1a108bcfc2e33b0f059362391aa7b2646cff7a40709a96cb4364016111065, right is 0xe221c29b0fdbed945f4bf36307defb84bc9892effbecd60433148faf9762046a by the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are there
         transactions[3].hash: said 0xad446f7107ac95fe05c77a1bdba29d42790c4202f0fcd6bb0d94e327fe2ddd77, right is 0x78aa05d4b2a61b1a38c8a072cfff5f51f7c8c8434e9928533970086782fdcd08 by the Keccak-256 of the transaction's encoding
         transactions[3].transactionIndex: said 0x4, right is 0x3 by the place in the block
@@ -84,30 +85,30 @@ fn faults_tell_what_was_said_and_what_is_right() {
 }
 
 #[test]
-fn faults_tell_what_form_is_allowed() {
-    let mut faults = Faults::default();
-    faults.push(full(&changed("/transactions/3/value", json!("0x01"))));
-    faults.push(full(&changed("/transactions/3/value", json!("12"))));
-    faults.push(full(&changed("/transactions/3/nonce", json!("0x10000000000000000"))));
-    faults.push(full(&changed("/transactions/3/nonce", json!("0x"))));
-    faults.push(full(&changed("/transactions/3/nonce", json!("0xg"))));
-    faults.push(full(&changed("/transactions/3/input", json!("0x0"))));
-    faults.push(full(&changed("/transactions/3/input", json!("0x0x00"))));
-    faults.push(full(&changed("/transactions/3/input", json!("0xzz"))));
-    faults.push(full(&changed("/transactions/3/v", json!("0x2"))));
-    faults.push(full(&changed("/transactions/1/v", json!("0x22"))));
-    faults.push(full(&changed("/transactions/6/to", json!(null))));
-    faults.push(full(&changed("/transactions/2", json!("0x12"))));
-    faults.push(full(&changed("/transactions", json!(null))));
-    faults.push(full(&changed("/extraData", json!("x".repeat(1_000)))));
-    faults.push(full(b""));
-    faults.push(full(b"null"));
-    faults.push(full(b"{\"hash\":"));
+fn errors_name_the_allowed_form() {
+    let mut errors = Errors::default();
+    errors.push(full(&changed("/transactions/3/value", json!("0x01"))));
+    errors.push(full(&changed("/transactions/3/value", json!("12"))));
+    errors.push(full(&changed("/transactions/3/nonce", json!("0x10000000000000000"))));
+    errors.push(full(&changed("/transactions/3/nonce", json!("0x"))));
+    errors.push(full(&changed("/transactions/3/nonce", json!("0xg"))));
+    errors.push(full(&changed("/transactions/3/input", json!("0x0"))));
+    errors.push(full(&changed("/transactions/3/input", json!("0x0x00"))));
+    errors.push(full(&changed("/transactions/3/input", json!("0xzz"))));
+    errors.push(full(&changed("/transactions/3/v", json!("0x2"))));
+    errors.push(full(&changed("/transactions/1/v", json!("0x22"))));
+    errors.push(full(&changed("/transactions/6/to", json!(null))));
+    errors.push(full(&changed("/transactions/2", json!("0x12"))));
+    errors.push(full(&changed("/transactions", json!(null))));
+    errors.push(full(&changed("/extraData", json!("x".repeat(1_000)))));
+    errors.push(full(b""));
+    errors.push(full(b"null"));
+    errors.push(full(b"{\"hash\":"));
     let topic = json!(format!("0x{}", "1".repeat(64)));
-    faults.push(changed_receipts("/3/logs/2/topics", json!([topic, topic, topic, topic, topic])));
-    faults.push(changed_receipts("/3/logs/2/removed", json!(true)));
-    faults.push(changed_receipts("/3/status", json!("0x2")));
-    faults.check(expect![[r#"
+    errors.push(changed_receipts("/3/logs/2/topics", json!([topic, topic, topic, topic, topic])));
+    errors.push(changed_receipts("/3/logs/2/removed", json!(true)));
+    errors.push(changed_receipts("/3/status", json!("0x2")));
+    errors.check(expect![[r#"
         transactions[3].value: found "0x01", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
         transactions[3].value: found "12", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
         transactions[3].nonce: found "0x10000000000000000", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
@@ -131,24 +132,24 @@ fn faults_tell_what_form_is_allowed() {
     "#]]);
 }
 
-/// Members that belong to another type of transaction say nothing that could be verified.
+/// A member of another transaction type cannot be verified.
 #[test]
-fn members_of_other_types_are_refused() {
-    let mut faults = Faults::default();
+fn members_of_other_types_are_rejected() {
+    let mut errors = Errors::default();
     let with = |at: usize, name: &str, value: Value| {
         let mut said = Made::new().block;
         said["transactions"][at][name] = value;
         full(&raw(&said))
     };
-    faults.push(with(0, "maxFeePerGas", json!("0x1")));
-    faults.push(with(3, "blobVersionedHashes", json!(["0x1"])));
-    faults.push(with(0, "yParity", json!("0x1")));
-    faults.push(with(0, "chainId", json!("0x1")));
-    faults.push(with(0, "data", json!("0x1")));
+    errors.push(with(0, "maxFeePerGas", json!("0x1")));
+    errors.push(with(3, "blobVersionedHashes", json!(["0x1"])));
+    errors.push(with(0, "yParity", json!("0x1")));
+    errors.push(with(0, "chainId", json!("0x1")));
+    errors.push(with(0, "data", json!("0x1")));
     with(0, "data", json!("0x010203")).unwrap();
     with(0, "maxFeePerGas", json!(null)).unwrap();
     with(0, "accessList", json!([])).unwrap();
-    faults.check(expect![[r#"
+    errors.check(expect![[r#"
         transactions[0].maxFeePerGas: found "0x1", allowed is none in a transaction of this type
         transactions[3].blobVersionedHashes: found ["0x1"], allowed is none in a transaction of this type
         transactions[0].yParity: said 0x1, right is 0x0 by v
@@ -158,20 +159,20 @@ fn members_of_other_types_are_refused() {
 }
 
 #[test]
-fn names_that_readers_disagree_about_are_refused() {
-    let mut faults = Faults::default();
+fn ambiguous_names_are_rejected() {
+    let mut errors = Errors::default();
     let text = String::from_utf8(raw(&Made::new().block)).unwrap();
     let with = |members: &str| {
         let text = format!("{{{members},{}", &text[1..]);
         full(text.as_bytes())
     };
-    faults.push(with(r#""hash":"0x1""#));
-    faults.push(with(r#""h\u0061sh":"0x1""#));
-    faults.push(with(r#""Hash":"0x1""#));
-    faults.push(with(r#""author":"0x1111111111111111111111111111111111111111""#));
-    faults.push(with("\"ha\u{17f}h\":\"0x1\""));
+    errors.push(with(r#""hash":"0x1""#));
+    errors.push(with(r#""h\u0061sh":"0x1""#));
+    errors.push(with(r#""Hash":"0x1""#));
+    errors.push(with(r#""author":"0x1111111111111111111111111111111111111111""#));
+    errors.push(with("\"ha\u{17f}h\":\"0x1\""));
     with(r#""milliTimestamp":"0x1","l2":{"hash":["}",{"a\"":"\\"}]}"#).unwrap();
-    faults.check(expect![[r#"
+    errors.check(expect![[r#"
         hash: stands twice in one object
         hash: stands twice in one object
         Hash: found Hash, allowed is a name that readers do not take for another
@@ -182,32 +183,32 @@ fn names_that_readers_disagree_about_are_refused() {
 
 /// The header is a list without names, so a value moved to another name may keep the hash.
 #[test]
-fn values_moved_to_another_fork_are_refused() {
-    let mut faults = Faults::default();
+fn values_of_another_fork_are_rejected() {
+    let mut errors = Errors::default();
     let mut said = response("eth_getBlockByNumber/get-safe.io");
     let members = said.as_object_mut().unwrap();
     let moved = members.remove("requestsHash").unwrap();
     members.insert("blockAccessListHash".to_owned(), moved);
-    faults.push(header(&raw(&said), Level::Headers));
-    faults.check(expect![[r#"
+    errors.push(header(&raw(&said), Level::Headers));
+    errors.check(expect![[r#"
         requestsHash: missing, needed is a value, as there is one of a later fork
     "#]]);
 }
 
-/// "Cannot be verified" is told from "lies".
+/// An unknown type makes a response unverifiable, not false.
 #[test]
-fn unknown_types_are_not_called_lies() {
-    let fault = full(&changed("/transactions/2/type", json!("0x7e"))).unwrap_err();
-    assert!(fault.is_unverifiable());
+fn unknown_types_are_unverifiable() {
+    let error = full(&changed("/transactions/2/type", json!("0x7e"))).unwrap_err();
+    assert!(error.is_unverifiable());
     expect![[r#"transactions[2].type: cannot be verified: type "0x7e", known are 0x0 to 0x4"#]]
-        .assert_eq(&fault.to_string());
-    let fault = full(&changed("/transactions/2/nonce", json!("0x7e"))).unwrap_err();
-    assert!(!fault.is_unverifiable());
+        .assert_eq(&error.to_string());
+    let error = full(&changed("/transactions/2/nonce", json!("0x7e"))).unwrap_err();
+    assert!(!error.is_unverifiable());
 }
 
 #[test]
-fn receipts_of_another_number_are_refused() {
-    let mut faults = Faults::default();
+fn missing_and_extra_receipts_are_rejected() {
+    let mut errors = Errors::default();
     let (block, made) = made();
     let all = made.receipts.as_array().unwrap();
     let mut more = all.clone();
@@ -216,14 +217,14 @@ fn receipts_of_another_number_are_refused() {
     swapped.swap(0, 1);
     let (less, more, swapped): (Value, Value, Value) =
         (all[..8].into(), more.into(), swapped.into());
-    faults.push(receipts(&block, &raw(&less), Level::Off));
-    faults.push(receipts(&block, &raw(&less), Level::Full));
-    faults.push(receipts(&block, &raw(&more), Level::Off));
-    faults.push(receipts(&block, &raw(&more), Level::Full));
-    faults.push(receipts(&block, &raw(&swapped), Level::Off));
-    faults.push(receipts(&block, &raw(&swapped), Level::Full));
-    faults.push(receipts(&block, b"{}", Level::Full));
-    faults.check(expect![[r#"
+    errors.push(receipts(&block, &raw(&less), Level::Off));
+    errors.push(receipts(&block, &raw(&less), Level::Full));
+    errors.push(receipts(&block, &raw(&more), Level::Off));
+    errors.push(receipts(&block, &raw(&more), Level::Full));
+    errors.push(receipts(&block, &raw(&swapped), Level::Off));
+    errors.push(receipts(&block, &raw(&swapped), Level::Full));
+    errors.push(receipts(&block, b"{}", Level::Full));
+    errors.check(expect![[r#"
         receipts: said 8, right is 9 by the number of transactions
         receipts: said 8, right is 9 by the number of transactions
         receipts[9]: said a receipt, right is only 9 by the number of transactions
@@ -234,21 +235,21 @@ fn receipts_of_another_number_are_refused() {
     "#]]);
 }
 
-/// A header whose bloom lacks a bit hides logs from whoever looks for them by blooms.
+/// A header whose bloom lacks a bit hides logs from searches by blooms.
 #[test]
-fn a_header_with_another_bloom_is_refused() {
-    let mut faults = Faults::default();
+fn a_header_with_another_bloom_is_rejected() {
+    let mut errors = Errors::default();
     let (mut block, made) = made();
     for bit in [0, 255] {
         let bloom = &mut block.header.as_mut().unwrap().logs_bloom;
         let before = *bloom;
         bloom[bit] ^= 1;
-        faults.push(receipts(&block, &raw(&made.receipts), Level::Full));
-        faults.push(logs(&block, &raw(&made.logs()), Level::Headers));
+        errors.push(receipts(&block, &raw(&made.receipts), Level::Full));
+        errors.push(logs(&block, &raw(&made.logs()), Level::Headers));
         block.header.as_mut().unwrap().logs_bloom = before;
     }
     receipts(&block, &raw(&made.receipts), Level::Full).unwrap();
-    faults.check(expect![[r#"
+    errors.check(expect![[r#"
         logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
         logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
         logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
@@ -257,25 +258,26 @@ fn a_header_with_another_bloom_is_refused() {
 }
 
 #[test]
-fn logs_that_are_not_all_of_the_block_are_refused() {
-    let mut faults = Faults::default();
+fn missing_logs_are_rejected() {
+    let mut errors = Errors::default();
     let (block, made) = made();
     let all = made.logs().as_array().unwrap().clone();
-    // The last has no topics, and its address emits others: no bloom shows that it is missing.
+    // The last log has no topics, and its address emits others, so no bloom reveals that it is
+    // missing.
     let less: Value = all[..all.len() - 1].into();
     logs(&block, &raw(&less), Level::Headers).unwrap();
     let less: Value = all[..all.len() - 2].into();
-    faults.push(logs(&block, &raw(&less), Level::Headers));
-    faults.push(logs(&block, &raw(&all[1..].into()), Level::Headers));
-    faults.push(logs(&block, b"[]", Level::Headers));
+    errors.push(logs(&block, &raw(&less), Level::Headers));
+    errors.push(logs(&block, &raw(&all[1..].into()), Level::Headers));
+    errors.push(logs(&block, b"[]", Level::Headers));
     logs(&block, b"[]", Level::Off).unwrap();
     let mut swapped = all.clone();
     swapped.swap(0, 5);
-    faults.push(logs(&block, &raw(&swapped.into()), Level::Headers));
+    errors.push(logs(&block, &raw(&swapped.into()), Level::Headers));
     let mut far = made.logs();
     far[3]["transactionIndex"] = json!("0xffffffffffffffff");
-    faults.push(logs(&block, &raw(&far), Level::Headers));
-    faults.check(expect![[r#"
+    errors.push(logs(&block, &raw(&far), Level::Headers));
+    errors.check(expect![[r#"
         logsBloom: said 10 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
         logs[0].logIndex: said 0x1, right is 0x0 by counting the block's logs
         logsBloom: said 222 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
@@ -284,15 +286,15 @@ fn logs_that_are_not_all_of_the_block_are_refused() {
     "#]]);
 }
 
-/// Receipts cannot be verified against a header that was not.
+/// Receipts cannot be verified by a header that was not verified.
 #[test]
-fn a_block_read_without_verifying_verifies_nothing() {
-    let mut faults = Faults::default();
+fn a_block_read_at_level_off_verifies_nothing() {
+    let mut errors = Errors::default();
     let made = Made::new();
     let block = block(&raw(&made.block), Level::Off).unwrap();
     receipts(&block, &raw(&made.receipts), Level::Off).unwrap();
-    faults.push(receipts(&block, &raw(&made.receipts), Level::Full));
-    faults.check(expect![[r#"
+    errors.push(receipts(&block, &raw(&made.receipts), Level::Full));
+    errors.check(expect![[r#"
         receiptsRoot: missing, needed is a block whose header was verified before
     "#]]);
 }

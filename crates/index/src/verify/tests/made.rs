@@ -1,6 +1,6 @@
-//! JSON as a node would write it, of blocks that are given as types of `alloy_consensus`: a real
-//! chain's, and a made block with a transaction of every kind and their receipts. The roots and
-//! hashes come from `alloy_consensus`, not from the code under test.
+//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and made blocks
+//! with a transaction of every type. `alloy_consensus` computes the roots and hashes, not the code under
+//! test.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -40,15 +40,15 @@ pub(super) fn chain() -> Vec<Value> {
     let bytes = fs::read(folder("execution-apis/chain.rlp")).unwrap();
     let (mut rest, mut blocks) = (bytes.as_slice(), Vec::new());
     while !rest.is_empty() {
-        blocks.push(said(&Block::decode(&mut rest).unwrap()));
+        blocks.push(block_json(&Block::decode(&mut rest).unwrap()));
     }
     blocks
 }
 
-/// What a node says of a block.
-fn said(block: &Block) -> Value {
+/// The JSON of a block.
+fn block_json(block: &Block) -> Value {
     let header = &block.header;
-    let mut said = json!({
+    let mut json = json!({
         "hash": hex(header.hash_slow()),
         "parentHash": hex(header.parent_hash),
         "sha3Uncles": hex(header.ommers_hash),
@@ -68,14 +68,14 @@ fn said(block: &Block) -> Value {
         "size": hex(block.length()),
         "uncles": block.body.ommers.iter().map(|one| hex(one.hash_slow())).collect::<Value>(),
     });
-    set(&mut said, "baseFeePerGas", header.base_fee_per_gas);
-    set(&mut said, "withdrawalsRoot", header.withdrawals_root);
-    set(&mut said, "blobGasUsed", header.blob_gas_used);
-    set(&mut said, "excessBlobGas", header.excess_blob_gas);
-    set(&mut said, "parentBeaconBlockRoot", header.parent_beacon_block_root);
-    set(&mut said, "requestsHash", header.requests_hash);
-    set(&mut said, "blockAccessListHash", header.block_access_list_hash);
-    set(&mut said, "slotNumber", header.slot_number);
+    set(&mut json, "baseFeePerGas", header.base_fee_per_gas);
+    set(&mut json, "withdrawalsRoot", header.withdrawals_root);
+    set(&mut json, "blobGasUsed", header.blob_gas_used);
+    set(&mut json, "excessBlobGas", header.excess_blob_gas);
+    set(&mut json, "parentBeaconBlockRoot", header.parent_beacon_block_root);
+    set(&mut json, "requestsHash", header.requests_hash);
+    set(&mut json, "blockAccessListHash", header.block_access_list_hash);
+    set(&mut json, "slotNumber", header.slot_number);
     if let Some(withdrawals) = &block.body.withdrawals {
         let one = |one: &Withdrawal| {
             json!({
@@ -85,25 +85,25 @@ fn said(block: &Block) -> Value {
                 "amount": hex(one.amount),
             })
         };
-        said["withdrawals"] = withdrawals.iter().map(one).collect();
+        json["withdrawals"] = withdrawals.iter().map(one).collect();
     }
     let transactions = block.body.transactions.iter().enumerate();
-    said["transactions"] = transactions.map(|(at, tx)| said_transaction(tx, at, header)).collect();
-    said
+    json["transactions"] = transactions.map(|(at, tx)| transaction_json(tx, at, header)).collect();
+    json
 }
 
 fn sender(tx: &Tx) -> Address {
     tx.signature().recover_address_from_prehash(&tx.signature_hash()).unwrap()
 }
 
-fn said_transaction(tx: &Tx, index: usize, header: &Header) -> Value {
+fn transaction_json(tx: &Tx, index: usize, header: &Header) -> Value {
     let signature = tx.signature();
     let parity = u64::from(signature.v());
     let v = match tx {
         Tx::Legacy(tx) => tx.tx().chain_id.map_or(27, |chain| 35 + 2 * chain) + parity,
         _ => parity,
     };
-    let mut said = json!({
+    let mut json = json!({
         "hash": hex(tx.tx_hash()),
         "type": hex(tx.ty()),
         "nonce": hex(tx.nonce()),
@@ -121,23 +121,23 @@ fn said_transaction(tx: &Tx, index: usize, header: &Header) -> Value {
         "blockTimestamp": hex(header.timestamp),
         "transactionIndex": hex(index),
     });
-    set(&mut said, "chainId", tx.chain_id());
+    set(&mut json, "chainId", tx.chain_id());
     if tx.ty() == 0 {
-        return said;
+        return json;
     }
-    said["yParity"] = hex(parity);
+    json["yParity"] = hex(parity);
     let item = |item: &AccessListItem| {
         let keys: Value = item.storage_keys.iter().map(hex).collect();
         json!({ "address": hex(item.address), "storageKeys": keys })
     };
-    said["accessList"] = tx.access_list().unwrap().iter().map(item).collect();
+    json["accessList"] = tx.access_list().unwrap().iter().map(item).collect();
     if tx.ty() > 1 {
-        said["maxFeePerGas"] = hex(tx.max_fee_per_gas());
+        json["maxFeePerGas"] = hex(tx.max_fee_per_gas());
     }
-    set(&mut said, "maxPriorityFeePerGas", tx.max_priority_fee_per_gas());
-    set(&mut said, "maxFeePerBlobGas", tx.max_fee_per_blob_gas());
+    set(&mut json, "maxPriorityFeePerGas", tx.max_priority_fee_per_gas());
+    set(&mut json, "maxFeePerBlobGas", tx.max_fee_per_blob_gas());
     if let Some(hashes) = tx.blob_versioned_hashes() {
-        said["blobVersionedHashes"] = hashes.iter().map(hex).collect();
+        json["blobVersionedHashes"] = hashes.iter().map(hex).collect();
     }
     if let Some(list) = tx.authorization_list() {
         let one = |one: &SignedAuthorization| {
@@ -151,12 +151,12 @@ fn said_transaction(tx: &Tx, index: usize, header: &Header) -> Value {
                 "s": hex(one.s()),
             })
         };
-        said["authorizationList"] = list.iter().map(one).collect();
+        json["authorizationList"] = list.iter().map(one).collect();
     }
-    said
+    json
 }
 
-/// A block and its receipts as a node says them.
+/// The JSON of a block and its receipts.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) block: Value,
@@ -164,7 +164,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// A block with a transaction of every kind.
+    /// A block with a transaction of every type.
     pub(super) fn new() -> Self {
         static MADE: OnceLock<Made> = OnceLock::new();
         MADE.get_or_init(|| Self::of(transactions())).clone()
@@ -176,7 +176,7 @@ impl Made {
         receipts.iter().flat_map(|receipt| receipt["logs"].as_array().unwrap().clone()).collect()
     }
 
-    /// Linked blocks from this number on, each with a transaction of every kind.
+    /// Linked blocks from this number on, each with a transaction of every type.
     pub(crate) fn chain(first: u64, count: u64) -> Vec<Self> {
         let mut parent = B256::repeat_byte(0x11);
         let mut next = |number| {
@@ -231,12 +231,12 @@ impl Made {
             withdrawals: Some(Withdrawals::new(withdrawals)),
         };
         let block = Block { header, body };
-        let receipts = said_receipts(&block, &receipts);
-        Self { block: said(&block), receipts }
+        let receipts = receipts_json(&block, &receipts);
+        Self { block: block_json(&block), receipts }
     }
 }
 
-fn said_receipts(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
+fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
     let header = &block.header;
     let (mut gas_before, mut log_count) = (0, 0);
     let mut one = |(index, (receipt, tx)): (usize, (&ReceiptEnvelope, &Tx))| {
@@ -249,39 +249,39 @@ fn said_receipts(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
             "transactionIndex": hex(index),
         });
         let mut log = |log: &Log| {
-            let mut said = place.clone();
-            said["address"] = hex(log.address);
-            said["topics"] = log.topics().iter().map(hex).collect();
-            said["data"] = hex(&log.data.data);
-            said["logIndex"] = hex(log_count);
-            said["removed"] = json!(false);
+            let mut json = place.clone();
+            json["address"] = hex(log.address);
+            json["topics"] = log.topics().iter().map(hex).collect();
+            json["data"] = hex(&log.data.data);
+            json["logIndex"] = hex(log_count);
+            json["removed"] = json!(false);
             log_count += 1;
-            said
+            json
         };
         let logs: Value = receipt.logs().iter().map(&mut log).collect();
         let gas = receipt.cumulative_gas_used();
-        let mut said = place.clone();
-        said["type"] = hex(tx.ty());
-        said["status"] = hex(u64::from(receipt.status()));
-        said["cumulativeGasUsed"] = hex(gas);
-        said["gasUsed"] = hex(gas - std::mem::replace(&mut gas_before, gas));
-        said["logsBloom"] = hex(receipt.logs_bloom());
-        said["logs"] = logs;
-        said["from"] = hex(from);
-        said["to"] = json!(tx.to().map(hex));
-        said["contractAddress"] = json!(tx.is_create().then(|| hex(from.create(tx.nonce()))));
-        said["effectiveGasPrice"] = hex(tx.effective_gas_price(header.base_fee_per_gas));
+        let mut json = place.clone();
+        json["type"] = hex(tx.ty());
+        json["status"] = hex(u64::from(receipt.status()));
+        json["cumulativeGasUsed"] = hex(gas);
+        json["gasUsed"] = hex(gas - std::mem::replace(&mut gas_before, gas));
+        json["logsBloom"] = hex(receipt.logs_bloom());
+        json["logs"] = logs;
+        json["from"] = hex(from);
+        json["to"] = json!(tx.to().map(hex));
+        json["contractAddress"] = json!(tx.is_create().then(|| hex(from.create(tx.nonce()))));
+        json["effectiveGasPrice"] = hex(tx.effective_gas_price(header.base_fee_per_gas));
         if let Some(hashes) = tx.blob_versioned_hashes() {
-            said["blobGasUsed"] = hex(hashes.len() * 131_072);
-            said["blobGasPrice"] = hex(7);
+            json["blobGasUsed"] = hex(hashes.len() * 131_072);
+            json["blobGasPrice"] = hex(7);
         }
-        said
+        json
     };
     receipts.iter().zip(&block.body.transactions).enumerate().map(&mut one).collect()
 }
 
-/// A receipt with as many logs as its index, with up to four topics and data of any length, of
-/// which one and 55 bytes are edges of the encoding.
+/// A receipt with as many logs as its index. Logs have up to four topics and data of any length; one
+/// and 55 bytes are edge cases of the encoding.
 fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     let data_bytes = [0, 1, 1, 32, 55, 56, 300];
     let log = |at: usize| {
@@ -307,7 +307,7 @@ fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     }
 }
 
-/// Signed by nobody: with a signature from which some sender is recovered.
+/// Adds a made signature, from which some sender is recovered.
 fn signed(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
     let hash = tx.signature_hash();
     let seed = U256::from_be_bytes(hash.0) >> 8;
@@ -400,7 +400,7 @@ fn transactions() -> Vec<Tx> {
     ]
 }
 
-/// The second is valid nowhere, but may stand in a block.
+/// The second authorization is invalid, but a block may hold it.
 fn authorizations() -> Vec<SignedAuthorization> {
     let one = |nonce, parity| {
         let address = Address::repeat_byte(0xcc);

@@ -1,5 +1,6 @@
-//! Every member of real and made answers, changed in turn, must be refused, and the fault must name
-//! it or what binds it. What nothing binds is listed, and each entry of the lists must be met.
+//! Goal: a change of any member is rejected, and the error names the member or its binding. Method: each
+//! member of real and made responses is changed in turn. Lists name the members that nothing binds, and
+//! each entry must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,45 +8,45 @@ use serde_json::{Value, json};
 
 use super::made::{self, Made};
 use super::{bare_block, folder, json, raw, response, result};
-use crate::verify::{Block, Fault, Level, block, header, logs, receipts};
+use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 
 /// How a member is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
-    /// To another value of the same form, nearly: a digit more may also make the form wrong.
+    /// Another value of almost the same form; one more digit may also make it malformed.
     Value,
     Null,
     Removed,
-    /// To a number, which no member is.
+    /// A number, which no member is.
     Form,
-    /// The last element of an array taken away.
+    /// An array without its last element.
     Shorter,
 }
 
 use Change::{Form, Null, Removed, Shorter};
 
-/// A place in an answer, and the same with `*` for each index.
+/// A position in a response, and its pattern with `*` for each index.
 #[derive(Debug, Clone)]
 struct Spot {
     pointer: String,
     path: String,
     pattern: String,
-    /// The type of the transaction that it belongs to, if any.
+    /// The type of its transaction, if it belongs to one.
     kind: String,
 }
 
-/// What may be changed unnoticed: patterns, types of transactions (all if empty), changes.
+/// The changes that nothing detects: patterns, transaction types (all if empty), changes.
 type Unbound = &'static [(&'static str, &'static str, &'static [Change])];
 
-/// Members that may be missing, so that nothing is said.
+/// The change of an optional member that is missing afterwards.
 const ABSENT: &[Change] = &[Null, Removed];
 
 const UNBOUND_IN_BLOCKS: Unbound = &[
-    // It sums up all blocks before.
+    // It is the sum of all blocks before.
     ("totalDifficulty", "", &[Change::Value, Null, Removed]),
-    // Only the signature binds it: `Level::Senders`.
+    // Only the signature binds it, at `Level::Senders`.
     ("transactions[*].from", "", &[Change::Value]),
-    // No member of the standard; some nodes recover it.
+    // It is not in the standard; some nodes recover it.
     ("transactions[*].authorizationList[*].authority", "", &[Change::Value, Null, Removed, Form]),
     ("size", "", ABSENT),
     ("uncles", "", ABSENT),
@@ -53,12 +54,12 @@ const UNBOUND_IN_BLOCKS: Unbound = &[
     ("transactions[*].type", "0x0", ABSENT),
     ("transactions[*].chainId", "0x0", ABSENT),
     ("transactions[*].gasPrice", "0x2 0x3 0x4", ABSENT),
-    // One of the two is enough.
+    // One of the two members suffices.
     ("transactions[*].v", "0x1 0x2 0x3 0x4", ABSENT),
     ("transactions[*].yParity", "0x1 0x2 0x3 0x4", ABSENT),
 ];
 
-/// A block names its uncles by their hashes, but `sha3Uncles` is that of their headers.
+/// A block lists the hashes of its uncles, but `sha3Uncles` hashes their headers.
 const UNBOUND_BESIDE_UNCLES: Unbound = &[
     ("uncles[*]", "", &[Change::Value]),
     ("size", "", &[Change::Value, Null, Removed]),
@@ -80,7 +81,7 @@ const UNBOUND_IN_RECEIPTS: Unbound = &[
     ("receipts[*].logs[*].removed", "", ABSENT),
 ];
 
-/// What else nothing binds where the transactions themselves are not known.
+/// More changes that nothing detects without the transactions.
 const UNBOUND_IN_BARE_RECEIPTS: Unbound = &[
     ("receipts[*].from", "", &[Change::Value, Null, Removed, Form]),
     ("receipts[*].to", "", &[Change::Value, Null, Removed, Form]),
@@ -91,13 +92,13 @@ const UNBOUND_IN_BARE_RECEIPTS: Unbound = &[
 ];
 
 const UNBOUND_IN_LOGS: Unbound = &[
-    // The receipts' root binds them, but only together with the receipts.
+    // Only the receipts' root binds them, together with the receipts.
     ("logs[*].data", "", &[Change::Value]),
     ("logs[*].blockTimestamp", "", ABSENT),
     ("logs[*].removed", "", ABSENT),
 ];
 
-/// Whether a fault of this field tells of a change there.
+/// Returns true if an error of this field may result from a change at this spot.
 fn covers(field: &str, spot: &Spot) -> bool {
     let path = spot.path.as_str();
     let of_element = |list: &str| {
@@ -108,25 +109,25 @@ fn covers(field: &str, spot: &Spot) -> bool {
         return true;
     }
     if let Some(transaction) = of_element("transactions[") {
-        // Its hash names it, whatever it is that was changed.
+        // An error of the hash covers every member that it binds.
         return field.starts_with(&format!("{transaction}."));
     }
     if let Some(receipt) = of_element("receipts[") {
         let pattern = spot.pattern.strip_prefix("receipts[*].").unwrap_or_default();
         let bound = match pattern {
             "cumulativeGasUsed" => "gasUsed",
-            // One of the two is there.
+            // Only one of the two members exists.
             "root" => "status",
             "logs[*].address" | "logs[*].topics" | "logs[*].topics[*]" | "logs" => "logsBloom",
             _ => "",
         };
-        // Two logs may have the same topics; what else a log holds, no bloom shows.
+        // Two logs may have the same topics, and no bloom covers the other members.
         let in_root = ["status", "root", "type", "logs[*].topics", "logs[*].data", "logs"];
         return field == format!("{receipt}.{bound}")
             || (in_root.contains(&pattern) && field == "receiptsRoot")
-            // All receipts with blobs have the same.
+            // All receipts with blobs have the same price.
             || (pattern == "blobGasPrice" && field.ends_with(".blobGasPrice"))
-            // The logs of the next receipt with logs seem to come too early.
+            // The logs of the next receipt get other indexes.
             || (pattern == "logs" && field.ends_with(".logIndex"));
     }
     match spot.pattern.as_str() {
@@ -141,7 +142,7 @@ fn covers(field: &str, spot: &Spot) -> bool {
     }
 }
 
-/// Every place below a value.
+/// Every position below a value.
 fn spots(value: &Value, at: &Spot, found: &mut Vec<Spot>) {
     match value {
         Value::Object(members) => {
@@ -174,7 +175,7 @@ fn spots(value: &Value, at: &Spot, found: &mut Vec<Spot>) {
     }
 }
 
-/// A few places of each pattern and type: the first, the last and those between in equal steps.
+/// A few positions of each pattern and type: the first, the last, and some in equal steps between.
 fn sampled(value: &Value, root: &str, each: usize) -> Vec<Spot> {
     let at = Spot {
         pointer: String::new(),
@@ -197,7 +198,7 @@ fn sampled(value: &Value, root: &str, each: usize) -> Vec<Spot> {
     groups.into_values().flat_map(sample).collect()
 }
 
-/// The changes of one value, each with what stands there afterwards; none if nothing does.
+/// The changes of one value, each with the new value; `None` removes the member.
 fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
     let mut changes = vec![(Form, Some(json!(7)))];
     if !value.is_null() {
@@ -224,21 +225,21 @@ fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
         }
         _ => {}
     }
-    // A block of one transaction cannot do with another first digit, say.
+    // A change to the same value is no change.
     changes.retain(|(_, changed)| changed.as_ref() != Some(value));
     changes
 }
 
-/// The members that nothing binds, and which of them were met.
-struct Watch {
+/// The members that nothing binds, and which of them occurred.
+struct Mutations {
     unbound: Unbound,
-    met: BTreeSet<(usize, Change)>,
-    refused: usize,
+    occurred: BTreeSet<(usize, Change)>,
+    rejected: usize,
 }
 
-impl Watch {
+impl Mutations {
     fn new(unbound: Unbound) -> Self {
-        Self { unbound, met: BTreeSet::new(), refused: 0 }
+        Self { unbound, occurred: BTreeSet::new(), rejected: 0 }
     }
 
     fn entry(&self, spot: &Spot, change: Change) -> Option<usize> {
@@ -248,149 +249,152 @@ impl Watch {
         })
     }
 
-    /// Changes each sampled member of `said` in turn.
+    /// Changes each sampled member of `response` in turn.
     fn run(
         &mut self,
-        said: &Value,
+        response: &Value,
         root: &str,
         each: usize,
-        check: impl Fn(&[u8]) -> Result<(), Fault>,
+        check: impl Fn(&[u8]) -> Result<(), Error>,
     ) {
-        check(&raw(said)).unwrap();
-        let spots = sampled(said, root, each);
+        check(&raw(response)).unwrap();
+        let spots = sampled(response, root, each);
         assert!(spots.len() > 10, "nothing to change");
         for spot in spots {
-            let value = said.pointer(&spot.pointer).unwrap();
+            let value = response.pointer(&spot.pointer).unwrap();
             let (parent, name) = spot.pointer.rsplit_once('/').unwrap();
-            let in_array = said.pointer(parent).unwrap().is_array();
+            let in_array = response.pointer(parent).unwrap().is_array();
             for (change, changed) in changes(value, in_array) {
-                let mut lie = said.clone();
+                let mut changed_response = response.clone();
                 match changed {
-                    Some(changed) => *lie.pointer_mut(&spot.pointer).unwrap() = changed,
+                    Some(changed) => {
+                        *changed_response.pointer_mut(&spot.pointer).unwrap() = changed
+                    }
                     None => {
-                        let object = lie.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+                        let object =
+                            changed_response.pointer_mut(parent).unwrap().as_object_mut().unwrap();
                         object.remove(name);
                     }
                 }
-                let checked = check(&raw(&lie));
+                let checked = check(&raw(&changed_response));
                 let what = || format!("{change:?} of {} ({}): {checked:?}", spot.path, spot.kind);
                 if let Some(entry) = self.entry(&spot, change) {
-                    // A digit more may also break the form, which is noticed.
+                    // One more digit may also break the form, which is rejected.
                     let form = checked
                         .as_ref()
-                        .is_err_and(|fault| change == Change::Value && fault.field == spot.path);
+                        .is_err_and(|error| change == Change::Value && error.field == spot.path);
                     assert!(checked.is_ok() || form, "{}", what());
                     if checked.is_ok() {
-                        self.met.insert((entry, change));
+                        self.occurred.insert((entry, change));
                     }
                 } else if value.is_null() && change == Removed {
                     assert!(checked.is_ok(), "{}", what());
                 } else {
-                    let field = checked.as_ref().err().map(|fault| fault.field.as_str());
+                    let field = checked.as_ref().err().map(|error| error.field.as_str());
                     assert!(field.is_some_and(|field| covers(field, &spot)), "{}", what());
-                    self.refused += 1;
+                    self.rejected += 1;
                 }
             }
         }
     }
 
-    /// That each entry of the list was met, so that it does not outlive its reason.
-    fn end(&self, refused_min: usize) {
+    /// Checks that each entry of the list occurred, so that no entry outlives its reason.
+    fn end(&self, rejected_min: usize) {
         for (entry, (pattern, _, changes)) in self.unbound.iter().enumerate() {
             for change in *changes {
                 assert!(
-                    self.met.contains(&(entry, *change)),
-                    "{pattern}: {change:?} was never met"
+                    self.occurred.contains(&(entry, *change)),
+                    "{pattern}: {change:?} never occurred"
                 );
             }
         }
-        assert!(self.refused >= refused_min, "only {} refused", self.refused);
+        assert!(self.rejected >= rejected_min, "only {} rejected", self.rejected);
     }
 }
 
-fn full(raw: &[u8]) -> Result<(), Fault> {
+fn full(raw: &[u8]) -> Result<(), Error> {
     block(raw, Level::Full).map(|_| ())
 }
 
 #[test]
-fn changed_blocks_are_refused() {
-    let mut watch = Watch::new(UNBOUND_IN_BLOCKS);
-    watch.run(&Made::new().block, "", 3, full);
+fn changed_blocks_are_rejected() {
+    let mut mutations = Mutations::new(UNBOUND_IN_BLOCKS);
+    mutations.run(&Made::new().block, "", 3, full);
     // One block of each fork that changed blocks or transactions.
     let chain = made::chain();
     for number in [1, 24, 27, 30, 37, 39, 42, 45, 53] {
-        watch.run(&chain[number - 1], "", 2, full);
+        mutations.run(&chain[number - 1], "", 2, full);
     }
-    watch.run(&response("eth_getBlockByNumber/get-safe.io"), "", 2, full);
+    mutations.run(&response("eth_getBlockByNumber/get-safe.io"), "", 2, full);
     for file in ["op-service-goerli/blocks/post-shanghai-success_data", "nimbus-blocks/Frontier"] {
-        watch.run(&result(json(&folder(&format!("mainnet/{file}.json")))), "", 2, full);
+        mutations.run(&result(json(&folder(&format!("mainnet/{file}.json")))), "", 2, full);
     }
-    watch.run(&result(json(&folder("mainnet/nimbus-blocks/Cancun.json"))), "", 1, full);
-    watch.end(5_000);
+    mutations.run(&result(json(&folder("mainnet/nimbus-blocks/Cancun.json"))), "", 1, full);
+    mutations.end(5_000);
 
-    let mut watch = Watch::new(UNBOUND_BESIDE_UNCLES);
+    let mut mutations = Mutations::new(UNBOUND_BESIDE_UNCLES);
     for number in [3, 29] {
-        watch.run(&chain[number - 1], "", 2, full);
+        mutations.run(&chain[number - 1], "", 2, full);
     }
-    watch.end(500);
+    mutations.end(500);
 }
 
 #[test]
-fn changed_headers_are_refused() {
+fn changed_headers_are_rejected() {
     const UNBOUND: Unbound = &[("totalDifficulty", "", &[Change::Value, Null, Removed])];
-    let mut watch = Watch::new(UNBOUND);
+    let mut mutations = Mutations::new(UNBOUND);
     let file = "mainnet/op-service-goerli/headers/post-shanghai-success_data.json";
-    let mut said = json(&folder(file));
-    let members = said.as_object_mut().unwrap();
+    let mut made = json(&folder(file));
+    let members = made.as_object_mut().unwrap();
     members.retain(|name, value| !value.is_array() && name != "size");
-    watch.run(&said, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
-    watch.end(100);
+    mutations.run(&made, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
+    mutations.end(100);
 }
 
 #[test]
-fn changed_senders_are_refused() {
-    let said = Made::new().block;
+fn changed_senders_are_rejected() {
+    let made = Made::new().block;
     let mut tried = 0;
     for spot in
-        sampled(&said, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
+        sampled(&made, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
     {
-        let mut lie = said.clone();
-        *lie.pointer_mut(&spot.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
-        full(&raw(&lie)).unwrap();
-        assert_eq!(block(&raw(&lie), Level::Senders).unwrap_err().field, spot.path);
+        let mut changed = made.clone();
+        *changed.pointer_mut(&spot.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
+        full(&raw(&changed)).unwrap();
+        assert_eq!(block(&raw(&changed), Level::Senders).unwrap_err().field, spot.path);
         tried += 1;
     }
     assert_eq!(tried, 9);
 }
 
 #[test]
-fn changed_receipts_are_refused() {
-    let mut watch = Watch::new(UNBOUND_IN_RECEIPTS);
+fn changed_receipts_are_rejected() {
+    let mut mutations = Mutations::new(UNBOUND_IN_RECEIPTS);
     let check = |block: Block| move |raw: &[u8]| receipts(&block, raw, Level::Full);
     let made = Made::new();
     let of_made = block(&raw(&made.block), Level::Full).unwrap();
-    watch.run(&made.receipts, "receipts", 3, check(of_made));
+    mutations.run(&made.receipts, "receipts", 3, check(of_made));
     for (of_block, of_receipts) in [
         ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
         ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
     ] {
         let block = block(&raw(&response(of_block)), Level::Full).unwrap();
-        let said = response(&format!("eth_getBlockReceipts/{of_receipts}"));
-        watch.run(&said, "receipts", 2, check(block));
+        let made = response(&format!("eth_getBlockReceipts/{of_receipts}"));
+        mutations.run(&made, "receipts", 2, check(block));
     }
-    watch.end(600);
+    mutations.end(600);
 
-    let mut watch = Watch::new(UNBOUND_IN_BARE_RECEIPTS);
+    let mut mutations = Mutations::new(UNBOUND_IN_BARE_RECEIPTS);
     let block = bare_block(&json(&folder("mainnet/helios/block.json")));
-    watch.run(&json(&folder("mainnet/helios/receipts.json")), "receipts", 1, check(block));
-    watch.end(100);
+    mutations.run(&json(&folder("mainnet/helios/receipts.json")), "receipts", 1, check(block));
+    mutations.end(100);
 }
 
 #[test]
-fn changed_logs_are_refused() {
-    let mut watch = Watch::new(UNBOUND_IN_LOGS);
+fn changed_logs_are_rejected() {
+    let mut mutations = Mutations::new(UNBOUND_IN_LOGS);
     let made = Made::new();
     let block = block(&raw(&made.block), Level::Full).unwrap();
-    watch.run(&made.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
-    watch.end(150);
+    mutations.run(&made.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
+    mutations.end(150);
 }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use index::error::ReadError;
 use index::export;
-use index::reader::{ReadError, Reader};
-use index::search::Bounds;
+use index::reader::Reader;
+use index::search::SearchLimits;
 use wire::json::text::Text;
 use wire::json::walk;
 use wire::logs::Selection;
@@ -97,18 +98,18 @@ fn digits(text: &str, count: usize) -> Option<String> {
 impl Logs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let mut reader = self.database.reader()?;
-        let what = reader.facts().what;
-        if !what.logs {
-            bail!("the index holds {what} only");
+        let contents = reader.metadata().contents;
+        if !contents.logs {
+            bail!("the index holds {contents} only");
         }
-        let range = export::range(reader.held()?, self.from, self.to)?;
+        let range = export::range(reader.stored_range()?, self.from, self.to)?;
         let selection = self.selection()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let written = self.print(&mut reader, &selection, range, &mut out)?;
         super::end(written.and_then(|()| out.flush()))
     }
 
-    /// The filter that the arguments are.
+    /// The filter of the arguments.
     fn selection(&self) -> Result<Selection> {
         let list = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
@@ -122,7 +123,7 @@ impl Logs {
         Selection::read(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
     }
 
-    /// Prints some blocks' logs at a time, fewer where there are many.
+    /// Prints the logs of a few thousand blocks at a time, and of fewer where logs are many.
     fn print(
         &self,
         reader: &mut Reader,
@@ -143,10 +144,10 @@ impl Logs {
             found.clear();
             found.push(b'[');
             let bytes = if blocks == 1 { u64::MAX } else { BYTES_AT_ONCE };
-            let bounds = Bounds { bytes, ..Bounds::NONE };
-            match reader.logs(&mut found, selection, (next, last), bounds) {
+            let limits = SearchLimits { bytes, ..SearchLimits::NONE };
+            match reader.write_logs(&mut found, selection, (next, last), limits) {
                 Ok(_) => {}
-                Err(ReadError::TooMuch(_)) => {
+                Err(ReadError::LimitExceeded(_)) => {
                     blocks = (blocks / 4).max(1);
                     continue;
                 }
@@ -186,7 +187,7 @@ const COLUMNS: [&str; 11] = [
     "data",
 ];
 
-/// A log as a line. Nothing in it needs quotes unless a node wrote something odd.
+/// A log as a line of CSV. Only a malformed log needs quotes.
 fn csv(log: &[u8]) -> String {
     let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
     let numbers = [true, false, true, false, true];

@@ -1,0 +1,194 @@
+//! Compares the posting lists with the logs. The table is ordered by key and the logs by block, so
+//! the table is read once in its own order and summed up by segments of blocks, and the logs are
+//! summed up in the same way. Single postings are compared only where the sums differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::contents::StoredRange;
+use crate::postings::{self, PostingKey, block_and_index};
+use crate::store::{PostingListRow, Store, StoreError};
+
+/// Blocks of a segment: as many as a posting list spans, and few enough that their postings fit in
+/// memory.
+const SEGMENT_BLOCKS: u64 = 256;
+/// The most damaged lists that are reported.
+const DAMAGED_MAX: usize = 20;
+
+/// The number of postings of a segment, and the sum of their checksums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    postings: u64,
+    checksums: u64,
+}
+
+impl Sum {
+    fn add(&mut self, key: PostingKey, position: i64) {
+        self.postings += 1;
+        self.checksums = self.checksums.wrapping_add(checksum(key, position));
+    }
+}
+
+/// Mixes a posting, so that sums of different postings differ (the finalizer of splitmix64: Steele,
+/// Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+fn checksum(key: PostingKey, position: i64) -> u64 {
+    let mut mixed = (key as u64) ^ (position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The sums of the posting table by segment.
+#[derive(Debug, Default)]
+pub(super) struct SegmentSums {
+    segments: BTreeMap<u64, Sum>,
+}
+
+impl SegmentSums {
+    /// Reads the table, and describes damaged lists: lists that are out of order, overlap, are
+    /// truncated, or leave the range of stored blocks.
+    pub(super) fn read(
+        store: &dyn Store,
+        range: StoredRange,
+        stop: &AtomicBool,
+    ) -> Result<(SegmentSums, Vec<String>), StoreError> {
+        let mut sums = SegmentSums::default();
+        let mut damaged = Vec::new();
+        let mut before: Option<(PostingKey, i64)> = None;
+        store.posting_lists(|row| {
+            sums.add(row, range, &mut before, &mut damaged);
+            damaged.len() < DAMAGED_MAX && !stop.load(Ordering::Relaxed)
+        })?;
+        Ok((sums, damaged))
+    }
+
+    fn add(
+        &mut self,
+        row: PostingListRow<'_>,
+        range: StoredRange,
+        before: &mut Option<(PostingKey, i64)>,
+        damaged: &mut Vec<String>,
+    ) {
+        let mut last = None;
+        let mut ordered = before.is_none_or(|(key, end)| key != row.key || end < row.first);
+        let (mut inside, mut count) = (true, 0);
+        for position in postings::decode(row.first, row.rest) {
+            ordered &= last.is_none_or(|last| last < position);
+            last = Some(position);
+            count += 1;
+            let number = block_and_index(position).0;
+            if (range.first..=range.last).contains(&number) {
+                let segment = self.segments.entry(number / SEGMENT_BLOCKS).or_default();
+                segment.add(row.key, position);
+            } else {
+                inside = false;
+            }
+        }
+        let ends = row.rest.iter().filter(|byte| **byte < 0x80).count();
+        let whole = count == 1 + ends && row.rest.last().is_none_or(|byte| *byte < 0x80);
+        let (key, number) = (row.key, block_and_index(row.first).0);
+        for (sound, what) in [
+            (inside, "names blocks that are not held"),
+            (ordered, "has places out of order, or that the list before has"),
+            (whole, "is cut off"),
+        ] {
+            if !sound {
+                damaged
+                    .push(format!("log_places, key {key}: the list from block {number} on {what}"));
+            }
+        }
+        *before = last.map(|last| (row.key, last));
+    }
+
+    /// The segments that no audited block belongs to, with a description.
+    pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
+        let left = self.segments.into_iter();
+        left.map(|(segment, sum)| {
+            let what = format!("log_places has {} entries, but no block is there", sum.postings);
+            (segment * SEGMENT_BLOCKS, what)
+        })
+        .collect()
+    }
+}
+
+/// The postings of one segment's logs.
+#[derive(Debug, Default)]
+pub(super) struct Segment {
+    number: Option<u64>,
+    postings: BTreeSet<(i64, PostingKey)>,
+    skipped: bool,
+}
+
+impl Segment {
+    /// Returns true if a block belongs to the segment.
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.number.is_none_or(|own| own == number / SEGMENT_BLOCKS)
+    }
+
+    /// Begins a block of the segment.
+    pub(super) fn begin_block(&mut self, number: u64) {
+        self.number = Some(number / SEGMENT_BLOCKS);
+    }
+
+    /// Skips the comparison of this segment, because some of its logs are missing or unreadable,
+    /// which is another finding.
+    pub(super) fn skip_comparison(&mut self) {
+        self.skipped = true;
+    }
+
+    /// Adds a posting of a log.
+    pub(super) fn add(&mut self, key: PostingKey, position: i64) {
+        self.postings.insert((position, key));
+    }
+
+    /// Ends the segment, and describes the differences from the table, each with its block.
+    pub(super) fn finish(
+        &mut self,
+        sums: &mut SegmentSums,
+        store: &dyn Store,
+        limit: usize,
+    ) -> Result<Vec<(u64, String)>, StoreError> {
+        let Segment { number, postings, skipped } = std::mem::take(self);
+        let Some(segment) = number else { return Ok(Vec::new()) };
+        let listed = sums.segments.remove(&segment).unwrap_or_default();
+        let mut own = Sum::default();
+        postings.iter().for_each(|(position, key)| own.add(*key, *position));
+        if skipped || own == listed {
+            return Ok(Vec::new());
+        }
+        differences(segment, &postings, store, limit)
+    }
+}
+
+/// Describes the postings that only the table or only the logs have.
+fn differences(
+    segment: u64,
+    of_logs: &BTreeSet<(i64, PostingKey)>,
+    store: &dyn Store,
+    limit: usize,
+) -> Result<Vec<(u64, String)>, StoreError> {
+    let mut found = Vec::new();
+    let mut missing = of_logs.clone();
+    store.posting_lists(|row| {
+        let key = row.key;
+        for position in postings::decode(row.first, row.rest) {
+            let (number, index) = block_and_index(position);
+            if number / SEGMENT_BLOCKS != segment || missing.remove(&(position, key)) {
+                continue;
+            }
+            let what = match of_logs.contains(&(position, key)) {
+                true => "names it twice",
+                false => "names it, but it has no such log",
+            };
+            found.push((number, format!("transaction {index}: log_places, key {key}, {what}")));
+        }
+        found.len() < limit
+    })?;
+    let missing = missing.into_iter().take(limit.saturating_sub(found.len()));
+    found.extend(missing.map(|(position, key)| {
+        let (number, index) = block_and_index(position);
+        let what = format!("transaction {index}: log_places, key {key}, does not name it");
+        (number, what)
+    }));
+    Ok(found)
+}

@@ -1,0 +1,189 @@
+//! Compression of fragments: zstd with one dictionary per kind of fragment, trained on the chain.
+//!
+//! A fragment has a few hundred bytes, most of which are member names that all fragments of its
+//! kind share. The dictionary holds those. A compressed fragment begins with the number of its
+//! dictionary, and dictionaries stay in the index for ever, because stored fragments need them.
+
+use std::sync::Arc;
+
+use zstd::bulk;
+use zstd::zstd_safe::{self, CParameter};
+
+#[cfg(test)]
+mod tests;
+
+/// The compression level. Higher levels take longer and gain nothing on fragments this short.
+const LEVEL: i32 = 1;
+/// Bytes of a dictionary. A larger one finds little more and is slower, because it leaves the
+/// core's caches.
+const DICTIONARY_BYTES: usize = 32 << 10;
+/// Fewer samples cannot be trained on. They become the dictionary themselves.
+const SAMPLES_MIN: usize = 32;
+/// Bytes of the longest fragment. No file may make a reader allocate more.
+const FRAGMENT_BYTES_MAX: usize = 256 << 20;
+
+/// The kind of a fragment. Fragments of one kind share a dictionary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FragmentKind {
+    /// A block without its transactions.
+    Block = 0,
+    /// A transaction.
+    Transaction = 1,
+    /// A receipt, or the logs of a transaction.
+    Receipt = 2,
+    /// A block as Harmony's `hmyv2_` methods write it.
+    HarmonyBlock = 3,
+}
+
+impl FragmentKind {
+    /// All kinds.
+    pub const ALL: [FragmentKind; 4] = [
+        FragmentKind::Block,
+        FragmentKind::Transaction,
+        FragmentKind::Receipt,
+        FragmentKind::HarmonyBlock,
+    ];
+}
+
+/// The dictionaries of an index in the order of their numbers, from 1. The last of each kind
+/// compresses new fragments.
+pub type Dictionaries = Arc<Vec<Dictionary>>;
+
+/// A zstd dictionary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dictionary {
+    /// The kind of fragments that it was trained on.
+    pub kind: FragmentKind,
+    /// The dictionary in zstd's format, or raw content.
+    pub bytes: Vec<u8>,
+}
+
+/// Trains a dictionary on these samples.
+pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
+    let trained = if samples.len() < SAMPLES_MIN {
+        None
+    } else {
+        zstd::dict::from_samples(samples, DICTIONARY_BYTES).ok()
+    };
+    // zstd takes any bytes as a dictionary, and refers to the last ones at the lowest cost.
+    let bytes = trained.unwrap_or_else(|| {
+        let all: Vec<u8> = samples.iter().flatten().copied().collect();
+        all[all.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
+    });
+    Dictionary { kind, bytes }
+}
+
+/// Compresses fragments. Each thread needs its own.
+pub struct Compressor {
+    /// By kind: the number of the dictionary, and the compressor that uses it.
+    kinds: [(u8, bulk::Compressor<'static>); FragmentKind::ALL.len()],
+    /// Holds a compressed fragment until its length is known.
+    buffer: Vec<u8>,
+}
+
+/// A failure of zstd, or a stored fragment that is damaged.
+#[derive(Debug, thiserror::Error)]
+#[error("{subject}: {reason}")]
+pub struct CompressionError {
+    subject: &'static str,
+    reason: String,
+}
+
+fn failed(subject: &'static str) -> impl Fn(std::io::Error) -> CompressionError {
+    move |error| CompressionError { subject, reason: error.to_string() }
+}
+
+impl Compressor {
+    /// A compressor that uses the newest dictionary of each kind.
+    ///
+    /// # Errors
+    /// If zstd cannot be set up.
+    pub fn new(dictionaries: &[Dictionary]) -> Result<Compressor, CompressionError> {
+        let of = |kind: FragmentKind| -> Result<_, CompressionError> {
+            let newest = dictionaries.iter().rposition(|dictionary| dictionary.kind == kind);
+            let (number, bytes) = match newest {
+                Some(at) => (at as u8 + 1, dictionaries[at].bytes.as_slice()),
+                None => (0, [].as_slice()),
+            };
+            let set_up = failed("zstd cannot be set up");
+            let mut compressor =
+                bulk::Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up)?;
+            // The fragment names its dictionary in one byte. zstd would take four.
+            compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
+            Ok((number, compressor))
+        };
+        let [block, transaction, receipt, harmony] = FragmentKind::ALL.map(of);
+        Ok(Compressor { kinds: [block?, transaction?, receipt?, harmony?], buffer: Vec::new() })
+    }
+
+    /// Compresses a fragment.
+    ///
+    /// # Errors
+    /// If zstd cannot allocate memory.
+    pub fn compress(
+        &mut self,
+        kind: FragmentKind,
+        fragment: &[u8],
+    ) -> Result<Vec<u8>, CompressionError> {
+        let (number, compressor) = &mut self.kinds[kind as usize];
+        let buffer = &mut self.buffer;
+        buffer.clear();
+        buffer.reserve(1 + zstd_safe::compress_bound(fragment.len()));
+        buffer.push(*number);
+        let mut cursor = std::io::Cursor::new(&mut *buffer);
+        cursor.set_position(1);
+        compressor.compress_to_buffer(fragment, &mut cursor).map_err(failed("zstd"))?;
+        Ok(buffer.clone())
+    }
+}
+
+/// Decompresses fragments. Each thread needs its own.
+pub struct Decompressor {
+    /// By number of dictionary.
+    numbers: Vec<bulk::Decompressor<'static>>,
+}
+
+impl Decompressor {
+    /// A decompressor that knows these dictionaries.
+    ///
+    /// # Errors
+    /// If zstd rejects a dictionary.
+    pub fn new(dictionaries: &[Dictionary]) -> Result<Decompressor, CompressionError> {
+        let all = std::iter::once([].as_slice())
+            .chain(dictionaries.iter().map(|dictionary| dictionary.bytes.as_slice()));
+        let numbers = all
+            .map(|bytes| {
+                bulk::Decompressor::with_dictionary(bytes).map_err(failed("zstd dictionary"))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Decompressor { numbers })
+    }
+
+    /// Replaces the content of `out` by the fragment.
+    ///
+    /// # Errors
+    /// If `compressed` is not a compressed fragment, because the index is damaged.
+    pub fn decompress(
+        &mut self,
+        out: &mut Vec<u8>,
+        compressed: &[u8],
+    ) -> Result<(), CompressionError> {
+        const DAMAGED: &str = "a damaged fragment";
+        let damaged =
+            |reason: &str| CompressionError { subject: DAMAGED, reason: reason.to_owned() };
+        let (number, frame) = compressed.split_first().ok_or_else(|| damaged("it is empty"))?;
+        let decompressor = self
+            .numbers
+            .get_mut(usize::from(*number))
+            .ok_or_else(|| damaged("its dictionary is missing"))?;
+        let bytes = zstd_safe::get_frame_content_size(frame)
+            .ok()
+            .flatten()
+            .filter(|bytes| *bytes <= FRAGMENT_BYTES_MAX as u64)
+            .ok_or_else(|| damaged("it does not state its length"))?;
+        out.clear();
+        out.reserve(bytes as usize);
+        decompressor.decompress_to_buffer(frame, out).map_err(failed(DAMAGED))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! What an index holds: which chain, which parts of its blocks, which range of blocks.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The chain of an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The chain family: `ethereum` or `harmony`.
+    pub family: String,
+    /// The chain id in decimal.
+    pub id: String,
+    /// The hash of block 0.
+    pub genesis: [u8; 32],
+}
+
+/// The parts of each block that an index holds. Headers are always there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// True if the index holds full transactions.
+    pub blocks: bool,
+    /// True if the index holds receipts.
+    pub receipts: bool,
+    /// True if the index holds logs and can search for them.
+    pub logs: bool,
+    /// True if the index holds blocks as Harmony's `hmyv2_` methods write them.
+    pub hmyv2: bool,
+}
+
+impl FromStr for Contents {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Contents, String> {
+        let mut contents = Contents { blocks: false, receipts: false, logs: false, hmyv2: false };
+        for part in text.split(',') {
+            match part.trim() {
+                "blocks" => contents.blocks = true,
+                // Receipts can only be verified, and decoded, beside their transactions.
+                "receipts" => (contents.blocks, contents.receipts) = (true, true),
+                "logs" => contents.logs = true,
+                "hmyv2" => contents.hmyv2 = true,
+                other => {
+                    return Err(format!("`{other}`: allowed are blocks, receipts, logs and hmyv2"));
+                }
+            }
+        }
+        Ok(contents)
+    }
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.blocks, "blocks"),
+            (self.receipts, "receipts"),
+            (self.logs, "logs"),
+            (self.hmyv2, "hmyv2"),
+        ];
+        let names: Vec<&str> =
+            parts.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// The properties that an index gets when it is initialized.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    /// The chain.
+    pub chain: Chain,
+    /// The parts of each block that the index holds.
+    pub contents: Contents,
+    /// The level at which responses of nodes were verified: `off`, `headers`, `full`, `senders`;
+    /// or the reason why they could not be verified.
+    pub verification: String,
+    /// Response forms that the node writes differently from what the index would decode. Nodes
+    /// serve them.
+    pub differing_forms: Vec<String>,
+    /// Response forms that no sampled block could be compared in. Nodes serve them too.
+    pub untested_forms: Vec<String>,
+}
+
+/// The range of blocks that an index holds, without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredRange {
+    /// The first block.
+    pub first: u64,
+    /// The last block.
+    pub last: u64,
+    /// The hash of the last block.
+    pub last_hash: [u8; 32],
+    /// The last block that a node reported as final, at most `last`. No reorg drops it.
+    pub finalized: u64,
+}

@@ -1,0 +1,358 @@
+//! Encodes a node's JSON about a block into the rows that the store holds.
+
+use wire::json::cursor::Malformed;
+use wire::json::walk;
+use wire::logs::{TOPICS_MAX, Topics};
+use wire::{block, quantity};
+
+use crate::compression::{CompressionError, Compressor, FragmentKind};
+use crate::contents::Contents;
+use crate::fragments::{self, BlockContext, BlockHeader, FragmentEncoder, TransactionContext};
+use crate::harmony;
+use crate::postings::{self, INDEX_MAX, PostingKey};
+use crate::store::{NewBlock, NewTransaction};
+
+#[cfg(test)]
+mod tests;
+
+/// A node's responses about one block: raw values, each a valid JSON text.
+#[derive(Debug, Clone, Copy)]
+pub struct RawBlock<'a> {
+    /// The block, with full transactions if the index holds them, else with their hashes.
+    pub block: &'a [u8],
+    /// The array of its receipts, if the index holds them.
+    pub receipts: Option<&'a [u8]>,
+    /// The array of its logs, if the index holds logs without receipts.
+    pub logs: Option<&'a [u8]>,
+    /// The block as Harmony's `hmyv2_` methods write it, if the index holds that.
+    pub harmony: Option<&'a [u8]>,
+}
+
+/// Why a node's responses cannot be stored.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// A member is missing or malformed.
+    #[error("{0}")]
+    Malformed(String),
+    /// The compression failed.
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
+}
+
+fn malformed(message: impl Into<String>) -> EncodeError {
+    EncodeError::Malformed(message.into())
+}
+
+impl From<Malformed> for EncodeError {
+    fn from(error: Malformed) -> EncodeError {
+        malformed(error.to_string())
+    }
+}
+
+/// The uncompressed fragments of a transaction, and the keys of its logs.
+#[derive(Default)]
+struct TransactionFragments {
+    index: u64,
+    hash: [u8; 32],
+    body: Option<Vec<u8>>,
+    receipt: Option<Vec<u8>>,
+    posting_keys: Vec<PostingKey>,
+    log_count: u64,
+}
+
+impl TransactionFragments {
+    fn sort_keys(&mut self) {
+        self.posting_keys.sort_unstable();
+        self.posting_keys.dedup();
+    }
+}
+
+/// The uncompressed fragments of a block.
+struct BlockFragments {
+    header: BlockHeader,
+    body: Vec<u8>,
+    transactions: Vec<TransactionFragments>,
+    harmony: Option<Vec<u8>>,
+}
+
+/// Encodes a block into rows.
+///
+/// # Errors
+/// If a response is malformed.
+pub fn encode(
+    compressor: &mut Compressor,
+    raw: RawBlock<'_>,
+    contents: Contents,
+) -> Result<NewBlock, EncodeError> {
+    let fragments = split(raw, contents)?;
+    let mut compress = |kind, fragment: Option<Vec<u8>>| {
+        fragment.map(|fragment| compressor.compress(kind, &fragment)).transpose()
+    };
+    let mut log_count = 0;
+    let mut transactions = Vec::with_capacity(fragments.transactions.len());
+    for transaction in fragments.transactions {
+        log_count += transaction.log_count;
+        transactions.push(NewTransaction {
+            index: transaction.index,
+            hash: transaction.hash,
+            receipt: compress(FragmentKind::Receipt, transaction.receipt)?,
+            body: compress(FragmentKind::Transaction, transaction.body)?,
+            posting_keys: transaction.posting_keys,
+        });
+    }
+    let responses = [Some(raw.block), raw.receipts, raw.logs, raw.harmony];
+    Ok(NewBlock {
+        header: fragments.header,
+        harmony: compress(FragmentKind::HarmonyBlock, fragments.harmony)?,
+        body: compressor.compress(FragmentKind::Block, &fragments.body)?,
+        transactions,
+        log_count,
+        response_bytes: responses.iter().flatten().map(|raw| raw.len() as u64).sum(),
+    })
+}
+
+/// The uncompressed fragments of a block, to train dictionaries on.
+///
+/// # Errors
+/// If a response is malformed.
+pub fn samples(
+    raw: RawBlock<'_>,
+    contents: Contents,
+) -> Result<Vec<(FragmentKind, Vec<u8>)>, EncodeError> {
+    let fragments = split(raw, contents)?;
+    let mut samples = vec![(FragmentKind::Block, fragments.body)];
+    for transaction in fragments.transactions {
+        samples.extend(transaction.body.map(|bytes| (FragmentKind::Transaction, bytes)));
+        samples.extend(transaction.receipt.map(|bytes| (FragmentKind::Receipt, bytes)));
+    }
+    samples.extend(fragments.harmony.map(|bytes| (FragmentKind::HarmonyBlock, bytes)));
+    Ok(samples)
+}
+
+fn split(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, EncodeError> {
+    let header = BlockHeader::read(raw.block).map_err(malformed)?;
+    let context = BlockContext::new(&header.hash, header.number, header.timestamp);
+    let mut encoder = FragmentEncoder::new(raw.block, &context);
+    let mut found = None;
+    if encoder.open_object() {
+        while let Some(name) = encoder.next_name()? {
+            if found.is_none() && *name.decode() == *b"transactions" {
+                found = Some(split_transactions(&mut encoder, contents.blocks)?);
+            } else {
+                encoder.value()?;
+            }
+        }
+    }
+    let Some(mut transactions) = found else {
+        return Err(malformed("block.transactions: missing"));
+    };
+    if let Some(receipts) = raw.receipts {
+        let receipts = &mut FragmentEncoder::new(receipts, &context);
+        add_receipts(&mut transactions, receipts, contents.logs)?;
+    } else if let Some(logs) = raw.logs {
+        add_logs(&mut transactions, &mut FragmentEncoder::new(logs, &context))?;
+    }
+    let harmony = match raw.harmony {
+        Some(raw) => Some(harmony::encode(raw, &header, &context).map_err(malformed)?),
+        None => None,
+    };
+    Ok(BlockFragments { header, body: encoder.take(), transactions, harmony })
+}
+
+/// Splits off the transactions of the next array. Full transactions leave a placeholder in the
+/// block's fragment; a list of hashes stays there as it is.
+fn split_transactions(
+    encoder: &mut FragmentEncoder<'_, '_>,
+    full: bool,
+) -> Result<Vec<TransactionFragments>, EncodeError> {
+    let before = full.then(|| encoder.take());
+    if !encoder.open_array() {
+        return Err(malformed("block.transactions: no array"));
+    }
+    let mut transactions = Vec::new();
+    while encoder.next_element()? {
+        let index = transactions.len() as u64;
+        if index == INDEX_MAX {
+            return Err(malformed("block.transactions: more than 2^20"));
+        }
+        let split = if full { split_transaction } else { read_hash };
+        transactions.push(split(encoder, index)?);
+    }
+    if let Some(mut body) = before {
+        body.push(fragments::TRANSACTIONS);
+        encoder.set_transaction(None);
+        encoder.resume(body);
+    }
+    Ok(transactions)
+}
+
+fn split_transaction(
+    encoder: &mut FragmentEncoder<'_, '_>,
+    index: u64,
+) -> Result<TransactionFragments, EncodeError> {
+    if encoder.rest().first() == Some(&b'"') {
+        return Err(malformed(
+            "block.transactions: hashes, where full transactions were requested",
+        ));
+    }
+    let hash = transaction_hash(walk::member(encoder.rest(), "hash"), index)?;
+    encoder.discard();
+    encoder.set_transaction(Some(TransactionContext::new(&hash, index)));
+    encoder.value()?;
+    let body = Some(encoder.take());
+    Ok(TransactionFragments { index, hash, body, ..TransactionFragments::default() })
+}
+
+fn read_hash(
+    encoder: &mut FragmentEncoder<'_, '_>,
+    index: u64,
+) -> Result<TransactionFragments, EncodeError> {
+    let raw = encoder.value()?;
+    let hash = if raw.first() == Some(&b'"') { Some(raw) } else { walk::member(raw, "hash") };
+    let hash = transaction_hash(hash, index)?;
+    Ok(TransactionFragments { index, hash, ..TransactionFragments::default() })
+}
+
+fn transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeError> {
+    raw.and_then(block::hash_of_value).ok_or_else(|| {
+        malformed(format!("block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"))
+    })
+}
+
+fn add_receipts(
+    transactions: &mut [TransactionFragments],
+    encoder: &mut FragmentEncoder<'_, '_>,
+    logs: bool,
+) -> Result<(), EncodeError> {
+    let wanted = transactions.len();
+    let mismatch = |count: &str| malformed(format!("receipts: {count}, for {wanted} transactions"));
+    if !encoder.open_array() {
+        return Err(mismatch("no array"));
+    }
+    for transaction in transactions {
+        if !encoder.next_element()? {
+            return Err(mismatch(&transaction.index.to_string()));
+        }
+        encoder.discard();
+        let context = TransactionContext::new(&transaction.hash, transaction.index);
+        encoder.set_transaction(Some(context));
+        encode_receipt(encoder, transaction, logs)?;
+        transaction.receipt = Some(encoder.take());
+    }
+    if encoder.next_element()? { Err(mismatch("more")) } else { Ok(()) }
+}
+
+fn encode_receipt(
+    encoder: &mut FragmentEncoder<'_, '_>,
+    transaction: &mut TransactionFragments,
+    logs: bool,
+) -> Result<(), EncodeError> {
+    let index = transaction.index;
+    let (mut hash, mut listed) = (None, false);
+    if !encoder.open_object() {
+        return Err(malformed(format!("receipts[{index}]: no object")));
+    }
+    while let Some(name) = encoder.next_name()? {
+        match &*name.decode() {
+            b"transactionHash" if hash.is_none() => {
+                hash = block::hash_of_value(encoder.value()?);
+            }
+            b"logs" if logs && !std::mem::replace(&mut listed, true) && encoder.open_array() => {
+                while encoder.next_element()? {
+                    let path = || format!("receipts[{index}].logs[{}]", transaction.log_count);
+                    encode_log(encoder, &mut transaction.posting_keys, path)?;
+                    transaction.log_count += 1;
+                }
+            }
+            _ => {
+                encoder.value()?;
+            }
+        }
+    }
+    if hash != Some(transaction.hash) {
+        return Err(malformed(format!(
+            "receipts[{index}].transactionHash: not that of the transaction"
+        )));
+    }
+    transaction.sort_keys();
+    Ok(())
+}
+
+/// Adds to each transaction the array of its own logs.
+fn add_logs(
+    transactions: &mut [TransactionFragments],
+    encoder: &mut FragmentEncoder<'_, '_>,
+) -> Result<(), EncodeError> {
+    if !encoder.open_array() {
+        return Err(malformed("logs: no array"));
+    }
+    let mut count = 0u64;
+    while encoder.next_element()? {
+        let names = ["transactionHash", "transactionIndex"];
+        let [hash, index] = walk::fields_of(encoder.rest(), names);
+        let index = index.and_then(quantity::from_value);
+        let transaction =
+            index.and_then(|index| transactions.get_mut(usize::try_from(index).ok()?));
+        let Some(transaction) = transaction else {
+            return Err(malformed(format!(
+                "logs[{count}].transactionIndex: no transaction of the block"
+            )));
+        };
+        if hash.and_then(block::hash_of_value) != Some(transaction.hash) {
+            return Err(malformed(format!(
+                "logs[{count}].transactionHash: not that of the transaction"
+            )));
+        }
+        encoder.discard();
+        let context = TransactionContext::new(&transaction.hash, transaction.index);
+        encoder.set_transaction(Some(context));
+        encode_log(encoder, &mut transaction.posting_keys, || format!("logs[{count}]"))?;
+        let list = transaction.receipt.get_or_insert_with(|| b"[]".to_vec());
+        list.pop();
+        if list.len() > 1 {
+            list.push(b',');
+        }
+        list.extend_from_slice(&encoder.take());
+        list.push(b']');
+        transaction.log_count += 1;
+        count += 1;
+    }
+    transactions.iter_mut().for_each(TransactionFragments::sort_keys);
+    Ok(())
+}
+
+/// Encodes the next log, and collects its posting keys. `path` names the log in errors.
+fn encode_log(
+    encoder: &mut FragmentEncoder<'_, '_>,
+    posting_keys: &mut Vec<PostingKey>,
+    path: impl Fn() -> String,
+) -> Result<(), EncodeError> {
+    let invalid = || malformed(format!("{}: must have an address and at most 4 topics", path()));
+    let (mut address, mut topics) = (None, None);
+    if !encoder.open_object() {
+        return Err(invalid());
+    }
+    while let Some(name) = encoder.next_name()? {
+        match &*name.decode() {
+            b"address" if address.is_none() => {
+                address = block::address_of_value(encoder.value()?);
+            }
+            b"topics" if topics.is_none() && encoder.open_array() => {
+                let mut listed = Topics::new();
+                while encoder.next_element()? {
+                    listed.push(block::hash_of_value(encoder.value()?).ok_or_else(invalid)?);
+                }
+                topics = Some(listed);
+            }
+            _ => {
+                encoder.value()?;
+            }
+        }
+    }
+    let (Some(address), Some(topics)) = (address, topics.filter(|all| all.len() <= TOPICS_MAX))
+    else {
+        return Err(invalid());
+    };
+    posting_keys.extend(postings::log_keys(&address, &topics));
+    Ok(())
+}

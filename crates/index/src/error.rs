@@ -1,0 +1,18 @@
+//! Why a reader of an index fails.
+
+use crate::compression::CompressionError;
+use crate::store::StoreError;
+
+/// Why an index cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stored fragment cannot be decompressed.
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
+    /// The query selects more than its limits allow.
+    #[error("more than {0}")]
+    LimitExceeded(String),
+}

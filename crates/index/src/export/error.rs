@@ -1,0 +1,50 @@
+//! Errors of an export.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::ReadError;
+
+/// Why an export failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The index cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The index does not hold what was requested.
+    #[error("{0}")]
+    NotHeld(String),
+    /// A value does not fit its column.
+    #[error("block {number}: {what}")]
+    Unfit {
+        /// The block.
+        number: u64,
+        /// The column, and the allowed values.
+        what: String,
+    },
+    /// The Parquet writer failed.
+    #[error("{path}: {why}")]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// The writer's message.
+        why: String,
+    },
+    /// A file cannot be written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: std::io::Error,
+    },
+    /// The caller stopped the export. It leaves no unfinished tables.
+    #[error("stopped before the end")]
+    Stopped,
+}
+
+impl ExportError {
+    /// Maps an error of this file.
+    pub(super) fn of_file(path: &Path) -> impl Fn(std::io::Error) -> ExportError + '_ {
+        move |error| ExportError::File { path: path.to_owned(), error }
+    }
+}

@@ -1,0 +1,170 @@
+//! Writes requests about the content of an index, to load-test nodes and gateways. They name real
+//! hashes, so no request fails because its block or transaction does not exist.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng};
+use wire::json::walk;
+
+use super::error::ExportError;
+use crate::error::ReadError;
+use crate::fragments::hash_text;
+use crate::postings::position;
+use crate::reader::Reader;
+use crate::search::SearchLimits;
+use crate::store::TransactionPart;
+
+/// The longest block range of a call for logs, which most providers allow.
+const LOGS_RANGE_MAX: u64 = 1000;
+/// Blocks that are drawn to find one with transactions, or with logs.
+const TRIES: usize = 32;
+
+/// The kind of a request.
+#[derive(Debug, Clone, Copy)]
+enum RequestKind {
+    BlockByNumber,
+    BlockByHash,
+    BlockReceipts,
+    Transaction,
+    Receipt,
+    Logs,
+}
+
+/// Writes a file of `count` requests about a range of blocks, one per line, in the format of
+/// `weir load --requests`. Returns the number of requests by method. Blocks, transactions and logs
+/// are drawn uniformly; the same seed and index give the same requests.
+///
+/// # Errors
+/// If the index cannot be read, or the file cannot be written.
+pub fn write_requests(
+    reader: &mut Reader,
+    path: &Path,
+    range: (u64, u64),
+    count: u64,
+    seed: u64,
+) -> Result<Vec<(&'static str, u64)>, ExportError> {
+    let failed = ExportError::of_file(path);
+    let mut out = BufWriter::new(File::create(path).map_err(&failed)?);
+    let contents = reader.metadata().contents;
+    let mut kinds = vec![RequestKind::BlockByNumber, RequestKind::BlockByHash];
+    let more = [
+        (contents.receipts, RequestKind::BlockReceipts),
+        (true, RequestKind::Transaction),
+        (contents.receipts, RequestKind::Receipt),
+        (contents.logs, RequestKind::Logs),
+    ];
+    kinds.extend(more.iter().filter(|(held, _)| *held).map(|(_, kind)| *kind));
+    let mut sampler = Sampler { reader, random: StdRng::seed_from_u64(seed), range };
+    let mut counts: Vec<(&'static str, u64)> = Vec::new();
+    for id in 1..=count {
+        let kind = kinds[sampler.random.random_range(0..kinds.len())];
+        let (method, params) = sampler.request(kind)?;
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        writeln!(out, "{line}").map_err(&failed)?;
+        match counts.iter_mut().find(|(known, _)| *known == method) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((method, 1)),
+        }
+    }
+    out.flush().map_err(failed)?;
+    counts.sort_unstable();
+    Ok(counts)
+}
+
+/// Draws requests at random.
+struct Sampler<'a> {
+    reader: &'a mut Reader,
+    random: StdRng,
+    range: (u64, u64),
+}
+
+/// A method and its parameters.
+type Request = (&'static str, String);
+
+impl Sampler<'_> {
+    fn block_number(&mut self) -> u64 {
+        self.random.random_range(self.range.0..=self.range.1)
+    }
+
+    fn request(&mut self, kind: RequestKind) -> Result<Request, ReadError> {
+        let found = match kind {
+            RequestKind::Transaction => self.by_transaction_hash("eth_getTransactionByHash")?,
+            RequestKind::Receipt => self.by_transaction_hash("eth_getTransactionReceipt")?,
+            RequestKind::Logs => self.logs()?,
+            RequestKind::BlockByNumber => None,
+            RequestKind::BlockReceipts => {
+                Some(("eth_getBlockReceipts", format!(r#"["{:#x}"]"#, self.block_number())))
+            }
+            RequestKind::BlockByHash => {
+                let number = self.block_number();
+                let full = self.random.random_bool(0.5);
+                let row = self.reader.store().block(number)?;
+                row.map(|row| {
+                    let hash = hash_text(&row.hash);
+                    let hash = String::from_utf8_lossy(&hash);
+                    ("eth_getBlockByHash", format!(r#"["{hash}",{full}]"#))
+                })
+            }
+        };
+        // If no block with transactions or logs was drawn, the request is about a block.
+        Ok(found.unwrap_or_else(|| {
+            let (number, full) = (self.block_number(), self.random.random_bool(0.5));
+            ("eth_getBlockByNumber", format!(r#"["{number:#x}",{full}]"#))
+        }))
+    }
+
+    fn by_transaction_hash(&mut self, method: &'static str) -> Result<Option<Request>, ReadError> {
+        for _ in 0..TRIES {
+            let number = self.block_number();
+            let Some(row) = self.reader.store().block(number)? else { continue };
+            if row.transaction_count == 0 {
+                continue;
+            }
+            let index = self.random.random_range(0..row.transaction_count);
+            let mut hash = Vec::new();
+            let position = position(number, index);
+            if self.reader.write_transaction(&mut hash, position, TransactionPart::Hash)? {
+                let hash = String::from_utf8_lossy(&hash);
+                return Ok(Some((method, format!("[{hash}]"))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A filter for the address of a log, its first topic, or both, in a range around its block.
+    fn logs(&mut self) -> Result<Option<Request>, ReadError> {
+        for _ in 0..TRIES {
+            let number = self.block_number();
+            let mut logs = b"[".to_vec();
+            let all = wire::logs::Selection::default();
+            let limits = SearchLimits::NONE;
+            let count = self.reader.write_logs(&mut logs, &all, (number, number), limits)?;
+            logs.push(b']');
+            if count == 0 {
+                continue;
+            }
+            let at = self.random.random_range(0..count) as usize;
+            let Some(log) = walk::elements(&logs).nth(at) else { continue };
+            let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+            let address = text(walk::member(log, "address").unwrap_or_default());
+            let topics = walk::member(log, "topics").unwrap_or_default();
+            let topic = walk::elements(topics).next().map(text);
+            let part = match (self.random.random_range(0..3u8), topic) {
+                (0, Some(topic)) => format!(r#""topics":[{topic}]"#),
+                (1, Some(topic)) => format!(r#""address":{address},"topics":[{topic}]"#),
+                _ => format!(r#""address":{address}"#),
+            };
+            let span = self.random.random_range(0..LOGS_RANGE_MAX);
+            let back = self.random.random_range(0..=span);
+            let from = number.saturating_sub(back).max(self.range.0);
+            let to = from.saturating_add(span).clamp(number, self.range.1);
+            let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}",{part}}}]"#);
+            return Ok(Some(("eth_getLogs", params)));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,100 @@
+//! Indexes for tests: linked blocks with valid hashes, written as a sync writes them.
+
+use serde_json::{Value, json};
+
+use crate::compression::{Compressor, Dictionary, FragmentKind};
+use crate::contents::{Chain, Contents, Metadata};
+use crate::encode::{self, RawBlock};
+use crate::reader::Reader;
+use crate::store::{self, Location, Settings};
+use crate::verify::tests::made::Made;
+
+/// The first block of an index, so that its range contains a multiple of 256.
+pub(crate) const FIRST: u64 = 509;
+/// Blocks of an index.
+pub(crate) const BLOCKS: u64 = 6;
+/// The last block of an index.
+pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
+
+/// Writes an index that holds these contents, with this number of blocks in each transaction.
+pub(crate) fn write(at: &Location, contents: &str, blocks_per_transaction: usize) {
+    let contents: Contents = contents.parse().unwrap();
+    let mut store = store::open(at, Settings::default()).unwrap();
+    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
+    let metadata = Metadata {
+        chain,
+        contents,
+        verification: "full".to_owned(),
+        differing_forms: vec![],
+        untested_forms: vec![],
+    };
+    let bytes: Vec<u8> = (0..=255).collect();
+    let dictionaries = [Dictionary { kind: FragmentKind::Block, bytes }];
+    store.initialize(&metadata, &dictionaries).unwrap();
+    let mut compressor = Compressor::new(&dictionaries).unwrap();
+    let mut rows = Vec::new();
+    for made in Made::chain(FIRST, BLOCKS) {
+        let mut block = made.block.clone();
+        if !contents.blocks {
+            for transaction in block["transactions"].as_array_mut().unwrap() {
+                *transaction = transaction["hash"].take();
+            }
+        }
+        let text = |value| serde_json::to_vec(value).unwrap();
+        let (block, receipts) = (text(&block), text(&made.receipts));
+        let logs = text(&made.logs());
+        let harmony = harmony(&made.block);
+        let raw = RawBlock {
+            block: &block,
+            receipts: contents.receipts.then_some(receipts.as_slice()),
+            logs: (contents.logs && !contents.receipts).then_some(logs.as_slice()),
+            harmony: contents.hmyv2.then_some(harmony.as_slice()),
+        };
+        rows.push(encode::encode(&mut compressor, raw, contents).unwrap());
+    }
+    for some in rows.chunks(blocks_per_transaction) {
+        store.append(some, LAST).unwrap();
+    }
+}
+
+/// A block as Harmony's `hmyv2_` methods write it: decimal numbers, for each transaction a second
+/// hash beside that of Ethereum's tools, and staking transactions in every other block.
+pub(crate) fn harmony(block: &Value) -> Vec<u8> {
+    let number = |value: &Value| {
+        let digits = value.as_str().unwrap().trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).unwrap()
+    };
+    let own =
+        |hash: &Value| Value::from(hash.as_str().unwrap().replace("0x", "0x5")[..66].to_owned());
+    let at = number(&block["number"]);
+    let transactions = block["transactions"].as_array().unwrap().iter().enumerate();
+    let transactions = transactions.map(|(index, transaction)| {
+        let eth_hash = if transaction.is_string() { transaction } else { &transaction["hash"] };
+        json!({
+            "blockHash": block["hash"],
+            "blockNumber": at,
+            "ethHash": eth_hash,
+            "hash": own(eth_hash),
+            "transactionIndex": index,
+            "value": 1,
+        })
+    });
+    let staking = (0..at % 2 * 2).map(|index| {
+        json!({"blockHash": block["hash"], "hash": format!("0x{:064x}", at + index), "type": "Delegate"})
+    });
+    let whole = json!({
+        "hash": block["hash"],
+        "number": at,
+        "parentHash": block["parentHash"],
+        "stakingTransactions": staking.collect::<Vec<_>>(),
+        "timestamp": number(&block["timestamp"]),
+        "transactions": transactions.collect::<Vec<_>>(),
+        "uncles": [],
+    });
+    serde_json::to_vec(&whole).unwrap()
+}
+
+/// Opens an index to read.
+pub(crate) fn reader(at: &Location) -> Reader {
+    Reader::open(at, Settings::default()).unwrap().unwrap()
+}

@@ -1,0 +1,112 @@
+//! Calls over a WebSocket, one message per exchange.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, RootCertStore, StreamOwned};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::{HeaderName, HeaderValue};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Message, WebSocket};
+
+use super::url::NodeUrl;
+use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
+
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// An open WebSocket.
+pub(super) struct WebSocketConnection {
+    socket: WebSocket<Box<dyn Stream>>,
+}
+
+fn failed(error: impl std::fmt::Display) -> CallError {
+    CallError::Transport(excerpt(&error.to_string()))
+}
+
+impl WebSocketConnection {
+    pub(super) fn connect(node: &NodeUrl) -> Result<WebSocketConnection, CallError> {
+        let stream = connect_tcp(node)?;
+        let stream: Box<dyn Stream> =
+            if node.tls() { Box::new(connect_tls(node, stream)?) } else { Box::new(stream) };
+        let url = node.with_scheme(if node.tls() { "wss" } else { "ws" });
+        let mut request =
+            url.into_client_request().map_err(|_| CallError::Transport("not a url".to_owned()))?;
+        for (name, value) in node.headers() {
+            let parsed = HeaderName::from_bytes(name.as_bytes()).ok();
+            if let Some((name, value)) = parsed.zip(HeaderValue::from_str(value).ok()) {
+                request.headers_mut().insert(name, value);
+            }
+        }
+        let bytes = usize::try_from(MESSAGE_BYTES_MAX).ok();
+        let config = WebSocketConfig::default().max_message_size(bytes).max_frame_size(bytes);
+        let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
+            .map_err(|error| match error {
+                tungstenite::HandshakeError::Failure(tungstenite::Error::Http(response)) => {
+                    let (status, text) = (response.status().as_u16(), String::new());
+                    CallError::Status { status, retry_after: None, text }
+                }
+                other => failed(other),
+            })?;
+        Ok(WebSocketConnection { socket })
+    }
+
+    pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
+        let started = Instant::now();
+        let text = String::from_utf8_lossy(message).into_owned();
+        self.socket.send(Message::text(text)).map_err(failed)?;
+        loop {
+            // Pings of a node that never responds would reset the read timeout for ever.
+            if started.elapsed() > TIMEOUT {
+                return Err(CallError::Transport("timeout".to_owned()));
+            }
+            match self.socket.read().map_err(failed)? {
+                Message::Text(text) => return Ok(text.as_bytes().to_vec()),
+                Message::Binary(bytes) => return Ok(bytes.to_vec()),
+                Message::Close(_) => {
+                    return Err(CallError::Transport("the node closed the websocket".to_owned()));
+                }
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+            }
+        }
+    }
+}
+
+fn connect_tcp(node: &NodeUrl) -> Result<TcpStream, CallError> {
+    let mut last = CallError::Transport(format!("{} has no address", node.host()));
+    for address in (node.host(), node.port()).to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(failed)?;
+                stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+                stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+                return Ok(stream);
+            }
+            Err(error) => last = failed(error),
+        }
+    }
+    Err(last)
+}
+
+fn connect_tls(
+    node: &NodeUrl,
+    stream: TcpStream,
+) -> Result<StreamOwned<ClientConnection, TcpStream>, CallError> {
+    let roots = match node.roots() {
+        None => crate::tls::public_roots(),
+        Some(own) => {
+            let mut roots = RootCertStore::empty();
+            for root in own {
+                roots.add(root.clone()).map_err(failed)?;
+            }
+            roots
+        }
+    };
+    let config = crate::tls::client_config(roots).map_err(failed)?;
+    let name = ServerName::try_from(node.host().to_owned()).map_err(failed)?;
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
+    Ok(StreamOwned::new(connection, stream))
+}

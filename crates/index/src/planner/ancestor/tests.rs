@@ -1,0 +1,40 @@
+//! Goal: a search finds the last common block with few comparisons. Method: cases by hand, and random
+//! chains.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn search(first: u64, differs: u64, common: Option<u64>) -> (Step, u32) {
+    let mut search = AncestorSearch::new(first, differs);
+    for comparisons in 0..200 {
+        match search.next() {
+            Step::Compare(number) => {
+                assert!(number >= first && number < differs);
+                search.compared(number, common.is_some_and(|common| number <= common));
+            }
+            found => return (found, comparisons),
+        }
+    }
+    panic!("the search does not end");
+}
+
+#[test]
+fn a_short_reorg_takes_few_comparisons() {
+    assert_eq!(search(0, 1000, Some(999)), (Step::Found(999), 1));
+    assert_eq!(search(0, 1000, Some(998)), (Step::Found(998), 3));
+    assert_eq!(search(0, 1000, Some(0)).0, Step::Found(0));
+    assert_eq!(search(10, 10, None), (Step::NoCommonBlock, 0));
+    assert_eq!(search(10, 30, None).0, Step::NoCommonBlock);
+}
+
+proptest! {
+    #[test]
+    fn any_common_block_is_found(first in 0u64..1000, length in 1u64..100_000, back in 0u64..100_000) {
+        let differs = first + length;
+        let common = differs.checked_sub(1 + back).filter(|common| *common >= first);
+        let (found, comparisons) = search(first, differs, common);
+        prop_assert_eq!(found, common.map_or(Step::NoCommonBlock, Step::Found));
+        prop_assert!(comparisons <= 2 * 18, "{} comparisons", comparisons);
+    }
+}

@@ -1,0 +1,130 @@
+//! Decides how many blocks a sync requests in one message.
+//!
+//! Nodes and providers limit batches and log ranges, each in its own way and words. So the number
+//! grows while messages succeed, is halved when a node rejects a message as too large, or drops to
+//! the limit that the error message states.
+
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a message to aim at: enough that its overhead does not matter, and few enough that many
+/// can be in flight.
+const BYTES_TARGET: u64 = 4 << 20;
+/// Duration of an exchange to aim at.
+const DURATION_TARGET: Duration = Duration::from_secs(2);
+/// Successful messages in a row after which a size above the last limit is tried.
+const SUCCESSES_TO_GROW: u32 = 256;
+
+/// How many blocks one message requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSize {
+    blocks: u64,
+    /// The present limit: nodes rejected more.
+    limit: u64,
+    /// The user's limit.
+    allowed: u64,
+    successes: u32,
+}
+
+impl BatchSize {
+    /// A small size at first, which never exceeds `allowed`.
+    pub fn new(allowed: u64) -> BatchSize {
+        let allowed = allowed.max(1);
+        BatchSize { blocks: 4.min(allowed), limit: allowed, allowed, successes: 0 }
+    }
+
+    /// The number of blocks to request.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Records a message with this many blocks and bytes that took this long.
+    pub fn succeeded(&mut self, blocks: u64, bytes: u64, took: Duration) {
+        self.successes += 1;
+        if self.successes >= SUCCESSES_TO_GROW && self.limit < self.allowed {
+            self.successes = 0;
+            self.limit = (self.limit + self.limit.div_ceil(4)).min(self.allowed);
+        }
+        // A smaller message, such as the last of a range, says nothing about the present size.
+        if blocks < self.blocks {
+            return;
+        }
+        let scaled = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
+        let fits = scaled(BYTES_TARGET, bytes)
+            .min(scaled(DURATION_TARGET.as_micros() as u64, took.as_micros() as u64));
+        self.blocks = fits.min(2 * self.blocks).clamp(1, self.limit);
+    }
+
+    /// Records that a node rejected this many blocks; `stated` is the limit in its message.
+    pub fn too_large(&mut self, blocks: u64, stated: Option<u64>) {
+        self.successes = 0;
+        let half = (blocks / 2).max(1);
+        let limit = stated.filter(|stated| *stated < blocks).map_or(half, |stated| stated.max(1));
+        self.limit = self.limit.min(limit);
+        self.blocks = self.blocks.min(self.limit);
+    }
+}
+
+/// Reads an error as a rejection of too large a message. `None` if it is another error; otherwise
+/// the limit in blocks, if the message states one.
+///
+/// The words are those of geth (`rpc/errors.go`), erigon, Nethermind, and of providers: Infura,
+/// Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
+pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
+    let text = message.to_ascii_lowercase();
+    let of_range = [
+        "block range",
+        "blocks range",
+        "range limit",
+        "range is too",
+        "blocks distance",
+        "limited to",
+    ];
+    let others = [
+        "more than",
+        "too large",
+        "too many",
+        "size exceeded",
+        "exceeds the",
+        "limit exceeded",
+        "limit",
+        "batch",
+    ];
+    let about_range = of_range.iter().any(|words| text.contains(words));
+    // -32005 is "limit exceeded" (EIP-1474). Rate limits use it too, and say nothing about size.
+    let about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
+        .iter()
+        .any(|words| text.contains(words));
+    if about_rate && !about_range {
+        return None;
+    }
+    let about_size = others.iter().any(|words| text.contains(words));
+    if !about_range && !about_size && code != -32005 {
+        return None;
+    }
+    Some(about_range.then(|| stated_limit(&text)).flatten())
+}
+
+/// The number of blocks that a message states: a range in brackets, or the only number in it.
+fn stated_limit(text: &str) -> Option<u64> {
+    if let Some((_, rest)) = text.split_once("[0x") {
+        let (from, rest) = rest.split_once(',')?;
+        let to = rest.trim().strip_prefix("0x")?;
+        let to: String = to.chars().take_while(char::is_ascii_hexdigit).collect();
+        let from = u64::from_str_radix(from.trim(), 16).ok()?;
+        return u64::from_str_radix(&to, 16).ok()?.checked_sub(from)?.checked_add(1);
+    }
+    let mut numbers =
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == ',')).filter_map(|word| {
+            let word = word.replace(',', "");
+            let (digits, factor) = match word.strip_suffix('k') {
+                Some(digits) => (digits, 1000),
+                None => (word.as_str(), 1),
+            };
+            digits.parse::<u64>().ok()?.checked_mul(factor)
+        });
+    let first = numbers.next()?;
+    numbers.next().is_none().then_some(first)
+}

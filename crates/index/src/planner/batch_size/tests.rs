@@ -1,0 +1,75 @@
+//! Goal: the batch size follows the nodes' responses and error messages. Method: cases by hand, and
+//! messages of real nodes.
+
+use super::*;
+
+const QUICK: Duration = Duration::from_millis(10);
+
+#[test]
+fn the_size_grows_and_settles_by_bytes() {
+    let mut size = BatchSize::new(1000);
+    for _ in 0..20 {
+        size.succeeded(size.blocks(), size.blocks() * 1000, QUICK);
+    }
+    assert_eq!(size.blocks(), 1000);
+    let mut heavy = BatchSize::new(1000);
+    for _ in 0..20 {
+        heavy.succeeded(heavy.blocks(), heavy.blocks() << 20, QUICK);
+    }
+    assert_eq!(heavy.blocks(), 4);
+    // The size never drops below one block, even one of 100 MiB.
+    heavy.succeeded(4, 400 << 20, QUICK);
+    assert_eq!(heavy.blocks(), 1);
+}
+
+#[test]
+fn the_size_settles_by_duration() {
+    let mut size = BatchSize::new(1000);
+    for _ in 0..20 {
+        size.succeeded(size.blocks(), 1000, Duration::from_millis(100) * size.blocks() as u32);
+    }
+    assert_eq!(size.blocks(), 20);
+}
+
+#[test]
+fn a_rejection_halves_the_size_or_sets_the_stated_limit() {
+    let mut size = BatchSize::new(1000);
+    for _ in 0..20 {
+        size.succeeded(size.blocks(), 1000, QUICK);
+    }
+    size.too_large(1000, None);
+    assert_eq!(size.blocks(), 500);
+    size.too_large(500, Some(100));
+    assert_eq!(size.blocks(), 100);
+    for _ in 0..SUCCESSES_TO_GROW + 1 {
+        size.succeeded(size.blocks(), 1000, QUICK);
+    }
+    assert_eq!(size.blocks(), 125);
+    for _ in 0..20 {
+        size.too_large(size.blocks(), None);
+    }
+    assert_eq!(size.blocks(), 1);
+}
+
+#[test]
+fn messages_of_nodes_are_recognized() {
+    let read = |message| size_rejection(-32000, message);
+    assert_eq!(
+        read("query returned more than 10000 results. Try with this block range [0x10, 0x1f]."),
+        Some(Some(16))
+    );
+    assert_eq!(read("eth_getLogs is limited to a 10,000 range"), Some(Some(10_000)));
+    assert_eq!(
+        read("You can make eth_getLogs requests with up to a 2K block range"),
+        Some(Some(2000))
+    );
+    assert_eq!(read("exceed maximum block range: 50000"), Some(Some(50_000)));
+    assert_eq!(read("block range is too wide"), Some(None));
+    assert_eq!(read("batch limit 100 exceeded (can increase by --rpc.batch.limit)"), Some(None));
+    assert_eq!(read("batch too large"), Some(None));
+    assert_eq!(read("response too large"), Some(None));
+    assert_eq!(read("query returned more than 10000 results"), Some(None));
+    assert_eq!(read("header not found"), None);
+    assert_eq!(read("the method eth_getBlockReceipts does not exist/is not available"), None);
+    assert_eq!(size_rejection(-32005, "daily request count exceeded, request rate limited"), None);
+}

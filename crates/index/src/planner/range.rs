@@ -1,0 +1,140 @@
+//! Decides which blocks a sync fetches next.
+
+use std::str::FromStr;
+
+use crate::contents::StoredRange;
+
+#[cfg(test)]
+mod tests;
+
+/// Where a sync ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At this block.
+    At(u64),
+    /// At the last block that no reorg may drop, as of the time when the sync gets there.
+    Finalized,
+    /// Never: the sync follows the chain.
+    Follow,
+}
+
+impl FromStr for End {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<End, &'static str> {
+        match text {
+            "finalized" => Ok(End::Finalized),
+            "follow" => Ok(End::Follow),
+            number => number
+                .parse()
+                .map(End::At)
+                .map_err(|_| "allowed are the number of a block, finalized and follow"),
+        }
+    }
+}
+
+impl End {
+    /// The block that a sync aims at, given the chain's tip.
+    pub fn target(self, tip: Tip) -> u64 {
+        match self {
+            End::At(number) => number,
+            End::Finalized => tip.finalized,
+            End::Follow => tip.head,
+        }
+    }
+}
+
+/// The end of the chain as a node reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tip {
+    /// The newest block.
+    pub head: u64,
+    /// The last block that no reorg may drop.
+    pub finalized: u64,
+}
+
+/// The next step of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Fetch these blocks.
+    Fetch {
+        /// The first block.
+        from: u64,
+        /// The last block.
+        to: u64,
+    },
+    /// Ask for the tip again after a pause.
+    Wait,
+    /// The sync is complete.
+    Done,
+}
+
+/// Why a sync cannot fetch the requested range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// The start is before the first block of the index, which only grows at its end.
+    #[error("the index begins with block {first}: what is before can only be had in a new file")]
+    BeforeFirst {
+        /// The first block of the index.
+        first: u64,
+    },
+    /// The start would leave a gap after the last block of the index.
+    #[error(
+        "the index ends with block {last}: it goes on from there, and cannot begin anew at {start}"
+    )]
+    Gap {
+        /// The last block of the index.
+        last: u64,
+        /// The requested start.
+        start: u64,
+    },
+    /// The end is before the start.
+    #[error("block {end}, the end, is before block {start}, the start")]
+    Empty {
+        /// The start.
+        start: u64,
+        /// The end.
+        end: u64,
+    },
+}
+
+/// The most blocks that a sync fetches before it asks for the tip again, which has moved by then
+/// and may have been wrong.
+const BLOCKS_MAX: u64 = 16_384;
+
+/// Decides the next step from the blocks that the index holds, the requested start and end, and
+/// the chain's tip.
+///
+/// # Errors
+/// If start and end do not fit the index.
+pub fn next(
+    stored: Option<StoredRange>,
+    start: Option<u64>,
+    end: End,
+    tip: Tip,
+) -> Result<Next, RangeError> {
+    let from = match (stored, start) {
+        (None, start) => start.unwrap_or(0),
+        (Some(stored), Some(start)) if start < stored.first => {
+            return Err(RangeError::BeforeFirst { first: stored.first });
+        }
+        (Some(stored), Some(start)) if start > stored.last + 1 => {
+            return Err(RangeError::Gap { last: stored.last, start });
+        }
+        (Some(stored), _) => stored.last + 1,
+    };
+    if let (None, End::At(end)) = (stored, end)
+        && end < from
+    {
+        return Err(RangeError::Empty { start: from, end });
+    }
+    let target = end.target(tip);
+    let to = target.min(tip.head);
+    Ok(if from <= to {
+        Next::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }
+    } else if from > target && end != End::Follow {
+        Next::Done
+    } else {
+        Next::Wait
+    })
+}

@@ -1,0 +1,41 @@
+//! Decides which blocks a sync samples to train dictionaries and to compare response forms.
+
+use super::range::{End, Tip};
+
+/// Blocks of a sample, spread over the chain.
+const BLOCKS: u64 = 48;
+
+/// The numbers of the blocks to sample, in ascending order. One half is spread over the range that
+/// the sync fetches now, the other half over the whole chain, since a later sync may continue.
+pub fn block_numbers(start: Option<u64>, end: End, tip: Tip) -> Vec<u64> {
+    let first = start.unwrap_or(0).min(tip.head);
+    let last = end.target(tip).min(tip.head);
+    let spread = |last: u64| {
+        let span = last.max(first) - first;
+        (0..BLOCKS / 2).map(move |at| first + span * at / (BLOCKS / 2 - 1))
+    };
+    let mut numbers: Vec<u64> = spread(last).chain(spread(tip.head)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: samples lie within what can be fetched, and reach both of its ends.
+
+    use super::*;
+
+    #[test]
+    fn samples_cover_the_range_and_the_chain() {
+        let tip = Tip { head: 1_000, finalized: 900 };
+        let ends = |numbers: Vec<u64>| (numbers.len(), numbers[0], numbers[numbers.len() - 1]);
+        assert_eq!(ends(block_numbers(None, End::Follow, tip)), (24, 0, 1_000));
+        assert_eq!(ends(block_numbers(Some(990), End::Finalized, tip)), (11, 990, 1_000));
+        let numbers = block_numbers(Some(100), End::At(146), tip);
+        assert_eq!(numbers.iter().filter(|number| **number <= 146).count(), 24 + 1);
+        assert_eq!(ends(numbers), (47, 100, 1_000));
+        assert_eq!(block_numbers(Some(5_000), End::At(6_000), tip), [1_000]);
+        assert_eq!(block_numbers(None, End::Finalized, Tip { head: 0, finalized: 0 }), [0]);
+    }
+}

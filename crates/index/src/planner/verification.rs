@@ -1,0 +1,44 @@
+//! Decides what an index records about the verification of its blocks.
+
+use crate::harmony;
+use crate::verify::Level;
+
+/// What a new index records.
+pub fn initial(level: Level, hmyv2: bool) -> String {
+    match level {
+        _ if hmyv2 => harmony::UNVERIFIED.to_owned(),
+        Level::Off => "off: nothing of what nodes said was verified".to_owned(),
+        level => level.to_string(),
+    }
+}
+
+/// What an index records when a sync continues at a lower level than all before; `None` if it
+/// keeps its record.
+pub fn downgrade(recorded: &str, level: Level) -> Option<String> {
+    let before: Level = recorded.parse().ok()?;
+    (level < before).then(|| match level {
+        Level::Off => "off: not all of what nodes said was verified".to_owned(),
+        level => level.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: an index never claims more than was verified of all its blocks.
+
+    use super::*;
+
+    #[test]
+    fn a_record_only_gets_weaker() {
+        assert_eq!(initial(Level::Full, false), "full");
+        assert_eq!(initial(Level::Senders, true), harmony::UNVERIFIED);
+        assert_eq!(downgrade("full", Level::Full), None);
+        assert_eq!(downgrade("full", Level::Senders), None);
+        assert_eq!(downgrade("full", Level::Headers).as_deref(), Some("headers"));
+        let off = downgrade("headers", Level::Off).unwrap();
+        assert!(off.starts_with("off: not all"), "{off}");
+        for recorded in [off, initial(Level::Off, false), harmony::UNVERIFIED.to_owned()] {
+            assert_eq!(downgrade(&recorded, Level::Off), None, "{recorded}");
+        }
+    }
+}

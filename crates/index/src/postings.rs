@@ -1,0 +1,162 @@
+//! Log postings: for each address and topic, the transactions that have logs with it.
+//!
+//! A position is a transaction's block number and index in one integer, so positions sort in the
+//! order of the chain. A posting list holds the positions of one key within a few hundred blocks:
+//! the first as a column of its row, the rest as LEB128 differences.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use foldhash::fast::FixedState;
+
+#[cfg(test)]
+mod tests;
+
+/// Bits of a position that hold the transaction's index. A block has fewer than 2^20
+/// transactions: one takes 21,000 gas, and no chain has blocks of 2 * 10^10 gas.
+pub const INDEX_BITS: u32 = 20;
+/// The greatest index of a transaction.
+pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
+
+/// The greatest block number. A chain with one block per millisecond reaches it after 278 years.
+pub const BLOCK_NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
+
+/// The position of a transaction.
+pub fn position(number: u64, index: u64) -> i64 {
+    (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
+}
+
+/// The block number and the transaction index of a position.
+pub fn block_and_index(position: i64) -> (u64, u64) {
+    let position = position as u64;
+    (position >> INDEX_BITS, position & INDEX_MAX)
+}
+
+/// The key of a posting list: a digest of an address, or of a topic and its place in the log.
+/// Digests may collide, so a reader must compare the logs that it finds.
+pub type PostingKey = i64;
+
+/// The key of an address.
+pub fn address_key(address: &[u8; 20]) -> PostingKey {
+    digest(0, address)
+}
+
+/// The key of the topic at this place of a log, counted from 0.
+pub fn topic_key(place: usize, topic: &[u8; 32]) -> PostingKey {
+    digest(place as u64 + 1, topic)
+}
+
+/// The digest is stored in files, so it must never change. A multiplication to 128 bits, whose
+/// halves are folded, mixes in each word, as in wyhash (<https://github.com/wangyi-fudan/wyhash>).
+fn digest(kind: u64, bytes: &[u8]) -> i64 {
+    const SECRETS: [u64; 2] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db];
+    let mix = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mut state = mix(kind ^ SECRETS[0], SECRETS[1]);
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        state =
+            mix(state ^ u64::from_le_bytes(word), SECRETS[1] ^ SECRETS[0]) ^ state.rotate_left(7);
+    }
+    mix(state, SECRETS[1]) as i64
+}
+
+/// The keys of a log with this address and these topics.
+pub fn log_keys<'a>(
+    address: &'a [u8; 20],
+    topics: &'a [[u8; 32]],
+) -> impl Iterator<Item = PostingKey> + 'a {
+    let topics = topics.iter().enumerate().map(|(place, topic)| topic_key(place, topic));
+    std::iter::once(address_key(address)).chain(topics)
+}
+
+/// Collects positions into posting lists.
+#[derive(Debug, Default)]
+pub struct PostingLists {
+    lists: HashMap<PostingKey, PostingList, FixedState>,
+}
+
+#[derive(Debug)]
+struct PostingList {
+    first: i64,
+    last: i64,
+    rest: Vec<u8>,
+}
+
+impl PostingLists {
+    /// Adds a position to the list of a key. Positions of a key must not decrease.
+    pub fn add(&mut self, key: PostingKey, position: i64) {
+        match self.lists.entry(key) {
+            Entry::Vacant(slot) => {
+                slot.insert(PostingList { first: position, last: position, rest: Vec::new() });
+            }
+            Entry::Occupied(mut slot) => {
+                let list = slot.get_mut();
+                if position > list.last {
+                    push_varint(&mut list.rest, (position - list.last) as u64);
+                    list.last = position;
+                }
+            }
+        }
+    }
+
+    /// Returns true if there is no list.
+    pub fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// Removes all lists and returns them by ascending key, the order of their table: key, first
+    /// position, encoded rest.
+    pub fn drain(&mut self) -> Vec<(PostingKey, i64, Vec<u8>)> {
+        let mut rows: Vec<_> =
+            self.lists.drain().map(|(key, list)| (key, list.first, list.rest)).collect();
+        rows.sort_unstable_by_key(|row| row.0);
+        rows
+    }
+}
+
+/// Decodes the positions of a list in ascending order.
+pub fn decode(first: i64, rest: &[u8]) -> impl Iterator<Item = i64> + '_ {
+    let mut bytes = rest;
+    let mut position = first;
+    let rest = std::iter::from_fn(move || {
+        let step = take_varint(&mut bytes)?;
+        position = position.checked_add_unsigned(step)?;
+        Some(position)
+    });
+    std::iter::once(first).chain(rest)
+}
+
+/// Encodes the rest of a list: these positions, which ascend, without the first.
+pub fn encode_rest(positions: &[i64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for pair in positions.windows(2) {
+        push_varint(&mut bytes, (pair[1] - pair[0]) as u64);
+    }
+    bytes
+}
+
+/// Appends a number with seven bits in each byte, the lowest first (LEB128).
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = bytes.split_first()?;
+        *bytes = after;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}

@@ -1,0 +1,386 @@
+//! The interface of a store, which both backends implement.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::error::StoreError;
+use super::location::Location;
+use super::merge::MergeStep;
+use super::metadata;
+use super::rows::{
+    BlockRow, HarmonyRow, HashEntryCounts, NewBlock, PostingListRow, Postings, TransactionPart,
+    TransactionRow,
+};
+use crate::compression::Dictionary;
+use crate::contents::{Metadata, StoredRange};
+use crate::postings::PostingKey;
+
+/// Settings of a connection to an index.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Bytes of a file's pages that the connection caches in memory.
+    pub page_cache: u64,
+    /// Bytes of a file that are mapped instead of read; 0 for none.
+    pub mmap: u64,
+    /// The longest time that a server may take for one query, or for one step of a write. Queries
+    /// over whole tables have no limit.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { page_cache: 64 << 20, mmap: 0, patience: Duration::from_secs(60) }
+    }
+}
+
+/// SQLite's counters of a connection's page cache since it was opened (`sqlite3_db_status`,
+/// <https://www.sqlite.org/c3ref/c_dbstatus_options.html>).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageCache {
+    /// Bytes in use.
+    pub used: u64,
+    /// Pages found in the cache.
+    pub hit: u64,
+    /// Pages read from the file.
+    pub miss: u64,
+    /// Dirty pages written in the middle of a transaction, because the cache was full.
+    pub spill: u64,
+}
+
+/// A connection to an index. Every method fails if the index cannot be read or written.
+pub trait Store: ReadRows + WriteRows + AuditRows + Send {
+    /// Where the index is.
+    fn location(&self) -> Location;
+
+    /// Bytes of the file and its write-ahead log, or of the server's tables with their indexes.
+    fn disk_bytes(&self) -> Result<u64, StoreError>;
+
+    /// The counters of the page cache; `None` if a server has its own.
+    fn page_cache(&mut self) -> Option<PageCache> {
+        None
+    }
+
+    /// Rebuilds a file without free pages. On a server, frees the space of deleted rows for new
+    /// ones and updates the planner's statistics.
+    ///
+    /// # Errors
+    /// If the disk has no room for a second copy, or the user lacks the right.
+    fn vacuum(&self) -> Result<(), StoreError>;
+
+    /// The errors that SQLite finds in its own structures. A server reports none of its own.
+    ///
+    /// # Errors
+    /// If the file cannot be read at all.
+    fn integrity_errors(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// The rows of the table `facts`.
+    fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError>;
+
+    /// Inserts rows into the tables `facts` and `dictionaries`, in one transaction.
+    fn insert_metadata(
+        &mut self,
+        rows: &[(&str, String)],
+        dictionaries: &[Dictionary],
+    ) -> Result<(), StoreError>;
+
+    /// Updates rows of the table `facts`, in one transaction.
+    fn update_metadata(&mut self, rows: &[(&str, &str)]) -> Result<(), StoreError>;
+
+    /// The kind and the bytes of each dictionary, in the order of their numbers.
+    fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError>;
+
+    /// The range of blocks that the index holds; `None` before the first block.
+    fn stored_range(&self) -> Result<Option<StoredRange>, StoreError>;
+
+    /// Runs SQL without any check and returns the number of changed rows.
+    #[cfg(test)]
+    fn execute(&self, sql: &str) -> u64;
+
+    /// The round trips to the server so far.
+    #[cfg(test)]
+    fn round_trips(&self) -> u64 {
+        0
+    }
+
+    /// The properties of the index; `None` before it is initialized.
+    fn metadata(&self) -> Result<Option<Metadata>, StoreError> {
+        metadata::from_rows(&self.metadata_rows()?)
+    }
+
+    /// The dictionaries in the order of their numbers.
+    fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
+        let rows = self.dictionary_rows()?.into_iter();
+        rows.map(|(kind, bytes)| metadata::dictionary(kind, bytes)).collect()
+    }
+
+    /// Initializes a new index with its properties and dictionaries.
+    fn initialize(
+        &mut self,
+        metadata: &Metadata,
+        dictionaries: &[Dictionary],
+    ) -> Result<(), StoreError> {
+        let mut rows = metadata::to_rows(metadata).to_vec();
+        rows.push((metadata::DICTIONARIES, metadata::digest(dictionaries)));
+        self.insert_metadata(&rows, dictionaries)
+    }
+
+    /// Records that blocks are verified less strictly from now on.
+    fn set_verification(&mut self, verification: &str) -> Result<(), StoreError> {
+        self.update_metadata(&[(metadata::VERIFICATION, verification)])
+    }
+
+    /// Records the response forms that nodes serve, after a block was found to compare them in.
+    fn set_response_forms(
+        &mut self,
+        differing: &[String],
+        untested: &[String],
+    ) -> Result<(), StoreError> {
+        let (differing, untested) = (differing.join(" "), untested.join(" "));
+        self.update_metadata(&[
+            (metadata::DIFFERING_FORMS, &differing),
+            (metadata::UNTESTED_FORMS, &untested),
+        ])
+    }
+
+    /// Returns false if the dictionaries have changed since the index was initialized. Indexes of
+    /// older versions hold no digest of them: `None`.
+    fn dictionaries_match(&self) -> Result<Option<bool>, StoreError> {
+        let rows = self.metadata_rows()?;
+        let Some(stored) = rows.get(metadata::DICTIONARIES) else { return Ok(None) };
+        Ok(Some(*stored == metadata::digest(&self.dictionaries()?)))
+    }
+}
+
+/// Reading rows. Every method fails if the index cannot be read.
+pub trait ReadRows {
+    /// Begins a snapshot: until [`ReadRows::end_snapshot`] all reads see one state, whatever is
+    /// written meanwhile. A file is locked once for all of them.
+    fn begin_snapshot(&self) -> Result<(), StoreError>;
+
+    /// Ends the snapshot.
+    fn end_snapshot(&self) -> Result<(), StoreError>;
+
+    /// The hash and the timestamp of the block with this number.
+    fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError>;
+
+    /// The block with this number.
+    fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError>;
+
+    /// The number of the block with this hash.
+    fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError>;
+
+    /// The position of the transaction with this hash.
+    fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError>;
+
+    /// Visits the transactions from one position to another, both included, in ascending order.
+    fn visit_transactions(
+        &self,
+        from: i64,
+        to: i64,
+        part: TransactionPart,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Visits the receipts at these positions, which ascend.
+    fn visit_receipts(
+        &self,
+        positions: &[i64],
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Visits the `hmyv2_` form of the blocks from one number to another, both included, in
+    /// ascending order.
+    fn visit_harmony_blocks(
+        &self,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// The postings of these keys from one position to another, both included. It reads at most
+    /// `lists` lists of each key, and returns positions only up to where all lists were read.
+    fn postings(
+        &self,
+        keys: &[PostingKey],
+        from: i64,
+        to: i64,
+        lists: usize,
+    ) -> Result<Postings, StoreError>;
+}
+
+/// Writing rows. A method that fails leaves the index as it was.
+pub trait WriteRows {
+    /// Appends blocks that follow the last one, in one transaction with the checkpoint.
+    /// `finalized` is the last block that no reorg may drop; it never moves back.
+    fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
+
+    /// Deletes the blocks above `last`. Their logs have these posting keys.
+    fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
+
+    /// Merges posting lists within the next rows from this key and position on, in one
+    /// transaction.
+    fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError>;
+
+    /// Advances the last block that no reorg may drop.
+    fn finalize(&mut self, finalized: u64) -> Result<(), StoreError> {
+        self.append(&[], finalized)
+    }
+
+    /// Merges consecutive posting lists of a key that together span at most 256 blocks, and
+    /// returns how many rows were removed. Searches find the same. The process may be killed at
+    /// any instant: each transaction leaves whole lists.
+    fn merge_postings(&mut self) -> Result<u64, StoreError> {
+        let mut removed = 0;
+        let mut from = Some((i64::MIN, i64::MIN));
+        while let Some(first) = from {
+            let step = self.merge_some_postings(first)?;
+            removed += step.removed;
+            from = step.next;
+        }
+        Ok(removed)
+    }
+}
+
+/// A table whose rows can be counted.
+#[derive(Debug, Clone, Copy)]
+pub enum Table {
+    /// Blocks by number.
+    Blocks,
+    /// Block numbers by hash.
+    BlockHashes,
+    /// Transactions by position.
+    Transactions,
+    /// Positions by transaction hash.
+    TransactionHashes,
+}
+
+impl Table {
+    pub(super) fn count_sql(self) -> &'static str {
+        match self {
+            Table::Blocks => "SELECT count(*) FROM blocks",
+            Table::BlockHashes => "SELECT count(*) FROM block_hashes",
+            Table::Transactions => "SELECT count(*) FROM transactions",
+            Table::TransactionHashes => "SELECT count(*) FROM transaction_hashes",
+        }
+    }
+}
+
+/// Reading whole tables, to check that they agree. Every method fails if the index cannot be read.
+pub trait AuditRows {
+    /// The number of rows of a table, by a scan.
+    fn count(&self, table: Table) -> Result<u64, StoreError>;
+
+    /// How many block numbers are missing between the first and the last.
+    fn missing_blocks(&self) -> Result<u64, StoreError>;
+
+    /// The first block at or above this number.
+    fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError>;
+
+    /// Returns true if there are negative block numbers or positions, which no other query finds.
+    fn has_negative_keys(&self) -> Result<bool, StoreError>;
+
+    /// Returns true if the hash table leads from this hash to the block.
+    fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError>;
+
+    /// The first of these transactions, given as position and hash, that the hash table does not
+    /// lead to.
+    fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
+
+    /// The numbers that the hash table leads to from a hash that their block does not have, at
+    /// most `limit`.
+    fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+
+    /// The positions that the hash table leads to from a hash that their transaction does not
+    /// have, at most `limit`.
+    fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+
+    /// The positions of transactions whose block is missing, at most `limit`.
+    fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+
+    /// The numbers of `hmyv2_` forms whose block is missing, at most `limit`.
+    fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+
+    /// Visits all posting lists in the order of their table.
+    fn visit_posting_lists(
+        &self,
+        visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// The numbers of blocks and transactions, by a scan.
+    fn totals(&self) -> Result<(u64, u64), StoreError> {
+        Ok((self.count(Table::Blocks)?, self.count(Table::Transactions)?))
+    }
+
+    /// The numbers of entries and rows of the hash tables: of blocks, then of transactions.
+    fn hash_entry_counts(&self) -> Result<(HashEntryCounts, HashEntryCounts), StoreError> {
+        let counts = |entries, rows| -> Result<_, StoreError> {
+            Ok(HashEntryCounts { entries: self.count(entries)?, rows: self.count(rows)? })
+        };
+        let blocks = counts(Table::BlockHashes, Table::Blocks)?;
+        Ok((blocks, counts(Table::TransactionHashes, Table::Transactions)?))
+    }
+}
+
+/// Visits rows with a function that may fail, and that returns false when it has enough.
+impl dyn Store + '_ {
+    /// Visits transactions; see [`ReadRows::visit_transactions`].
+    pub fn transactions<E: From<StoreError>>(
+        &self,
+        from: i64,
+        to: i64,
+        part: TransactionPart,
+        mut visit: impl FnMut(TransactionRow<'_>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut failed = None;
+        let mut each = |row: TransactionRow<'_>| flow(visit(row), &mut failed);
+        self.visit_transactions(from, to, part, &mut each)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Visits receipts; see [`ReadRows::visit_receipts`].
+    pub fn receipts<E: From<StoreError>>(
+        &self,
+        positions: &[i64],
+        mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut failed = None;
+        let mut each = |row: TransactionRow<'_>| flow(visit(row).map(|()| true), &mut failed);
+        self.visit_receipts(positions, &mut each)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Visits blocks in their `hmyv2_` form; see [`ReadRows::visit_harmony_blocks`].
+    pub fn harmony_blocks<E: From<StoreError>>(
+        &self,
+        from: u64,
+        to: u64,
+        mut visit: impl FnMut(HarmonyRow<'_>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut failed = None;
+        let mut each = |row: HarmonyRow<'_>| flow(visit(row), &mut failed);
+        self.visit_harmony_blocks(from, to, &mut each)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Visits all posting lists; see [`AuditRows::visit_posting_lists`].
+    pub fn posting_lists(
+        &self,
+        mut visit: impl FnMut(PostingListRow<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        self.visit_posting_lists(&mut |row| flow(Ok::<_, StoreError>(visit(row)), &mut None))
+    }
+}
+
+fn flow<E>(result: Result<bool, E>, failed: &mut Option<E>) -> ControlFlow<()> {
+    match result {
+        Ok(true) => ControlFlow::Continue(()),
+        Ok(false) => ControlFlow::Break(()),
+        Err(error) => {
+            *failed = Some(error);
+            ControlFlow::Break(())
+        }
+    }
+}

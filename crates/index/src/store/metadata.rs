@@ -1,0 +1,82 @@
+//! The properties of an index as the table `facts` holds them, by name.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Keccak256, hex};
+
+use super::error::StoreError;
+use crate::compression::{Dictionary, FragmentKind};
+use crate::contents::{Chain, Metadata, StoredRange};
+
+/// The names of rows that may change after the index is initialized.
+pub(super) const VERIFICATION: &str = "verified";
+pub(super) const DIFFERING_FORMS: &str = "unlike";
+pub(super) const UNTESTED_FORMS: &str = "untried";
+
+/// The name of the digest of the dictionaries.
+pub(super) const DICTIONARIES: &str = "dictionaries";
+
+/// The Keccak-256 of all dictionaries: of each its kind, its length and its bytes.
+pub(super) fn digest(dictionaries: &[Dictionary]) -> String {
+    let mut all = Keccak256::new();
+    for dictionary in dictionaries {
+        all.update([dictionary.kind as u8]);
+        all.update((dictionary.bytes.len() as u64).to_be_bytes());
+        all.update(&dictionary.bytes);
+    }
+    hex::encode(all.finalize())
+}
+
+/// Reads the properties from their rows; `None` if the index is not initialized.
+pub(super) fn from_rows(rows: &BTreeMap<String, String>) -> Result<Option<Metadata>, StoreError> {
+    let Some(family) = rows.get("family") else { return Ok(None) };
+    let damaged =
+        |name: &str| StoreError::Damaged(format!("the fact `{name}` is missing or invalid"));
+    let value = |name: &str| rows.get(name).cloned().ok_or_else(|| damaged(name));
+    let mut genesis = [0; 32];
+    hex::decode_to_slice(value("genesis")?, &mut genesis).map_err(|_| damaged("genesis"))?;
+    let names = |name: &str| {
+        let names = rows.get(name).map(String::as_str).unwrap_or_default();
+        names.split_whitespace().map(str::to_owned).collect()
+    };
+    Ok(Some(Metadata {
+        chain: Chain { family: family.clone(), id: value("chain")?, genesis },
+        contents: value("what")?.parse().map_err(|_| damaged("what"))?,
+        verification: value(VERIFICATION)?,
+        differing_forms: names(DIFFERING_FORMS),
+        untested_forms: names(UNTESTED_FORMS),
+    }))
+}
+
+/// The rows that hold the properties.
+pub(super) fn to_rows(metadata: &Metadata) -> [(&'static str, String); 7] {
+    [
+        ("family", metadata.chain.family.clone()),
+        ("chain", metadata.chain.id.clone()),
+        ("genesis", hex::encode(metadata.chain.genesis)),
+        ("what", metadata.contents.to_string()),
+        (VERIFICATION, metadata.verification.clone()),
+        (DIFFERING_FORMS, metadata.differing_forms.join(" ")),
+        (UNTESTED_FORMS, metadata.untested_forms.join(" ")),
+    ]
+}
+
+/// Reads a row of the table `dictionaries`.
+pub(super) fn dictionary(kind: i64, bytes: Vec<u8>) -> Result<Dictionary, StoreError> {
+    let kind = FragmentKind::ALL.into_iter().find(|known| *known as i64 == kind);
+    let kind =
+        kind.ok_or_else(|| StoreError::Damaged("a dictionary of an unknown kind".to_owned()))?;
+    Ok(Dictionary { kind, bytes })
+}
+
+/// The range from its columns: first block, last block and its hash, last final block.
+pub(super) fn stored_range(
+    first: i64,
+    last: i64,
+    last_hash: [u8; 32],
+    finalized: Option<i64>,
+) -> StoredRange {
+    let last = last as u64;
+    let finalized = (finalized.unwrap_or(0) as u64).min(last);
+    StoredRange { first: first as u64, last, last_hash, finalized }
+}

@@ -1,0 +1,105 @@
+//! Maps a server's errors to those of a store, with advice. The server's messages name users and
+//! databases, never passwords.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::store::error::StoreError;
+use crate::store::location::{Location, Server};
+
+fn at(server: &Server) -> Location {
+    Location::Server(Box::new(server.clone()))
+}
+
+/// The server cannot be reached, or the connection was lost.
+pub(super) fn unreachable(server: &Server, why: &str) -> StoreError {
+    StoreError::Unreachable { at: at(server), why: why.to_owned() }
+}
+
+/// A response that no PostgreSQL server sends.
+pub(super) fn unexpected(server: &Server, why: &str) -> StoreError {
+    StoreError::Server { at: at(server), why: why.to_owned() }
+}
+
+/// The message for an operation that took longer than its limit.
+pub(super) fn timeout(operation: &str, limit: Duration) -> String {
+    format!("{operation} took longer than {limit:?}")
+}
+
+/// Maps an error of the client.
+pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> StoreError {
+    if let Some(response) = error.as_db_error() {
+        return from_response(server, response);
+    }
+    // The error's own message is a word or two; its source has the reason.
+    let mut why = error.to_string();
+    if let Some(source) = error.source().map(ToString::to_string)
+        && !why.contains(&source)
+    {
+        why = format!("{why}: {source}");
+    }
+    match error.source().is_some_and(|source| source.is::<std::io::Error>()) || error.is_closed() {
+        true => unreachable(server, &why),
+        // Without a source, the client itself fails: it lacks a password, or the server lacks TLS.
+        false if error.source().is_none() => StoreError::Server { at: at(server), why },
+        false => denied(
+            server,
+            why,
+            "a password is taken from PGPASSWORD; sslmode=disable does without TLS",
+        ),
+    }
+}
+
+fn denied(server: &Server, why: String, advice: &'static str) -> StoreError {
+    StoreError::Denied { at: at(server), why, advice }
+}
+
+/// The user lacks a privilege.
+pub(super) fn access_denied(server: &Server, why: String) -> StoreError {
+    let advice = "who syncs owns the schema, or may make it (GRANT CREATE ON DATABASE); who reads \
+                  needs USAGE on it and SELECT on its tables";
+    denied(server, why, advice)
+}
+
+/// Maps an error response by its code
+/// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+fn from_response(server: &Server, response: &DbError) -> StoreError {
+    let detail = response.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let why = format!("{}{detail}", response.message());
+    let code = response.code();
+    if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+        let advice = "the password is that of PGPASSWORD or of the URL, and pg_hba.conf of the \
+                      server says who is let in from where";
+        return denied(server, why, advice);
+    }
+    if *code == SqlState::INVALID_CATALOG_NAME {
+        return denied(server, why, "`createdb` makes a database");
+    }
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return access_denied(server, why);
+    }
+    let unavailable = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        SqlState::QUERY_CANCELED,
+    ];
+    match code {
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked(at(server)),
+        code if *code == SqlState::DISK_FULL => {
+            StoreError::DiskFull(format!("{}: {why}", at(server)))
+        }
+        code if unavailable.contains(code) => unreachable(server, &why),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
+            StoreError::ReadOnly(format!("{}: {why}: a replica, or opened to be read", at(server)))
+        }
+        code if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
+            StoreError::Damaged(format!("{}: {why}", at(server)))
+        }
+        code => StoreError::Server { at: at(server), why: format!("{why} [{}]", code.code()) },
+    }
+}

@@ -1,0 +1,81 @@
+//! The calls of a sync.
+
+use wire::error::ErrorCode;
+use wire::json::walk;
+
+use crate::nodes::{Call, Responses};
+
+/// The code of a method that a node does not have.
+pub(super) const METHOD_NOT_FOUND: i64 = ErrorCode::METHOD_NOT_FOUND.0 as i64;
+/// The code of parameters that a method does not take.
+pub(super) const INVALID_PARAMS: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
+
+/// The method that returns a block.
+pub(super) const BLOCK: &str = "eth_getBlockByNumber";
+/// The method that returns all receipts of a block.
+pub(super) const BLOCK_RECEIPTS: &str = "eth_getBlockReceipts";
+/// The method that returns the logs of a range.
+pub(super) const LOGS: &str = "eth_getLogs";
+/// The method that returns a range of blocks in their `hmyv2_` form.
+pub(super) const HARMONY_BLOCKS: &str = "hmyv2_getBlocks";
+
+/// A call for a block, with full transactions or with their hashes.
+pub(super) fn block(number: u64, full: bool) -> Call {
+    Call::new(BLOCK, format!(r#"["{number:#x}",{full}]"#))
+}
+
+/// A call for all receipts of a block.
+pub(super) fn block_receipts(number: u64) -> Call {
+    Call::new(BLOCK_RECEIPTS, format!(r#"["{number:#x}"]"#))
+}
+
+/// A call for all logs of a range.
+pub(super) fn logs((from, to): (u64, u64)) -> Call {
+    Call::new(LOGS, format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#))
+}
+
+/// A call for a range of blocks in their `hmyv2_` form, with these options.
+pub(super) fn harmony_blocks((from, to): (u64, u64), options: &str) -> Call {
+    Call::new(HARMONY_BLOCKS, format!("[{from},{to},{options}]"))
+}
+
+/// Receipts of one batch. Most providers limit batches to a hundred calls.
+const RECEIPTS_PER_BATCH: usize = 50;
+
+/// Fetches the receipts of a raw block one by one, from a node that cannot return them together,
+/// and returns their array. `send` sends a batch, and `check` takes each raw receipt.
+///
+/// # Errors
+/// If `send` or `check` fails.
+pub(super) fn receipts_one_by_one<E>(
+    block: &[u8],
+    mut send: impl FnMut(&[Call]) -> Result<Responses, E>,
+    check: impl Fn(&Responses, usize) -> Result<&[u8], E>,
+) -> Result<Vec<u8>, E> {
+    let mut array = b"[".to_vec();
+    for batch in receipt_calls(block).chunks(RECEIPTS_PER_BATCH) {
+        let responses = send(batch)?;
+        for at in 0..batch.len() {
+            let raw = check(&responses, at)?;
+            if array.len() > 1 {
+                array.push(b',');
+            }
+            array.extend_from_slice(raw);
+        }
+    }
+    array.push(b']');
+    Ok(array)
+}
+
+/// A call for each receipt of a raw block.
+fn receipt_calls(block: &[u8]) -> Vec<Call> {
+    let transactions = walk::member(block, "transactions").unwrap_or_default();
+    walk::elements(transactions)
+        .filter_map(|raw| match raw.first() {
+            Some(b'"') => Some(raw),
+            _ => walk::member(raw, "hash"),
+        })
+        .filter_map(|hash| std::str::from_utf8(hash).ok())
+        .map(|hash| Call::new("eth_getTransactionReceipt", format!("[{hash}]")))
+        .collect()
+}

@@ -1,0 +1,66 @@
+//! The identity of a node's chain: its id, and the hash of its first block.
+
+use wire::json::walk;
+use wire::{block, quantity};
+
+use super::calls::{self, METHOD_NOT_FOUND};
+use crate::contents::{Chain, Contents};
+use crate::nodes::{Call, Responses};
+
+/// The method that only nodes of Harmony chains have.
+const HARMONY_PROBE: &str = "hmyv2_blockNumber";
+
+/// The calls whose responses identify a chain.
+pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
+    let mut calls = vec![Call::new("eth_chainId", "[]"), calls::block(0, false)];
+    if contents.hmyv2 {
+        calls.push(Call::new(HARMONY_PROBE, "[]"));
+    }
+    calls
+}
+
+/// Reads the chain from the responses to [`identity_calls`].
+///
+/// # Errors
+/// Says which response cannot be read.
+pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Chain, String> {
+    let id = responses.result(0).map_err(|error| format!("eth_chainId: {error}"))?;
+    let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
+    let first = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
+    let genesis = walk::member(first, "hash")
+        .and_then(block::hash_of_value)
+        .ok_or("it does not have block 0, by which a chain is known")?;
+    if contents.hmyv2 {
+        responses.result(2).map_err(|error| format!("{HARMONY_PROBE}: {error}"))?;
+    }
+    let family = if contents.hmyv2 { "harmony" } else { "ethereum" };
+    Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis })
+}
+
+/// Why a node can never return Harmony's blocks although the index holds them; `None` if it can.
+pub(super) fn lacks_harmony(responses: &Responses, contents: Contents) -> Option<String> {
+    let error = contents.hmyv2.then(|| responses.result(2).err()).flatten()?;
+    let why = format!("hmyv2 needs a node of Harmony, and this one has no {HARMONY_PROBE}");
+    (error.code == METHOD_NOT_FOUND).then(|| format!("{why}: {error}"))
+}
+
+/// Why a node of this chain is removed.
+pub(super) fn foreign(chain: &Chain) -> String {
+    format!("it is on another chain (id {}, first block {})", chain.id, short_hash(&chain.genesis))
+}
+
+/// The message for an index and a node of different chains.
+pub(super) fn mismatch(index: &Chain, node: &Chain) -> String {
+    format!(
+        "the index is of chain {} (first block {}), the node of chain {} (first block {})",
+        index.id,
+        short_hash(&index.genesis),
+        node.id,
+        short_hash(&node.genesis),
+    )
+}
+
+fn short_hash(hash: &[u8; 32]) -> String {
+    let text = crate::fragments::hash_text(hash);
+    String::from_utf8_lossy(&text[..10]).into_owned() + "..."
+}

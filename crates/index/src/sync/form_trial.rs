@@ -1,0 +1,198 @@
+//! Finds the response forms that nodes must serve: those that a node writes differently from what
+//! the index decodes. A sampled block is written to an index in memory, and each form that is
+//! decoded from there is compared with the node's own response.
+
+use wire::logs::Selection;
+
+use super::calls::{self, METHOD_NOT_FOUND};
+use super::error::SyncError;
+use super::node_pool::NodePool;
+use super::samples::SampleBlock;
+use crate::compression::{Compressor, Dictionary};
+use crate::contents::{Contents, Metadata};
+use crate::encode;
+use crate::error::ReadError;
+use crate::fragments;
+use crate::harmony::{self, BlockOptions};
+use crate::nodes::{Call, Responses};
+use crate::postings::position;
+use crate::reader::Reader;
+use crate::search::SearchLimits;
+use crate::store::{self, NewTransaction, TransactionPart};
+
+/// Errors in a row after which an error counts as the node's response.
+const ERRORS_TO_BELIEVE: u32 = 8;
+
+/// The response forms that nodes must serve.
+#[derive(Default)]
+pub(super) struct FormTrial {
+    /// Forms that the node writes differently.
+    pub(super) differing: Vec<String>,
+    /// Forms that the sampled block cannot show.
+    pub(super) untested: Vec<String>,
+}
+
+impl FormTrial {
+    /// Compares all forms that an index with these properties could serve. The trial is incomplete
+    /// if the sync was stopped.
+    ///
+    /// # Errors
+    /// If the sampled block cannot be encoded, or no node can be called.
+    pub(super) fn run(
+        metadata: &Metadata,
+        dictionaries: &[Dictionary],
+        sample: Option<&SampleBlock>,
+        nodes: &NodePool<'_>,
+    ) -> Result<FormTrial, SyncError> {
+        let mut trial = FormTrial::default();
+        let Contents { blocks, receipts, logs, hmyv2 } = metadata.contents;
+        let mut skip = |forms: &[(&str, bool)]| {
+            let served = forms.iter().filter(|(_, served)| *served);
+            trial.untested.extend(served.map(|(form, _)| (*form).to_owned()));
+        };
+        // A block without staking transactions still shows how a node leaves them out.
+        if sample.is_none_or(|sample| sample.harmony_counts() == (0, 0)) {
+            skip(&[(harmony::FORM_HASHES, hmyv2)]);
+        }
+        let of_transactions = [("hashes", blocks), ("transaction", blocks), ("receipt", receipts)];
+        let of_logs = [("logs", receipts && logs)];
+        let Some(sample) = sample else {
+            skip(&of_transactions);
+            skip(&of_logs);
+            return Ok(trial);
+        };
+        let mut compressor = Compressor::new(dictionaries)?;
+        let block = encode::encode(&mut compressor, sample.raw(), metadata.contents)
+            .map_err(|error| SyncError::Nodes(format!("block {}: {error}", sample.number)))?;
+        let with_logs = block.transactions.iter().find(|row| !row.posting_keys.is_empty());
+        if with_logs.is_none() {
+            skip(&of_logs);
+        }
+        let transaction = with_logs.or(block.transactions.first());
+        if transaction.is_none() {
+            skip(&of_transactions);
+        }
+        let mut store = store::in_memory()?;
+        store.initialize(metadata, dictionaries)?;
+        store.append(std::slice::from_ref(&block), 0)?;
+        let reader = Reader::new(store)?.expect("the index was initialized");
+        let mut comparison =
+            Comparison { reader, nodes, number: sample.number, differing: Vec::new() };
+        if let Some(transaction) = transaction {
+            comparison.compare_eth(metadata.contents, transaction)?;
+        }
+        if hmyv2 {
+            comparison.compare_hmyv2()?;
+        }
+        trial.differing = comparison.differing;
+        Ok(trial)
+    }
+}
+
+/// Decodes one form from an index.
+type Decode<'a> = dyn FnMut(&mut Reader, &mut Vec<u8>) -> Result<(), ReadError> + 'a;
+
+/// Compares decoded forms of a block with a node's responses.
+struct Comparison<'a> {
+    /// A reader of an index that holds the block alone.
+    reader: Reader,
+    nodes: &'a NodePool<'a>,
+    number: u64,
+    differing: Vec<String>,
+}
+
+impl Comparison<'_> {
+    /// A node's response to a call. An error is believed only if it repeats, because the result of
+    /// the trial is stored for good.
+    fn response(&self, call: &[Call]) -> Result<Option<Responses>, SyncError> {
+        for _ in 1..ERRORS_TO_BELIEVE {
+            let Some(responses) = self.nodes.call(call)? else { return Ok(None) };
+            let transient = responses.result(0).is_err_and(|error| error.code != METHOD_NOT_FOUND);
+            if !transient {
+                return Ok(Some(responses));
+            }
+        }
+        self.nodes.call(call)
+    }
+
+    fn compare(
+        &mut self,
+        form: &str,
+        call: Call,
+        decode: &mut Decode<'_>,
+    ) -> Result<(), SyncError> {
+        let Some(responses) = self.response(&[call])? else { return Ok(()) };
+        let mut decoded = Vec::new();
+        decode(&mut self.reader, &mut decoded)?;
+        let raw = responses.result(0).ok();
+        let raw = raw.map(|raw| fragments::compact_json(raw).unwrap_or_else(|| raw.to_vec()));
+        if raw.as_deref() != Some(decoded.as_slice()) {
+            self.differing.push(form.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Compares the forms of `eth_` methods about the block and one of its transactions.
+    fn compare_eth(
+        &mut self,
+        contents: Contents,
+        transaction: &NewTransaction,
+    ) -> Result<(), SyncError> {
+        let number = self.number;
+        let position = position(number, transaction.index);
+        let hash = fragments::hash_text(&transaction.hash);
+        let by_hash = format!(r#"["{}"]"#, String::from_utf8_lossy(&hash));
+        if contents.blocks {
+            self.compare("hashes", calls::block(number, false), &mut |reader, out| {
+                reader.write_block(out, number, TransactionPart::Hash).map(drop)
+            })?;
+            let call = Call::new("eth_getTransactionByHash", by_hash.clone());
+            self.compare("transaction", call, &mut |reader, out| {
+                reader.write_transaction(out, position, TransactionPart::Body).map(drop)
+            })?;
+        }
+        if contents.receipts {
+            let call = Call::new("eth_getTransactionReceipt", by_hash);
+            self.compare("receipt", call, &mut |reader, out| {
+                reader.write_transaction(out, position, TransactionPart::Receipt).map(drop)
+            })?;
+        }
+        if contents.receipts && contents.logs {
+            let range = (number, number);
+            self.compare("logs", calls::logs(range), &mut |reader, out| {
+                out.push(b'[');
+                reader.write_logs(out, &Selection::default(), range, SearchLimits::NONE)?;
+                out.push(b']');
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Compares the forms of `hmyv2_` methods about the block.
+    fn compare_hmyv2(&mut self) -> Result<(), SyncError> {
+        let number = self.number;
+        for (full, staking, form) in
+            [(false, true, harmony::FORM_HASHES), (true, false, harmony::FORM_WITHOUT_STAKING)]
+        {
+            let options = BlockOptions { full, staking };
+            let call = calls::harmony_blocks((number, number), &options.to_json());
+            self.compare(form, call, &mut |reader, out| {
+                out.push(b'[');
+                reader.write_harmony_block(out, number, options)?;
+                out.push(b']');
+                Ok(())
+            })?;
+        }
+        let stored = BlockOptions::STORED;
+        let params = format!("[{number},{}]", stored.to_json());
+        let call = Call::new("hmyv2_getBlockByNumber", params);
+        self.compare(harmony::FORM_SINGLE, call, &mut |reader, out| {
+            reader.write_harmony_block(out, number, stored).map(drop)
+        })?;
+        let call = Call::new("hmyv2_getBlockTransactionCountByNumber", format!("[{number}]"));
+        self.compare(harmony::FORM_COUNT, call, &mut |reader, out| {
+            reader.write_harmony_transaction_count(out, number).map(drop)
+        })
+    }
+}

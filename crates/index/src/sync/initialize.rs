@@ -1,0 +1,89 @@
+//! Initializes a new index, or prepares an existing one for a further sync.
+
+use super::error::SyncError;
+use super::form_trial::FormTrial;
+use super::node_pool::NodePool;
+use super::observer::Event;
+use super::options::Options;
+use super::samples::Samples;
+use crate::contents::{Chain, Metadata};
+use crate::planner::verification;
+use crate::store::Store;
+
+/// Checks that a sync with these options may continue an index.
+///
+/// # Errors
+/// If the index holds other parts of blocks.
+pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(), SyncError> {
+    if metadata.contents == options.contents {
+        return Ok(());
+    }
+    Err(SyncError::Mismatch(format!(
+        "the index has {} of its blocks, and {} were asked for: that is fixed when a file is made",
+        metadata.contents, options.contents
+    )))
+}
+
+/// Initializes a new index: samples blocks, trains dictionaries, compares response forms, and
+/// writes the properties. Returns `None` if the sync was stopped.
+///
+/// # Errors
+/// If the nodes fail, or the index cannot be written.
+pub(super) fn initialize(
+    store: &mut dyn Store,
+    chain: Chain,
+    options: &Options,
+    nodes: &NodePool<'_>,
+) -> Result<Option<Metadata>, SyncError> {
+    let samples = Samples::fetch(options, nodes)?;
+    let dictionaries = samples.train_dictionaries();
+    let mut metadata = Metadata {
+        chain,
+        contents: options.contents,
+        verification: verification::initial(options.verify, options.contents.hmyv2),
+        differing_forms: Vec::new(),
+        untested_forms: Vec::new(),
+    };
+    let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
+    (metadata.differing_forms, metadata.untested_forms) = (trial.differing, trial.untested);
+    // The properties are fixed once they are written, so an incomplete trial must not be written.
+    if nodes.is_stopped() {
+        return Ok(None);
+    }
+    store.initialize(&metadata, &dictionaries)?;
+    nodes.observer().on_event(&Event::Initialized {
+        chain: metadata.chain.id.clone(),
+        differing_forms: metadata.differing_forms.clone(),
+        untested_forms: metadata.untested_forms.clone(),
+    });
+    Ok(Some(metadata))
+}
+
+/// Prepares an existing index: records a lower level of verification, and compares the response
+/// forms that no earlier sample could show.
+///
+/// # Errors
+/// If the nodes fail, or the index cannot be written.
+pub(super) fn prepare(
+    store: &mut dyn Store,
+    mut metadata: Metadata,
+    options: &Options,
+    nodes: &NodePool<'_>,
+) -> Result<Metadata, SyncError> {
+    if let Some(lower) = verification::downgrade(&metadata.verification, options.verify) {
+        store.set_verification(&lower)?;
+        metadata.verification = lower;
+    }
+    if metadata.untested_forms.is_empty() {
+        return Ok(metadata);
+    }
+    let samples = Samples::fetch(options, nodes)?;
+    let dictionaries = store.dictionaries()?;
+    let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
+    // A sample that shows no more forms than the one before adds nothing.
+    if !nodes.is_stopped() && trial.untested.len() < metadata.untested_forms.len() {
+        store.set_response_forms(&trial.differing, &trial.untested)?;
+        (metadata.differing_forms, metadata.untested_forms) = (trial.differing, trial.untested);
+    }
+    Ok(metadata)
+}

@@ -1,0 +1,337 @@
+//! The nodes of a sync: which one is called next, which ones are paused, which ones are removed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use wire::json::walk;
+use wire::{block, quantity};
+
+use super::calls;
+use super::chain_identity::{foreign, identity_calls, read_chain};
+use super::error::SyncError;
+use super::observer::{Event, Observer};
+use super::options::Options;
+use crate::contents::{Chain, Contents};
+use crate::nodes::{Call, Client, NodeUrl, Responses};
+use crate::planner::backoff::Backoff;
+use crate::planner::range::Tip;
+use crate::postings::BLOCK_NUMBER_MAX;
+
+/// Attempts to identify the chain of a node before the sync goes on without it.
+const IDENTIFY_ATTEMPTS: u32 = 6;
+/// The pause between these attempts.
+const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
+/// How often a pause checks whether the sync was stopped.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Blocks below the head from which on a block counts as final, if nodes do not support the tag
+/// `finalized`: twice the two epochs in which Ethereum finalizes.
+const FINAL_DEPTH: u64 = 128;
+
+/// The nodes and their state.
+pub(super) struct NodePool<'a> {
+    nodes: Vec<Node>,
+    patience: Option<Duration>,
+    /// The start of the clock for backoffs.
+    started: Instant,
+    /// When a node last succeeded.
+    succeeded_at: Mutex<Instant>,
+    /// The chain that all nodes must be on, and what is fetched of it, once it is known.
+    chain: OnceLock<(Chain, Contents)>,
+    /// Clients for the calls that are not fetches.
+    clients: Mutex<Vec<Client>>,
+    observer: &'a dyn Observer,
+    stop: &'a AtomicBool,
+}
+
+struct Node {
+    url: Arc<NodeUrl>,
+    state: Mutex<NodeState>,
+}
+
+#[derive(Default)]
+struct NodeState {
+    backoff: Backoff,
+    /// Why the node was removed.
+    removed: Option<String>,
+    /// True if the node did not respond when all were identified.
+    unidentified: bool,
+    last_error: Option<String>,
+}
+
+/// The node to call.
+pub(super) enum Choice {
+    /// This node.
+    Node(usize),
+    /// None before this time has passed, because all are paused.
+    Wait(Duration),
+}
+
+impl<'a> NodePool<'a> {
+    pub(super) fn new(
+        options: &Options,
+        observer: &'a dyn Observer,
+        stop: &'a AtomicBool,
+    ) -> NodePool<'a> {
+        let node = |url: &Arc<NodeUrl>| Node { url: url.clone(), state: Mutex::default() };
+        NodePool {
+            nodes: options.nodes.iter().map(node).collect(),
+            patience: options.patience,
+            started: Instant::now(),
+            succeeded_at: Mutex::new(Instant::now()),
+            chain: OnceLock::new(),
+            clients: Mutex::new(options.nodes.iter().cloned().map(Client::new).collect()),
+            observer,
+            stop,
+        }
+    }
+
+    /// The observer of the sync.
+    pub(super) fn observer(&self) -> &'a dyn Observer {
+        self.observer
+    }
+
+    /// Returns true if the sync was stopped.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Pauses the thread, at most until the sync is stopped.
+    pub(super) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            std::thread::park_timeout(left.min(STOP_CHECK_INTERVAL));
+        }
+    }
+
+    /// A client for each node.
+    pub(super) fn clients(&self) -> Vec<Client> {
+        self.nodes.iter().map(|node| Client::new(node.url.clone())).collect()
+    }
+
+    /// The number of nodes, removed ones included.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The printed address of a node.
+    pub(super) fn name(&self, at: usize) -> String {
+        self.nodes[at].url.to_string()
+    }
+
+    /// Chooses the next node to call, round robin from `turn` on.
+    ///
+    /// # Errors
+    /// If no node is left, or all have failed for longer than the patience.
+    pub(super) fn choose(&self, turn: usize) -> Result<Choice, SyncError> {
+        let now = self.started.elapsed();
+        let mut shortest: Option<Duration> = None;
+        for step in 0..self.nodes.len() {
+            let at = (turn + step) % self.nodes.len();
+            let state = self.nodes[at].state.lock();
+            if state.removed.is_some() {
+                continue;
+            }
+            match state.backoff.remaining(now) {
+                None => return Ok(Choice::Node(at)),
+                Some(pause) => shortest = Some(shortest.map_or(pause, |known| known.min(pause))),
+            }
+        }
+        let silent = self.succeeded_at.lock().elapsed();
+        let patient = self.patience.is_none_or(|patience| silent < patience);
+        let why = match shortest {
+            Some(pause) if patient => return Ok(Choice::Wait(pause)),
+            Some(_) => "no node has given anything for too long",
+            None => "no node is left to ask",
+        };
+        Err(SyncError::Nodes(format!("{why}; {}", self.last_errors())))
+    }
+
+    /// The last error of each node.
+    pub(super) fn last_errors(&self) -> String {
+        let error = |node: &Node| {
+            let state = node.state.lock();
+            let error = state.removed.as_ref().or(state.last_error.as_ref());
+            format!("{}: {}", node.url, error.map_or("was not asked", String::as_str))
+        };
+        self.nodes.iter().map(error).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Records a success of a node.
+    pub(super) fn succeeded(&self, at: usize) {
+        self.nodes[at].state.lock().backoff.succeeded();
+        *self.succeeded_at.lock() = Instant::now();
+    }
+
+    /// Records the failure of a call that started at `started`; `requested` is the pause that the
+    /// node asked for. Reports the node when its first pause begins.
+    pub(super) fn failed(
+        &self,
+        at: usize,
+        why: &str,
+        started: Instant,
+        requested: Option<Duration>,
+    ) {
+        let mut state = self.nodes[at].state.lock();
+        state.last_error = Some(why.to_owned());
+        let started = started.saturating_duration_since(self.started);
+        if state.backoff.failed(started, self.started.elapsed(), requested) {
+            let why = why.to_owned();
+            self.observer.on_event(&Event::NodePaused { node: self.name(at), why });
+        }
+    }
+
+    /// Removes a node, which is never called again.
+    pub(super) fn remove(&self, at: usize, why: &str) {
+        let mut state = self.nodes[at].state.lock();
+        if state.removed.is_none() {
+            state.removed = Some(why.to_owned());
+            let why = why.to_owned();
+            self.observer.on_event(&Event::NodeRemoved { node: self.name(at), why });
+        }
+    }
+
+    /// Calls one node until `read` can read its responses, at most [`IDENTIFY_ATTEMPTS`] times.
+    ///
+    /// # Errors
+    /// Why the last responses cannot be read; `None` if there were none.
+    pub(super) fn call_node<T>(
+        &self,
+        at: usize,
+        calls: &[Call],
+        read: impl Fn(&Responses) -> Result<T, String>,
+    ) -> Result<T, Option<String>> {
+        let mut unreadable = None;
+        for _ in 0..IDENTIFY_ATTEMPTS {
+            if self.is_stopped() {
+                break;
+            }
+            let started = Instant::now();
+            let responses = self.clients.lock()[at].call(calls);
+            let why = match responses.as_ref().map(&read) {
+                Ok(Ok(value)) => {
+                    self.succeeded(at);
+                    return Ok(value);
+                }
+                Ok(Err(why)) => unreadable.insert(why).clone(),
+                Err(error) => error.to_string(),
+            };
+            self.failed(at, &why, started, None);
+            self.pause(IDENTIFY_PAUSE);
+        }
+        Err(unreadable)
+    }
+
+    /// Records that the chain of a node could not be identified.
+    pub(super) fn set_unidentified(&self, at: usize) {
+        self.nodes[at].state.lock().unidentified = true;
+    }
+
+    /// Sets the chain that all nodes must be on.
+    pub(super) fn set_chain(&self, chain: &Chain, contents: Contents) {
+        self.chain.get_or_init(|| (chain.clone(), contents));
+    }
+
+    /// Returns true if a node is on the chain. A node that was not identified before is identified
+    /// first, over this client.
+    pub(super) fn is_on_chain(&self, at: usize, client: &mut Client) -> bool {
+        let Some((chain, contents)) = self.chain.get() else { return true };
+        if !self.nodes[at].state.lock().unidentified {
+            return true;
+        }
+        let started = Instant::now();
+        let responses = client.call(&identity_calls(*contents));
+        match responses.map(|responses| read_chain(&responses, *contents)) {
+            Ok(Ok(found)) if found == *chain => {
+                self.nodes[at].state.lock().unidentified = false;
+                return true;
+            }
+            Ok(Ok(found)) => self.remove(at, &foreign(&found)),
+            Ok(Err(why)) => self.failed(at, &why, started, None),
+            Err(error) => self.failed(at, &error.to_string(), started, error.retry_after()),
+        }
+        false
+    }
+
+    /// Calls one node after the other until one responds; `None` if the sync was stopped.
+    ///
+    /// # Errors
+    /// As [`NodePool::choose`].
+    pub(super) fn call(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
+        self.call_until(calls, Ok)
+    }
+
+    /// Calls one node after the other until `read` can read the responses of one.
+    fn call_until<T>(
+        &self,
+        calls: &[Call],
+        read: impl Fn(Responses) -> Result<T, String>,
+    ) -> Result<Option<T>, SyncError> {
+        let mut turn = 0;
+        loop {
+            if self.is_stopped() {
+                return Ok(None);
+            }
+            let at = match self.choose(turn)? {
+                Choice::Node(at) => at,
+                Choice::Wait(pause) => {
+                    self.pause(pause);
+                    continue;
+                }
+            };
+            let started = Instant::now();
+            let responses = {
+                let mut clients = self.clients.lock();
+                if !self.is_on_chain(at, &mut clients[at]) {
+                    turn = at + 1;
+                    continue;
+                }
+                clients[at].call(calls)
+            };
+            let (why, requested) = match responses.map(&read) {
+                Ok(Ok(value)) => {
+                    self.succeeded(at);
+                    return Ok(Some(value));
+                }
+                Ok(Err(why)) => (why, None),
+                Err(error) => (error.to_string(), error.retry_after()),
+            };
+            self.failed(at, &why, started, requested);
+            turn = at + 1;
+        }
+    }
+
+    /// The tip of the chain; `None` if the sync was stopped.
+    ///
+    /// # Errors
+    /// As [`NodePool::choose`].
+    pub(super) fn tip(&self) -> Result<Option<Tip>, SyncError> {
+        let calls =
+            [Call::new("eth_blockNumber", "[]"), Call::new(calls::BLOCK, r#"["finalized",false]"#)];
+        self.call_until(&calls, |responses| {
+            let head = responses.result(0).map(quantity::from_value);
+            let head = head.map_err(|error| format!("eth_blockNumber: {error}"))?;
+            let head = head.ok_or("eth_blockNumber: no quantity")?;
+            if head > BLOCK_NUMBER_MAX {
+                return Err(format!("eth_blockNumber: {head}, which no chain has"));
+            }
+            let finalized = responses.result(1).ok().and_then(|raw| walk::member(raw, "number"));
+            let finalized = finalized.and_then(quantity::from_value);
+            let finalized = finalized.unwrap_or(head.saturating_sub(FINAL_DEPTH));
+            Ok(Tip { head, finalized: finalized.min(head) })
+        })
+    }
+
+    /// The hash of the block with this number; `None` if the node has no such block, or the sync was
+    /// stopped.
+    ///
+    /// # Errors
+    /// As [`NodePool::choose`].
+    pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
+        let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
+        let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));
+        Ok(hash.and_then(block::hash_of_value))
+    }
+}

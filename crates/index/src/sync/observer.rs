@@ -1,0 +1,167 @@
+//! What a sync reports: events and progress.
+
+use std::fmt;
+
+use crate::contents::StoredRange;
+use crate::planner::range::{End, Tip};
+use crate::store::{NewBlock, PageCache, Store};
+
+/// Observes a sync.
+pub trait Observer: Sync {
+    /// Called after each transaction, and about once a second while there is none.
+    fn on_progress(&self, progress: &Progress);
+    /// Called for each event, from any thread.
+    fn on_event(&self, event: &Event);
+}
+
+/// An event that the user should know of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A new index was initialized.
+    Initialized {
+        /// The chain id.
+        chain: String,
+        /// Response forms that the node writes differently, so nodes serve them.
+        differing_forms: Vec<String>,
+        /// Response forms that could not be compared, so nodes serve them.
+        untested_forms: Vec<String>,
+    },
+    /// Blocks of this chain cannot be verified.
+    Unverified {
+        /// The reason.
+        why: String,
+    },
+    /// Blocks that a reorg dropped from the chain are about to be deleted.
+    Rewinding {
+        /// How many.
+        blocks: u64,
+        /// The last block that stays.
+        to: u64,
+    },
+    /// A node is not called any more.
+    NodeRemoved {
+        /// The node.
+        node: String,
+        /// The reason.
+        why: String,
+    },
+    /// A node is paused.
+    NodePaused {
+        /// The node.
+        node: String,
+        /// Its last error.
+        why: String,
+    },
+    /// Messages request fewer blocks.
+    BatchReduced {
+        /// How many.
+        blocks: u64,
+        /// The node's error.
+        why: String,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Initialized { chain, differing_forms, untested_forms } => {
+                write!(f, "a new file for chain {chain}")?;
+                if !differing_forms.is_empty() {
+                    let forms = differing_forms.join(", ");
+                    write!(
+                        f,
+                        "; the node writes these in another way than the rest, so they are left to \
+                         nodes: {forms}"
+                    )?;
+                }
+                if !untested_forms.is_empty() {
+                    let forms = untested_forms.join(", ");
+                    write!(
+                        f,
+                        "; no block that was looked at has anything to try these with, so they are \
+                         left to nodes until a later start finds one: {forms}"
+                    )?;
+                }
+                Ok(())
+            }
+            Event::Unverified { why } => f.write_str(why),
+            Event::Rewinding { blocks, to } => {
+                write!(f, "a reorg: {blocks} blocks are dropped, back to block {to}")
+            }
+            Event::NodeRemoved { node, why } => write!(f, "{node} is not asked any more: {why}"),
+            Event::NodePaused { node, why } => write!(f, "{node}: {why}"),
+            Event::BatchReduced { blocks, why } => {
+                write!(f, "asking for at most {blocks} blocks at once: {why}")
+            }
+        }
+    }
+}
+
+/// The progress of a sync. Totals are those of this run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The first block of the index.
+    pub first: Option<u64>,
+    /// The last block of the index.
+    pub height: Option<u64>,
+    /// The block that the sync aims at, as known now.
+    pub target: u64,
+    /// The newest block of the chain.
+    pub head: u64,
+    /// Blocks written.
+    pub blocks: u64,
+    /// Transactions written.
+    pub transactions: u64,
+    /// Logs written.
+    pub logs: u64,
+    /// Bytes of the nodes' responses about these blocks.
+    pub response_bytes: u64,
+    /// Blocks deleted.
+    pub rewound: u64,
+    /// The page cache of the connection that writes; `None` if a server has its own.
+    pub page_cache: Option<PageCache>,
+    /// Bytes of the file, or of the server's tables.
+    pub disk_bytes: u64,
+    /// True if the sync is complete.
+    pub done: bool,
+}
+
+impl Progress {
+    /// The progress at the start of a sync.
+    pub(super) fn new(stored: Option<StoredRange>) -> Progress {
+        let (first, height) = (stored.map(|range| range.first), stored.map(|range| range.last));
+        Progress { first, height, ..Progress::default() }
+    }
+
+    /// Records a new tip of the chain.
+    pub(super) fn set_target(&mut self, end: End, tip: Tip) {
+        self.head = tip.head;
+        self.target = end.target(tip);
+    }
+
+    /// Records written blocks.
+    pub(super) fn appended(&mut self, blocks: &[NewBlock], store: &mut dyn Store) {
+        for block in blocks {
+            self.blocks += 1;
+            self.transactions += block.transactions.len() as u64;
+            self.logs += block.log_count;
+            self.response_bytes += block.response_bytes;
+        }
+        self.first = self.first.or(blocks.first().map(|block| block.header.number));
+        self.height = blocks.last().map(|block| block.header.number).or(self.height);
+        self.measure(store);
+    }
+
+    /// Records deleted blocks.
+    pub(super) fn rewound(&mut self, blocks: u64, to: u64) {
+        self.rewound += blocks;
+        self.height = Some(to);
+    }
+
+    /// Reads the size and the page cache of the index.
+    pub(super) fn measure(&mut self, store: &mut dyn Store) {
+        self.page_cache = store.page_cache();
+        // After an error the last size stays, and the next step measures again.
+        self.disk_bytes = store.disk_bytes().unwrap_or(self.disk_bytes);
+    }
+}

@@ -1,0 +1,148 @@
+//! Samples blocks from nodes, to train dictionaries and to compare response forms.
+
+use wire::json::walk;
+
+use super::calls;
+use super::error::SyncError;
+use super::node_pool::NodePool;
+use super::options::Options;
+use crate::compression::{Dictionary, FragmentKind, train};
+use crate::contents::Contents;
+use crate::encode::{self, RawBlock};
+use crate::harmony;
+use crate::planner::sampling;
+
+/// Bytes of samples of one kind: a few dozen times a dictionary, which is trained in a second.
+const BYTES_PER_KIND: usize = 2 << 20;
+
+/// Sampled fragments, and the block that shows the most response forms.
+#[derive(Default)]
+pub(super) struct Samples {
+    fragments: Vec<(FragmentKind, Vec<u8>)>,
+    pub(super) richest: Option<SampleBlock>,
+}
+
+/// A block as a node returned it.
+pub(super) struct SampleBlock {
+    pub(super) number: u64,
+    block: Vec<u8>,
+    receipts: Option<Vec<u8>>,
+    logs: Option<Vec<u8>>,
+    harmony: Option<Vec<u8>>,
+}
+
+impl Samples {
+    /// Fetches samples. They are incomplete if the sync was stopped.
+    ///
+    /// # Errors
+    /// If no node can be called.
+    pub(super) fn fetch(options: &Options, nodes: &NodePool<'_>) -> Result<Samples, SyncError> {
+        let mut samples = Samples::default();
+        let Some(tip) = nodes.tip()? else { return Ok(samples) };
+        let mut bytes = [0; FragmentKind::ALL.len()];
+        let mut rank_max = None;
+        for number in sampling::block_numbers(options.start, options.end, tip) {
+            let Some(sample) = SampleBlock::fetch(options.contents, number, nodes)? else {
+                continue;
+            };
+            let fragments = encode::samples(sample.raw(), options.contents).unwrap_or_default();
+            // A Harmony block with transactions of both kinds shows more than any other, and a
+            // block with logs more than one without.
+            let rank = (sample.has_both_kinds(), sample.has_logs(), fragments.len());
+            for (kind, fragment) in fragments {
+                bytes[kind as usize] += fragment.len();
+                if bytes[kind as usize] < BYTES_PER_KIND {
+                    samples.fragments.push((kind, fragment));
+                }
+            }
+            if rank_max.is_none_or(|max| rank > max) {
+                rank_max = Some(rank);
+                samples.richest = Some(sample);
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Trains a dictionary for each kind of fragment that was sampled.
+    pub(super) fn train_dictionaries(&self) -> Vec<Dictionary> {
+        let train = |kind| {
+            let of_kind = self.fragments.iter().filter(|(of, _)| *of == kind);
+            train(kind, &of_kind.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
+        };
+        let all = FragmentKind::ALL.into_iter().map(train);
+        all.filter(|dictionary| !dictionary.bytes.is_empty()).collect()
+    }
+}
+
+impl SampleBlock {
+    /// Fetches a block; `None` if the node does not return all of it.
+    fn fetch(
+        contents: Contents,
+        number: u64,
+        nodes: &NodePool<'_>,
+    ) -> Result<Option<SampleBlock>, SyncError> {
+        let mut calls = vec![calls::block(number, contents.blocks || contents.receipts)];
+        if contents.receipts {
+            calls.push(calls::block_receipts(number));
+        } else if contents.logs {
+            calls.push(calls::logs((number, number)));
+        }
+        if contents.hmyv2 {
+            calls.push(calls::harmony_blocks((number, number), harmony::STORED_OPTIONS));
+        }
+        let Some(responses) = nodes.call(&calls)? else { return Ok(None) };
+        let value = |at: usize, opening: u8| {
+            let raw = responses.result(at).ok().filter(|raw| raw.first() == Some(&opening));
+            raw.map(<[u8]>::to_vec)
+        };
+        let Some(block) = value(0, b'{') else { return Ok(None) };
+        let mut receipts = contents.receipts.then(|| value(1, b'[')).flatten();
+        if contents.receipts && receipts.is_none() {
+            receipts = receipts_one_by_one(&block, nodes)?;
+        }
+        let logs = (contents.logs && !contents.receipts).then(|| value(1, b'[')).flatten();
+        let harmony = contents.hmyv2.then(|| value(calls.len() - 1, b'[')).flatten();
+        let harmony = harmony.and_then(|list| walk::elements(&list).next().map(<[u8]>::to_vec));
+        if contents.receipts && receipts.is_none() || contents.hmyv2 && harmony.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(SampleBlock { number, block, receipts, logs, harmony }))
+    }
+
+    pub(super) fn raw(&self) -> RawBlock<'_> {
+        RawBlock {
+            block: &self.block,
+            receipts: self.receipts.as_deref(),
+            logs: self.logs.as_deref(),
+            harmony: self.harmony.as_deref(),
+        }
+    }
+
+    /// The numbers of transactions and staking transactions of its `hmyv2_` form; zero without one.
+    pub(super) fn harmony_counts(&self) -> (u64, u64) {
+        self.harmony.as_deref().and_then(harmony::transaction_counts).unwrap_or_default()
+    }
+
+    fn has_both_kinds(&self) -> bool {
+        matches!(self.harmony_counts(), (1.., 1..))
+    }
+
+    fn has_logs(&self) -> bool {
+        let mut receipts = walk::elements(self.receipts.as_deref().unwrap_or_default());
+        receipts.any(|receipt| walk::member(receipt, "logs").is_some_and(|logs| logs.len() > 2))
+    }
+}
+
+/// The receipts of a block one by one; `None` if the node does not return all of them.
+fn receipts_one_by_one(block: &[u8], nodes: &NodePool<'_>) -> Result<Option<Vec<u8>>, SyncError> {
+    let fetched = calls::receipts_one_by_one(
+        block,
+        |batch| nodes.call(batch).map_err(Some)?.ok_or(None),
+        |responses, at| responses.result(at).map_err(|_| None),
+    );
+    match fetched {
+        Ok(receipts) => Ok(Some(receipts)),
+        Err(None) => Ok(None),
+        Err(Some(error)) => Err(error),
+    }
+}

@@ -1,0 +1,123 @@
+//! Verification errors: which member of a response is wrong, and what it should have been.
+
+use std::fmt;
+
+/// The most characters of a response that an error repeats: enough for a hash or a number of 256
+/// bits with its quotes, and few enough for a log line.
+const EXCERPT_CHARS: usize = 80;
+
+/// The first error in a node's response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {kind}", if field.is_empty() { "the answer" } else { field.as_str() })]
+pub struct Error {
+    /// The path of the member, such as `transactions[3].value`, `receipts[7].logs[2].topics[1]` or
+    /// `hash`; empty for the response as a whole.
+    pub field: String,
+    /// What is wrong with the member.
+    pub kind: ErrorKind,
+}
+
+/// What can be wrong with a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The value is malformed, or the member is not allowed.
+    Form {
+        /// The value, shortened.
+        found: String,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// The member is missing or null.
+    Missing {
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// The name occurs twice in one object, so readers differ about which member counts.
+    Duplicate,
+    /// The value contradicts the rest of the response: the node lies or has a defect.
+    Mismatch {
+        /// The value, shortened.
+        found: String,
+        /// The right value, shortened.
+        computed: String,
+        /// The source of the right value.
+        from: &'static str,
+    },
+    /// The encoding of this transaction type is unknown, so neither the transaction's hash nor the
+    /// block's root can be computed. The response may be true.
+    UnknownTransactionType {
+        /// The type, shortened.
+        found: String,
+    },
+}
+
+impl Error {
+    /// Returns true if the response may be true, but is of a kind that cannot be verified.
+    #[must_use]
+    pub fn is_unverifiable(&self) -> bool {
+        matches!(self.kind, ErrorKind::UnknownTransactionType { .. })
+    }
+
+    pub(super) fn form(found: &[u8], allowed: &'static str) -> Self {
+        ErrorKind::Form { found: shorten(found), allowed }.into()
+    }
+
+    pub(super) fn missing(allowed: &'static str) -> Self {
+        ErrorKind::Missing { allowed }.into()
+    }
+
+    pub(super) fn mismatch(found: &str, computed: &str, from: &'static str) -> Self {
+        let (found, computed) = (shorten(found.as_bytes()), shorten(computed.as_bytes()));
+        ErrorKind::Mismatch { found, computed, from }.into()
+    }
+
+    pub(super) fn unknown_type(found: &[u8]) -> Self {
+        ErrorKind::UnknownTransactionType { found: shorten(found) }.into()
+    }
+
+    /// The same error with this member's name before its path.
+    pub(super) fn of(mut self, name: &str) -> Self {
+        let point = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
+        self.field = format!("{name}{point}{}", self.field);
+        self
+    }
+
+    /// The same error with this element's index before its path.
+    pub(super) fn at(self, index: usize) -> Self {
+        self.of(&format!("[{index}]"))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self { field: String::new(), kind }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form { found, allowed } => write!(f, "found {found}, allowed is {allowed}"),
+            Self::Missing { allowed } => write!(f, "missing, needed is {allowed}"),
+            Self::Duplicate => write!(f, "stands twice in one object"),
+            Self::Mismatch { found, computed, from } => {
+                write!(f, "said {found}, right is {computed} by {from}")
+            }
+            Self::UnknownTransactionType { found } => {
+                write!(f, "cannot be verified: type {found}, known are 0x0 to 0x4")
+            }
+        }
+    }
+}
+
+fn shorten(found: &[u8]) -> String {
+    if found.is_empty() {
+        return "nothing".to_owned();
+    }
+    let text = String::from_utf8_lossy(&found[..found.len().min(4 * EXCERPT_CHARS)]);
+    let mut short: String = text.chars().take(EXCERPT_CHARS).collect();
+    if short.len() < found.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,48 @@
+//! How strictly responses are verified.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How strictly responses are verified before they are stored. Each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Responses must have the shape that storing them needs.
+    Off,
+    /// The header must hash to the block's hash.
+    Headers,
+    /// Transactions, receipts, logs and withdrawals must match the header.
+    Full,
+    /// Senders must match the signatures, which takes longer than all the rest.
+    Senders,
+}
+
+impl Level {
+    /// The levels in ascending order, each with its name.
+    const NAMES: [(Level, &'static str); 4] = [
+        (Level::Off, "off"),
+        (Level::Headers, "headers"),
+        (Level::Full, "full"),
+        (Level::Senders, "senders"),
+    ];
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(level, _)| level == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// The name of no [`Level`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no level of verification, allowed are off, headers, full and senders")]
+pub struct UnknownLevel(pub String);
+
+impl FromStr for Level {
+    type Err = UnknownLevel;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLevel> {
+        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
+        known.map(|(level, _)| *level).ok_or_else(|| UnknownLevel(name.to_owned()))
+    }
+}
