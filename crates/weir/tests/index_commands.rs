@@ -56,23 +56,22 @@ fn sync(what: &str, node: &Running, file: &Path) {
     fine(&["sync", "--from", &url, "--end", &end, "--what", what, "--quiet"], file);
 }
 
-fn node() -> &'static Running {
-    static NODE: OnceLock<Running> = OnceLock::new();
-    NODE.get_or_init(|| Running::node(&["--head", "200", "--block-time", "1h", "--txs", "0..6"]))
+/// A simulated node. All of them have the same chain.
+fn node() -> Running {
+    Running::node(&["--head", "200", "--block-time", "1h", "--txs", "0..6"])
 }
 
-/// A copy of a file that holds everything.
+/// A copy of a file that holds everything, which the first caller syncs.
 fn copy() -> (TempDir, PathBuf) {
-    static WHOLE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, whole) = WHOLE.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("whole.db");
-        sync("blocks,receipts,logs", node(), &path);
-        (folder, path)
-    });
+    // Bytes, because a static is never dropped: a folder would be left behind.
+    static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("chain.db");
-    std::fs::copy(whole, &path).unwrap();
+    let whole = WHOLE.get_or_init(|| {
+        sync("blocks,receipts,logs", &node(), &path);
+        std::fs::read(&path).unwrap()
+    });
+    std::fs::write(&path, whole).unwrap();
     (folder, path)
 }
 
@@ -107,7 +106,8 @@ fn logs(reader: &mut Reader) -> Vec<Value> {
 fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
     let (_folder, file) = copy();
     assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
-    let url = format!("http://{}", node().address);
+    let node = node();
+    let url = format!("http://{}", node.address);
     // Nobody signed what the simulated node makes up.
     let out = refused(&["verify", "--level", "senders", "--from", &url], &file);
     assert!(out.contains("transactions[0].from"), "{out}");
@@ -132,7 +132,7 @@ fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
 fn a_file_of_logs_alone_is_synced_and_sound() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("logs.db");
-    sync("logs", node(), &file);
+    sync("logs", &node(), &file);
     assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
     let (_other, whole) = copy();
     assert_eq!(fine(&["query", "logs"], &file), fine(&["query", "logs"], &whole));
@@ -156,7 +156,7 @@ fn forms_that_no_block_has_shown_are_nodes_until_one_does() {
     // A later start tries again, as long as there is something to be tried.
     fine(&["sync", "--from", &url, "--end", "0", "--quiet"], &file);
     assert!(fine(&["stats"], &file).contains(unseen));
-    sync("blocks,receipts,logs", node(), &file);
+    sync("blocks,receipts,logs", &node(), &file);
     let stats = fine(&["stats"], &file);
     assert!(!stats.contains("not seen yet") && !stats.contains("left to nodes"), "{stats}");
 }
@@ -275,7 +275,8 @@ fn tables_and_requests_are_exported() {
     assert!(!folder.path().join("tables/transactions.parquet").exists());
     // The calls are what `weir load` takes, and a node has an answer to each.
     assert_eq!(std::fs::read_to_string(&corpus).unwrap().lines().count(), 60);
-    let url = format!("http://{}", node().address);
+    let node = node();
+    let url = format!("http://{}", node.address);
     let load = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["load", &url, "--requests", calls, "-n", "60"])
         .current_dir(folder.path())

@@ -284,13 +284,13 @@ fn reorgs_are_followed() {
         Running::node(&[&settings[..], &["--txs", "1..4", "--finality-depth", "20"]].concat());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("turned.db");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    command
         .args(["index", "sync", "--from", &node.url(), "--end", "follow", "--what", WHAT, "--db"])
         .arg(&file)
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let mut child = running::spawn(command).unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let mut said = Vec::new();
     for line in lines {

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ struct Said {
 }
 
 fn command(arguments: &[&str], password: Option<&str>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
     command.arg("index").args(arguments).env_remove("PGPASSWORD");
     if let Some(password) = password {
         command.env("PGPASSWORD", password);
@@ -88,7 +89,9 @@ fn moving_node() -> Running {
 fn following(node: &Running, at: &str) -> Child {
     let url = node.url();
     let arguments = ["sync", "--from", &url, "--end", "follow", "--quiet", "--db", at];
-    command(&arguments, None).stderr(Stdio::piped()).spawn().unwrap()
+    let mut command = command(&arguments, None);
+    command.stderr(Stdio::piped());
+    running::spawn(command).unwrap()
 }
 
 /// The last block that is held; none if nobody can tell.

@@ -5,6 +5,7 @@
 //! Included by path from the test files that need it.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,15 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use wire::logs::Selection;
 
-use super::running::Running;
+use super::running::{self, Running};
 
 /// Where the randomness begins: the instants of the kills.
 const SEED: u64 = 0x1bde;
 /// Shortest and longest life of a sync: from before it has opened the file to long after it has
 /// caught up with the head and followed some reorgs.
 const LIFE: std::ops::Range<u64> = 10..900;
+/// How many times as long a slow machine may let it live.
+const LONGER_MAX: u32 = 16;
 
 /// Blocks that a reorg drops at most; so many that it takes a while to rewind them.
 const REORG_DEPTH: u64 = 36;
@@ -35,13 +38,13 @@ const REWINDS_IN_A_ROW: usize = 3;
 const AFTER_SIGN: std::ops::Range<u64> = 0..1_500;
 
 fn sync(url: &str, at: &str, end: &str, more: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
     command
         .args(["index", "sync", "--from", url, "--end", end, "--concurrency", "4", "--db", at])
         .args(more)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    command.spawn().unwrap()
+    running::spawn(command).unwrap()
 }
 
 /// From which block to which a sync goes back.
@@ -134,6 +137,8 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
     ]);
     let mut random = StdRng::seed_from_u64(SEED);
     let (mut heights, mut in_rewinds, mut after_rewinds) = (Vec::new(), 0, 0);
+    // A slow machine lets a sync live longer: a life that stored nothing doubles the next one.
+    let mut lives = 1;
     for kill in 0..kills {
         let row = kill / (REWINDS_ONE_OF * REWINDS_IN_A_ROW) + 1;
         // There must be something to go back from.
@@ -142,7 +147,8 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
             Some(kill_in_rewind(&node.url(), killed, after))
         } else {
             let life = Duration::from_millis(random.random_range(LIFE));
-            kill_after(&node.url(), killed, life);
+            kill_after(&node.url(), killed, life * lives);
+            lives = (lives * 2).min(LONGER_MAX);
             None
         };
         // What is there now is a beginning of the chain, without holes.
@@ -151,6 +157,9 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
         };
         let Some(held) = store.stored_range().unwrap() else { continue };
         assert_eq!((held.first, store.missing_blocks().unwrap()), (0, 0), "kill {kill}");
+        if heights.last() != Some(&held.last) {
+            lives = (lives / 4).max(1);
+        }
         heights.push(held.last);
         // It had said that it goes back, and has not: nothing of that rewind is there.
         in_rewinds += usize::from(rewind.is_some_and(|rewind| held.last == rewind.from));

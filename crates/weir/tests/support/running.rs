@@ -4,12 +4,41 @@
 //! abort or a leak of it is seen from outside, and so that its memory is its own.
 #![allow(dead_code)] // Each test binary that includes this file uses a part of it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use tempfile::NamedTempFile;
+
+/// A command whose process the kernel kills when the process of the tests ends, in whichever way:
+/// a killed test drops nothing. To be started with [`spawn`].
+pub(crate) fn bound_command(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Starts a process from a thread that lives as long as this process. The kernel kills a bound
+/// process when the thread that started it ends, and a test's own thread may end too early.
+pub(crate) fn spawn(command: Command) -> io::Result<Child> {
+    type Start = (Command, SyncSender<io::Result<Child>>);
+    static STARTER: LazyLock<SyncSender<Start>> = LazyLock::new(|| {
+        let (starter, starts) = sync_channel::<Start>(1);
+        std::thread::spawn(move || {
+            for (mut command, reply) in starts {
+                // The receiver waits below.
+                let _ = reply.send(command.spawn());
+            }
+        });
+        starter
+    });
+    let (reply, started) = sync_channel(1);
+    STARTER.send((command, reply)).expect("its thread runs");
+    started.recv().expect("its thread runs")
+}
 
 /// A `weir serve` or `weir node`.
 pub(crate) struct Running {
@@ -112,13 +141,13 @@ impl Running {
 
     fn start_as(program: &Path, arguments: &[&str]) -> Running {
         let log = NamedTempFile::new().expect("a file for its log");
-        let mut child = Command::new(program)
+        let mut command = bound_command(program);
+        command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log.reopen().expect("its log opens twice"))
-            .spawn()
-            .expect("weir starts");
+            .stderr(log.reopen().expect("its log opens twice"));
+        let mut child = spawn(command).expect("weir starts");
         let out = child.stdout.take().expect("it is piped");
         let mut running = Running { child, log, address: String::new(), admin: None };
         let observed = arguments.contains(&"--admin") && !arguments.contains(&"off");
