@@ -5,11 +5,12 @@
 //! `plan/file.rs`, which alone knows the written form; the step from the first to the second is
 //! `plan/checked.rs`. Nothing here opens a socket or reads a clock.
 //!
-//! [`read`] takes a file's text, [`line::Line`] the options of a command line, and both take the
+//! [`read`] takes a file's text, [`line::UrlOptions`] the options of a command line, and both take the
 //! same way: options are written down as a plan's text first, so that every run can be repeated from
 //! the text that its result keeps.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use wire::method::FamilyName;
@@ -105,20 +106,25 @@ impl World<'_> {
     /// The bytes of a file, or of standard input for `-`.
     fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         use std::io::Read;
+        static INPUT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
         if !self.files {
             return Err("no file can be named here".to_owned());
         }
         let path = self.folder.join(name);
-        let source: Box<dyn Read> = match name {
-            "-" => Box::new(std::io::stdin().lock()),
-            _ => Box::new(
-                std::fs::File::open(&path)
-                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-            ),
+        let read = |source: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            source.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
         };
-        let mut bytes = Vec::new();
-        let read = source.take(bytes_max as u64 + 1).read_to_end(&mut bytes);
-        read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let bytes = match name {
+            // Once: options are read again when the target's family is known.
+            "-" => INPUT
+                .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
+                .clone(),
+            _ => std::fs::File::open(&path)
+                .and_then(|mut file| read(&mut file))
+                .map_err(|e| e.to_string()),
+        };
+        let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if bytes.len() > bytes_max {
             return Err(format!("{} is larger than {bytes_max} bytes", path.display()));
         }

@@ -21,8 +21,8 @@ use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, End};
 use lab_model::results::run::RunResult;
 
-use crate::load::line::LineOptions;
-use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, is_url, sound};
+use crate::load::line::Asked;
+use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, refused, sound};
 use crate::{FAULTY, stop};
 
 /// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
@@ -62,15 +62,13 @@ Exit codes:
   6  interrupted: by Ctrl-C, when what was found until then is kept and marked as a part; a second
      Ctrl-C ends at once and keeps nothing
   7  a fault of weir itself: its result contradicts its own evidence")]
+#[command(mut_arg("target", |arg| {
+    let help = "Whom to search (http:// or https://), or a plan that says so";
+    arg.help(help).help_heading(None::<&'static str>)
+}))]
+#[command(mut_arg("set", |arg| arg.help_heading(None::<&'static str>)))]
+#[command(mut_arg("url", |arg| arg.help("Search this URL in place of the plan's")))]
 pub(crate) struct Capacity {
-    /// Whom to search (http:// or https://), or a plan that says so
-    #[arg(value_name = "URL|PLAN.TOML")]
-    target: String,
-
-    /// Set a variable of a plan; may stand several times
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
-    set: Vec<(String, f64)>,
-
     #[command(flatten)]
     search: SearchOptions,
 
@@ -90,12 +88,8 @@ pub(crate) struct Capacity {
     #[arg(long)]
     quiet: bool,
 
-    /// Search this URL in place of the plan's
-    #[arg(long = "target", value_name = "URL")]
-    url: Option<String>,
-
     #[command(flatten)]
-    line: LineOptions,
+    asked: Asked,
 }
 
 /// What is said here takes the place of the plan's `[capacity]`.
@@ -184,8 +178,9 @@ impl SearchOptions {
 const JUDGED_MIN: Duration = Duration::from_secs(4);
 
 impl Capacity {
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut plan = match self.plan()? {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        let rate = self.search.rate_start.unwrap_or(RATE_START);
+        let mut plan = match self.asked.plan_of_search(rate, WORKERS)? {
             Ok(plan) => plan,
             Err(faults) => return Ok(refused(&faults)),
         };
@@ -222,50 +217,6 @@ impl Capacity {
         let sound = sound(&self_check::capacity(&result));
         self.tell(&result)?;
         Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
-    }
-
-    /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
-    /// words.
-    fn plan(&self) -> Result<Result<Plan, String>> {
-        let target = &self.target;
-        if !is_url(target) {
-            if let Some(option) = self.line.given() {
-                let told = format!(
-                    "{option} is for a URL, and {target} is a plan, which says this itself"
-                );
-                return Ok(Err(told));
-            }
-            let text = match std::fs::read_to_string(target) {
-                Ok(text) => text,
-                Err(error) => {
-                    let hint = "a URL begins with http:// or https://";
-                    return Ok(Err(format!("cannot read the plan {target}: {error} ({hint})")));
-                }
-            };
-            return Ok(self.line.read(&text, target, &self.set, self.url.as_deref()));
-        }
-        if self.url.is_some() {
-            return Ok(Err("--target is for a plan, and a URL is the target".to_owned()));
-        }
-        if !self.set.is_empty() {
-            return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));
-        }
-        let rate = self.search.rate_start.unwrap_or(RATE_START);
-        let line = match self.line.for_search(rate, WORKERS) {
-            Ok(line) => line,
-            Err(option) => {
-                let told = format!(
-                    "{option} is not for a search, which decides rate and time itself: see --rate-start, \
-                     --rate-max, --probe and --probe-warmup"
-                );
-                return Ok(Err(told));
-            }
-        };
-        let plan = line.plan(target)?.map_err(|faults| faults.to_string());
-        Ok(plan.map(|mut plan| {
-            plan.capacity.rate_start = rate;
-            plan
-        }))
     }
 
     /// Says what it will cost, and asks whether to begin if there is somebody to ask.
@@ -309,11 +260,6 @@ impl Capacity {
         }
         Ok(())
     }
-}
-
-fn refused(fault: &str) -> ExitCode {
-    eprintln!("{}", fault.trim_end());
-    ExitCode::from(FAULTY)
 }
 
 fn code(result: &CapacityResult, stop: &Stop) -> u8 {

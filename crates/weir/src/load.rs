@@ -13,12 +13,11 @@ use anyhow::Result;
 use clap::Args;
 use lab::run::{Finished, Stop};
 use lab::self_check;
-use lab_model::plan::{self, Plan};
 use lab_model::results::Outcome;
 use lab_model::results::run::RunResult;
 
 use crate::{FAULTY, stop};
-use line::LineOptions;
+use line::Asked;
 use output::Output;
 
 /// Exit codes beside 0 for a pass, 1 for a run that could not be made and 2 for a faulty plan.
@@ -70,20 +69,8 @@ Exit codes:
      Ctrl-C ends at once and keeps nothing
   7  a fault of weir itself: its result contradicts its own evidence")]
 pub(crate) struct Load {
-    /// Whom to load (http:// or https://), or a plan that says so
-    #[arg(value_name = "URL|PLAN.TOML")]
-    target: String,
-
-    /// Set a variable of a plan; may stand several times
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
-    set: Vec<(String, f64)>,
-
-    /// Load this URL in place of the plan's
-    #[arg(long = "target", value_name = "URL")]
-    url: Option<String>,
-
     #[command(flatten)]
-    line: LineOptions,
+    asked: Asked,
 
     #[command(flatten)]
     output: Output,
@@ -91,12 +78,9 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let plan = match self.plan()? {
+        let plan = match self.asked.plan()? {
             Ok(plan) => Arc::new(plan),
-            Err(faults) => {
-                eprint!("{faults}");
-                return Ok(ExitCode::from(FAULTY));
-            }
+            Err(faults) => return Ok(refused(&faults)),
         };
         self.output.warn(&plan);
         let stop = Arc::new(Stop::new());
@@ -111,34 +95,12 @@ impl Load {
         self.output.write(&result, &totals, &plan)?;
         Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
     }
+}
 
-    /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
-    /// words.
-    fn plan(&self) -> Result<Result<Plan, String>> {
-        if is_url(&self.target) {
-            if self.url.is_some() {
-                return Ok(Err("--target is for a plan, and a URL is the target\n".to_owned()));
-            }
-            if !self.set.is_empty() {
-                return Ok(Err("--set is for a plan, and a URL has no variables\n".to_owned()));
-            }
-            return Ok(self.line.plan(&self.target)?.map_err(|faults| faults.to_string()));
-        }
-        let plan = &self.target;
-        if let Some(option) = self.line.given() {
-            let told =
-                format!("{option} is for a URL, and {plan} is a plan, which says this itself\n");
-            return Ok(Err(told));
-        }
-        let text = match std::fs::read_to_string(plan) {
-            Ok(text) => text,
-            Err(error) => {
-                let hint = "a URL begins with http:// or https://";
-                return Ok(Err(format!("cannot read the plan {plan}: {error} ({hint})\n")));
-            }
-        };
-        Ok(self.line.read(&text, plan, &self.set, self.url.as_deref()))
-    }
+/// Ends for a plan or arguments that are faulty.
+pub(crate) fn refused(fault: &str) -> ExitCode {
+    eprintln!("{}", fault.trim_end());
+    ExitCode::from(FAULTY)
 }
 
 /// Reports on standard error what a result says against its own evidence; true if nothing.
@@ -147,11 +109,6 @@ pub(crate) fn sound(faults: &[String]) -> bool {
         eprintln!("weir: a fault of weir itself, not of the target (please report it): {fault}");
     }
     faults.is_empty()
-}
-
-/// Whether a target was given as a URL, and not as a plan.
-pub(crate) fn is_url(text: &str) -> bool {
-    text.contains("://")
 }
 
 fn code(result: &RunResult, stop: &Stop) -> u8 {

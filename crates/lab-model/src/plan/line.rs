@@ -4,17 +4,17 @@
 //! one set of bounds and defaults, and a text in the result from which the run can be repeated.
 //! Faults name the option in place of a line.
 
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
 use wire::method::FamilyName;
 
 use super::fault::{Faults, Options, Report};
 use super::formula;
 use super::kind;
 use super::nearest::nearest;
-use super::{Plan, World, read_in, shipped};
+use super::{Plan, Target, Tls, World, read_in, shipped};
 
 #[cfg(test)]
 mod tests;
@@ -30,120 +30,161 @@ const WORKERS_BY_RATE: f64 = 0.1;
 /// Most workers that a rate brings by itself.
 const WORKERS_BY_RATE_MAX: f64 = 5000.0;
 
-/// The options of `weir load URL`, as they were written. What is not set has a plan's default,
-/// except for those named here: 50 connections, 10 s, closed model, and the family's mix of reads.
-#[derive(Clone, Debug)]
-pub struct Line {
-    /// Whom to load.
-    pub url: String,
-    /// What the target was found to understand; decides the mix if none is asked for.
-    pub family: FamilyName,
-    /// `-c`: workers, each on a connection of its own.
-    pub connections: Option<u64>,
-    /// `-d`: a duration such as `10s`.
-    pub duration: Option<String>,
-    /// `-n`: stop after so many requests.
-    pub requests: Option<u64>,
-    /// `-r`: requests per second, which makes it an open model.
+/// What may stand beside a URL. What is not given has a plan's default, except for those named here:
+/// 50 connections, 10 s, closed model, and the family's mix of reads. Which values are allowed is the
+/// plan's matter, so most are kept as they were written.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options for a URL")]
+pub struct UrlOptions {
+    /// Workers, each on a connection of its own [default: 50]
+    #[arg(short = 'c', long, value_name = "N")]
+    pub concurrency: Option<u64>,
+
+    /// How long [default: 10s]
+    #[arg(short = 'd', long, value_name = "DURATION")]
+    duration: Option<String>,
+
+    /// Stop after so many requests
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<u64>,
+
+    /// Requests per second, sent when they are due whatever comes back; without it every worker
+    /// sends when its answer has come
+    #[arg(short = 'r', long, value_name = "PER SECOND")]
     pub rate: Option<String>,
-    /// `--warmup`: a duration that is not judged.
-    pub warmup: Option<String>,
-    /// `--method`: one method in place of a mix.
-    pub method: Option<String>,
-    /// `--params`: its parameters as JSON.
-    pub params: Option<String>,
-    /// `--body`: one request body in place of a mix.
-    pub body: Option<String>,
-    /// `--mix`: name of a shipped mix, or a file.
-    pub mix: Option<String>,
-    /// `--requests`: file of bodies, or `-` for standard input.
-    pub requests_file: Option<String>,
-    /// `--connections`: `reuse`, `close`, or requests per connection.
-    pub reuse: Option<String>,
-    /// `--tls-resume`: `on` or `off`.
-    pub tls_resume: Option<String>,
-    /// `--tls-version`: `1.2` or `1.3`.
-    pub tls_version: Option<String>,
-    /// `--ciphers`: names of cipher suites.
-    pub ciphers: Vec<String>,
-    /// `--insecure`: certificates are not checked.
+
+    /// Time at the start that is measured and not judged
+    #[arg(long, value_name = "DURATION")]
+    warmup: Option<String>,
+
+    /// Methods of the target: ethereum, harmony or bitcoin [default: found out]
+    #[arg(long, value_name = "FAMILY")]
+    family: Option<FamilyName>,
+
+    /// Call one method
+    #[arg(long, value_name = "NAME", group = "sent")]
+    method: Option<String>,
+
+    /// Parameters of --method as JSON, in which values may be drawn, as in a plan
+    #[arg(long, value_name = "JSON", requires = "method")]
+    params: Option<String>,
+
+    /// Send one request body
+    #[arg(long, value_name = "JSON", group = "sent")]
+    body: Option<String>,
+
+    /// Send a mix: somnia, ethspam, chainbench-eth, json-bench, ethereum, harmony, bitcoin, or a file
+    #[arg(long, value_name = "NAME|FILE", group = "sent")]
+    mix: Option<String>,
+
+    /// Send recorded requests: JSON lines or vegeta's JSON targets; - is standard input
+    #[arg(long, value_name = "FILE", group = "sent")]
+    requests: Option<String>,
+
+    /// Keep connections, close each after one request, or after N of them [default: reuse]
+    #[arg(long, value_name = "reuse|close|N")]
+    connections: Option<String>,
+
+    /// Resume TLS sessions on new connections [default: on]
+    #[arg(long, value_name = "on|off")]
+    tls_resume: Option<String>,
+
+    /// Offer one version of TLS only
+    #[arg(long, value_name = "1.2|1.3")]
+    tls_version: Option<String>,
+
+    /// Offer these cipher suites only, by IANA or OpenSSL name, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    ciphers: Vec<String>,
+
+    /// Do not check the target's certificate; also for a plan
+    #[arg(long)]
     pub insecure: bool,
-    /// `--http`: `1.1` or `2`.
-    pub http: Option<String>,
-    /// `--timeout`: a duration.
-    pub timeout: Option<String>,
-    /// `-H`: further headers, `NAME: VALUE`.
-    pub headers: Vec<String>,
-    /// `--seed`.
+
+    /// HTTP version
+    #[arg(long, value_name = "1.1|2")]
+    http: Option<String>,
+
+    /// How long an answer may take [default: 15s]
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+
+    /// A further request header; may stand several times
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+
+    /// Seed of everything random: the same seed on the same chain sends the same calls; also for a
+    /// plan
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1 << 53))]
     pub seed: Option<u64>,
-    /// `--threads`.
-    pub threads: Option<u64>,
-    /// `--threshold`: such as `latency{method:eth_call} p(99)<300`.
-    pub thresholds: Vec<String>,
-    /// `--pid`: processes to watch.
-    pub pids: Vec<u32>,
-    /// `--node-exporter`: URL of the target host's exporter.
-    pub node_exporter: Option<String>,
+
+    /// Threads that make the load [default: 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<u64>,
+
+    /// An objective, such as 'latency p(99)<300', 'failed rate<0.01' or
+    /// 'latency{method:eth_call} p(95)<50'; may stand several times
+    #[arg(long, value_name = "OBJECTIVE")]
+    threshold: Vec<String>,
+
+    /// Watch a process; may stand several times. The listener of a local target is watched by itself
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+
+    /// Watch the target's host by its prometheus-node-exporter
+    #[arg(long, value_name = "URL")]
+    node_exporter: Option<String>,
 }
 
-impl Line {
-    /// Nothing but a URL and what was found there.
-    pub fn new(url: &str, family: FamilyName) -> Line {
-        Line {
-            url: url.to_owned(),
-            family,
-            connections: None,
-            duration: None,
-            requests: None,
-            rate: None,
-            warmup: None,
-            method: None,
-            params: None,
-            body: None,
-            mix: None,
-            requests_file: None,
-            reuse: None,
-            tls_resume: None,
-            tls_version: None,
-            ciphers: Vec::new(),
-            insecure: false,
-            http: None,
-            timeout: None,
-            headers: Vec::new(),
-            seed: None,
-            threads: None,
-            thresholds: Vec::new(),
-            pids: Vec::new(),
-            node_exporter: None,
-        }
+impl UrlOptions {
+    /// None but the target's family, if it is known.
+    pub fn of(family: Option<FamilyName>) -> UrlOptions {
+        UrlOptions { family, ..UrlOptions::default() }
     }
 
-    /// The plan that the options mean.
+    /// The plan that the options mean for a URL. The target's family is asked for unless it is given,
+    /// once all else is known to be right; none, if what is sent does not depend on it.
     ///
     /// # Errors
-    /// Every fault of the options at once, each with the option and what is allowed.
-    pub fn plan(&self) -> Result<Plan, Faults> {
-        self.exclusive()?;
-        let plan = self.plan_of(1)?;
+    /// What the question failed of; within, every fault of the options at once, each with the option
+    /// and what is allowed.
+    pub fn plan<E>(
+        &self,
+        url: &str,
+        ask: impl FnOnce(&Target, &Tls) -> Result<Option<FamilyName>, E>,
+    ) -> Result<Result<Plan, Faults>, E> {
+        let first = self.family.unwrap_or(FamilyName::Ethereum);
+        let mut plan = match self.plan_for(url, first) {
+            Ok(plan) => plan,
+            faults => return Ok(faults),
+        };
+        if self.family.is_none() {
+            match ask(&plan.target, &plan.connections.tls)? {
+                Some(family) if family != first => return Ok(self.plan_for(url, family)),
+                family => plan.target.family = family,
+            }
+        }
+        Ok(Ok(plan))
+    }
+
+    /// Whether what is sent is given, so that it does not depend on the family.
+    pub fn says_what(&self) -> bool {
+        self.method.is_some() || self.body.is_some() || self.requests.is_some()
+    }
+
+    fn plan_for(&self, url: &str, family: FamilyName) -> Result<Plan, Faults> {
+        let read = |steps| {
+            let written = self.written(url, family, steps)?;
+            let report = Report::of_options(&written.text, written.options);
+            read_in(&World::real(Path::new("")), report, "line", &[])
+                .map_err(|faults| self.guess_mix(faults))
+        };
+        let plan = read(1)?;
         // Options count requests, plans count iterations; only now is known what makes one.
         match plan.mixes[plan.scenarios[0].mix].steps.len() {
             1 => Ok(plan),
-            steps => self.plan_of(steps as u64),
+            steps => read(steps as u64),
         }
-    }
-
-    /// The plan if an iteration has so many requests.
-    fn plan_of(&self, steps: u64) -> Result<Plan, Faults> {
-        let mut writing = Writing { text: String::new(), options: Vec::new() };
-        self.target(&mut writing);
-        self.connections(&mut writing);
-        self.run(&mut writing);
-        let own_mix = self.own_mix(&mut writing);
-        self.scenario(&mut writing, own_mix, steps);
-        self.thresholds(&mut writing)?;
-        let report = Report::of_options(&writing.text, writing.options);
-        let read = read_in(&World::real(Path::new("")), report, "line", &[]);
-        read.map_err(|faults| self.guess_mix(faults))
     }
 
     /// A mix that is neither shipped nor a file was perhaps meant to be a shipped one.
@@ -158,158 +199,105 @@ impl Line {
         faults
     }
 
-    /// Options that say the same thing in different ways.
-    fn exclusive(&self) -> Result<(), Faults> {
-        let ways = [
-            ("--method", self.method.is_some()),
-            ("--body", self.body.is_some()),
-            ("--mix", self.mix.is_some()),
-            ("--requests", self.requests_file.is_some()),
-        ];
-        let given: Vec<_> =
-            ways.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
-        if let [first, second, ..] = given.as_slice() {
-            let message = format!("says what is sent, and so does {first}");
-            return Err(Faults::one(*second, None, message, "one of them"));
-        }
-        if self.params.is_some() && self.method.is_none() {
-            return Err(Faults::one("--params", None, "of which method?", "with --method"));
-        }
-        Ok(())
-    }
-
-    fn target(&self, writing: &mut Writing) {
-        writing.plain("[target]");
-        writing.key("URL", "url", &quoted(&self.url));
-        writing.plain(&format!("family = {}", quoted(self.family.as_str())));
-        writing.text("--timeout", "timeout", self.timeout.as_deref());
-        let pair = |header: &String| {
+    /// The plan's text, an iteration being so many requests.
+    fn written(&self, url: &str, family: FamilyName, steps: u64) -> Result<Written, Faults> {
+        let text = |option: &Option<String>| option.as_deref().map(quoted);
+        let number = |option: Option<u64>| option.map(|number| number.to_string());
+        let mut to = Written::default();
+        to.line("[target]");
+        to.key("URL", "url", Some(quoted(url)));
+        to.line(&format!("family = {}", quoted(family.as_str())));
+        to.key("--timeout", "timeout", text(&self.timeout));
+        let headers = self.header.iter().map(|header| {
             let (name, value) = header.split_once(':').unwrap_or((header, ""));
             format!("{} = {}", quoted(name.trim()), quoted(value.trim()))
-        };
-        if !self.headers.is_empty() {
-            let pairs: Vec<_> = self.headers.iter().map(pair).collect();
-            writing.key("-H", "headers", &format!("{{ {} }}", pairs.join(", ")));
-        }
-    }
+        });
+        to.key("-H", "headers", list("{ ", headers, " }"));
 
-    fn connections(&self, writing: &mut Writing) {
-        writing.plain("\n[connections]");
-        let reuse = self.reuse.as_deref().map(|word| match word {
+        to.line("\n[connections]");
+        let reuse = self.connections.as_deref().map(|word| match word {
             "reuse" => "always",
             "close" => "never",
             other => other,
         });
-        writing.text("--connections", "reuse", reuse);
-        writing.text("--http", "http", self.http.as_deref());
-        writing.text("--tls-resume", "tls_resume", self.tls_resume.as_deref());
-        writing.text("--tls-version", "tls_version", self.tls_version.as_deref());
-        if !self.ciphers.is_empty() {
-            writing.key(
-                "--ciphers",
-                "ciphers",
-                &list(self.ciphers.iter().map(|name| quoted(name))),
-            );
-        }
-        if self.insecure {
-            writing.key("--insecure", "tls_insecure", "true");
-        }
-    }
+        to.key("--connections", "reuse", reuse.map(quoted));
+        to.key("--http", "http", text(&self.http));
+        to.key("--tls-resume", "tls_resume", text(&self.tls_resume));
+        to.key("--tls-version", "tls_version", text(&self.tls_version));
+        let ciphers = self.ciphers.iter().map(|name| quoted(name));
+        to.key("--ciphers", "ciphers", list("[", ciphers, "]"));
+        to.key("--insecure", "tls_insecure", self.insecure.then(|| "true".to_owned()));
 
-    fn run(&self, writing: &mut Writing) {
-        writing.plain("\n[run]");
-        writing.number("--seed", "seed", self.seed);
-        writing.number("--threads", "threads", self.threads);
-        writing.text("--warmup", "warmup", self.warmup.as_deref());
-        if !self.pids.is_empty() || self.node_exporter.is_some() {
-            writing.plain("\n[watch]");
+        to.line("\n[run]");
+        to.key("--seed", "seed", number(self.seed));
+        to.key("--threads", "threads", number(self.threads));
+        to.key("--warmup", "warmup", text(&self.warmup));
+        if !self.pid.is_empty() || self.node_exporter.is_some() {
+            to.line("\n[watch]");
         }
-        if !self.pids.is_empty() {
-            writing.key("--pid", "pids", &list(self.pids.iter().map(u32::to_string)));
-        }
-        writing.text("--node-exporter", "node_exporter", self.node_exporter.as_deref());
-    }
+        to.key("--pid", "pids", list("[", self.pid.iter().map(u32::to_string), "]"));
+        to.key("--node-exporter", "node_exporter", text(&self.node_exporter));
 
-    /// Writes the mix that the options make up, if they name no shipped one.
-    fn own_mix(&self, writing: &mut Writing) -> bool {
-        let file = self.mix.as_deref().filter(|mix| shipped::text(mix).is_none());
-        let parts = [&self.method, &self.body, &self.requests_file];
-        if file.is_none() && parts.iter().all(|part| part.is_none()) {
-            return false;
+        let shipped = self.mix.as_deref().filter(|mix| shipped::text(mix).is_some());
+        let mut mix = shipped.unwrap_or(shipped::usual(family));
+        if self.says_what() || (self.mix.is_some() && shipped.is_none()) {
+            mix = "line";
+            to.line("\n[mix.line]");
+            to.key("--mix", "file", text(&self.mix));
+            to.key("--requests", "requests", text(&self.requests));
+            to.key("--body", "bodies", list("[", self.body.iter().map(|body| quoted(body)), "]"));
+            if let Some(method) = &self.method {
+                to.line("[[mix.line.calls]]");
+                to.key("--method", "method", Some(quoted(method)));
+                to.key("--params", "params", text(&self.params));
+            }
         }
-        writing.plain("\n[mix.line]");
-        writing.text("--mix", "file", file);
-        writing.text("--requests", "requests", self.requests_file.as_deref());
-        if let Some(body) = &self.body {
-            writing.key("--body", "bodies", &format!("[{}]", quoted(body)));
-        }
-        if let Some(method) = &self.method {
-            writing.plain("[[mix.line.calls]]");
-            writing.key("--method", "method", &quoted(method));
-            writing.text("--params", "params", self.params.as_deref());
-        }
-        true
-    }
 
-    fn scenario(&self, writing: &mut Writing, own_mix: bool, steps: u64) {
-        let usual = shipped::usual(self.family);
-        let mix = if own_mix { "line" } else { self.mix.as_deref().unwrap_or(usual) };
-        writing.plain("\n[[scenario]]\nname = \"load\"");
-        writing.key("--mix", "mix", &quoted(mix));
-        let duration = match (&self.duration, self.requests) {
-            (Some(duration), _) => duration,
-            (None, Some(_)) => DURATION_OF_REQUESTS,
-            (None, None) => DURATION,
-        };
-        let workers = self.connections.unwrap_or(CONNECTIONS);
+        to.line("\n[[scenario]]\nname = \"load\"");
+        to.key("--mix", "mix", Some(quoted(mix)));
         match &self.rate {
             Some(rate) => {
-                writing.number(
-                    "-c",
-                    "workers_max",
-                    Some(self.connections.unwrap_or_else(|| workers_for(rate, steps))),
-                );
-                writing.plain("[[scenario.stages]]\nname = \"load\"");
-                let rate = match steps {
-                    1 => number_or_quoted(rate),
-                    steps => quoted(&format!("({rate}) / {steps}")),
-                };
-                writing.key("-r", "rate", &rate);
+                let workers = self.concurrency.unwrap_or_else(|| workers_for(rate, steps));
+                to.key("-c", "workers_max", number(Some(workers)));
             }
-            None => {
-                writing.plain("model = \"closed\"");
-                writing.plain("[[scenario.stages]]\nname = \"load\"");
-                writing.number("-c", "workers", Some(workers));
+            None => to.line("model = \"closed\""),
+        }
+        to.key("-n", "iterations", number(self.count.map(|count| count.div_ceil(steps))));
+        to.line("[[scenario.stages]]\nname = \"load\"");
+        match &self.rate {
+            // What is no number is refused as the text that it is.
+            Some(rate) if steps == 1 => {
+                let number = rate.parse::<u64>().map(|number| number.to_string());
+                to.key("-r", "rate", Some(number.unwrap_or_else(|_| quoted(rate))));
             }
+            Some(rate) => to.key("-r", "rate", Some(quoted(&format!("({rate}) / {steps}")))),
+            None => to.key("-c", "workers", number(self.concurrency.or(Some(CONNECTIONS)))),
         }
-        writing.key("-d", "duration", &quoted(duration));
-        if let Some(requests) = self.requests {
-            // A table's own keys stand before its tables of tables, so this one is put in there.
-            let at = writing.text.rfind("[[scenario.stages]]").unwrap_or(writing.text.len());
-            let iterations = requests.div_ceil(steps);
-            writing.insert(at, "-n", &format!("iterations = {iterations}\n"));
-        }
+        let usual = if self.count.is_some() { DURATION_OF_REQUESTS } else { DURATION };
+        to.key("-d", "duration", Some(quoted(self.duration.as_deref().unwrap_or(usual))));
+        self.thresholds(&mut to)?;
+        Ok(to)
     }
 
-    fn thresholds(&self, writing: &mut Writing) -> Result<(), Faults> {
-        if self.thresholds.is_empty() {
+    fn thresholds(&self, to: &mut Written) -> Result<(), Faults> {
+        if self.threshold.is_empty() {
             return Ok(());
         }
-        writing.plain("\n[thresholds]");
-        let mut by_selector: Vec<(String, Vec<String>)> = Vec::new();
-        for threshold in &self.thresholds {
+        to.line("\n[thresholds]");
+        let mut by_selector: Vec<(&str, Vec<String>)> = Vec::new();
+        for threshold in &self.threshold {
             let Some((selector, expression)) = split_threshold(threshold) else {
                 let allowed = "METRIC EXPRESSION, such as \"latency{method:eth_call} p(99)<300\"";
                 let shown = Some(quoted(threshold));
                 return Err(Faults::one("--threshold", shown, "has no expression", allowed));
             };
-            match by_selector.iter_mut().find(|(known, _)| known == selector) {
+            match by_selector.iter_mut().find(|(known, _)| *known == selector) {
                 Some((_, expressions)) => expressions.push(quoted(expression)),
-                None => by_selector.push((selector.to_owned(), vec![quoted(expression)])),
+                None => by_selector.push((selector, vec![quoted(expression)])),
             }
         }
         for (selector, expressions) in by_selector {
-            writing.key("--threshold", &quoted(&selector), &list(expressions.into_iter()));
+            to.key("--threshold", &quoted(selector), list("[", expressions.into_iter(), "]"));
         }
         Ok(())
     }
@@ -331,77 +319,37 @@ fn workers_for(rate: &str, steps: u64) -> u64 {
     workers.ceil() as u64
 }
 
-/// A number as it stands, anything else as a text, which is then refused as no number.
-fn number_or_quoted(text: &str) -> String {
-    match text.parse::<u64>() {
-        Ok(number) => number.to_string(),
-        Err(_) => quoted(text),
-    }
+/// Items in brackets; none if there are none.
+fn list(open: &str, items: impl Iterator<Item = String>, close: &str) -> Option<String> {
+    let items: Vec<_> = items.collect();
+    (!items.is_empty()).then(|| format!("{open}{}{close}", items.join(", ")))
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(", "))
-}
-
-/// A text as TOML, on one line.
+/// A text as TOML, on one line: as in JSON, but that DEL is a control character too.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            letter if letter.is_control() => {
-                quoted.push_str(&format!("\\u{:04X}", u32::from(letter)));
-            }
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let json = serde_json::Value::from(text).to_string();
+    json.replace('\u{7f}', "\\u007F")
 }
 
 /// A plan's text while it is written, and which option wrote which part of it.
-struct Writing {
+#[derive(Default)]
+struct Written {
     text: String,
     options: Options,
 }
 
-impl Writing {
-    fn plain(&mut self, line: &str) {
+impl Written {
+    fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    fn key(&mut self, option: &'static str, key: &str, value: &str) {
-        let start = self.text.len();
-        self.plain(&format!("{key} = {value}"));
-        self.options.push((start..self.text.len(), option));
-    }
-
-    fn text(&mut self, option: &'static str, key: &str, value: Option<&str>) {
+    fn key(&mut self, option: &'static str, key: &str, value: Option<String>) {
         if let Some(value) = value {
-            self.key(option, key, &quoted(value));
+            let start = self.text.len();
+            self.line(&format!("{key} = {value}"));
+            self.options.push((start..self.text.len(), option));
         }
-    }
-
-    fn number(&mut self, option: &'static str, key: &str, value: Option<u64>) {
-        if let Some(value) = value {
-            self.key(option, key, &value.to_string());
-        }
-    }
-
-    fn insert(&mut self, at: usize, option: &'static str, line: &str) {
-        self.text.insert_str(at, line);
-        let moved = |range: &mut Range<usize>| {
-            if range.start >= at {
-                *range = range.start + line.len()..range.end + line.len();
-            }
-        };
-        self.options.iter_mut().for_each(|(range, _)| moved(range));
-        self.options.push((at..at + line.len(), option));
     }
 }
 

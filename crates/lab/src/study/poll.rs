@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lab_model::plan::line::Line;
+use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{Target, Tls};
 use wire::method::FamilyName;
 
@@ -92,15 +92,13 @@ pub fn poll(
     }
     let asked = |error: String| StudyFault::Asked(error);
     let mut targets = Vec::new();
+    let options = UrlOptions::of(watch.family);
     for node in nodes {
-        let guess = watch.family.unwrap_or(FamilyName::Ethereum);
-        let plan =
-            Line::new(&node.url, guess).plan().map_err(|faults| asked(faults.to_string()))?;
+        let plan = options.plan(&node.url, |target, tls| family(target, tls).map(Some));
+        let plan = plan.map_err(|fault| asked(fault.to_string()))?;
+        let plan = plan.map_err(|faults| asked(faults.to_string()))?;
+        let family = plan.target.family.unwrap_or(FamilyName::Ethereum);
         let (target, tls) = (plan.target, plan.connections.tls);
-        let family = match watch.family {
-            Some(family) => family,
-            None => family(&target, &tls).map_err(|fault| asked(fault.to_string()))?,
-        };
         targets.push((target, tls, family));
     }
     let family = targets.first().map_or(FamilyName::Ethereum, |target| target.2);

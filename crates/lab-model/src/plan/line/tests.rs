@@ -1,72 +1,99 @@
 //! Options in, plans or faults out.
 
+use std::convert::Infallible;
 use std::io::Write;
+
+use clap::{Command, FromArgMatches as _};
 
 use super::*;
 use crate::plan::{HttpVersion, Late, Model, Reuse, Step, TlsVersion, read};
 
-fn line() -> Line {
-    Line::new("http://127.0.0.1:8545", FamilyName::Ethereum)
+const URL: &str = "http://127.0.0.1:8545";
+
+/// The options of a command line, as clap reads them.
+fn given(line: &[&str]) -> Result<UrlOptions, clap::Error> {
+    let command = UrlOptions::augment_args(Command::new("load").no_binary_name(true));
+    UrlOptions::from_arg_matches(&command.try_get_matches_from(line)?)
 }
 
-fn text(text: &str) -> Option<String> {
-    Some(text.to_owned())
+/// The plan of options at a target that is what its family is asked to be.
+fn planned(url: &str, family: FamilyName, line: &[&str]) -> Result<Plan, Faults> {
+    let options = given(line).unwrap_or_else(|error| panic!("{error}"));
+    options.plan(url, |_, _| Ok::<_, Infallible>(Some(family))).unwrap()
 }
 
 /// The plan of a line, which must be the same again when it is read from its own text.
-fn plan(line: &Line) -> Plan {
-    let plan = line.plan().unwrap_or_else(|faults| panic!("{faults}"));
+fn plan(line: &[&str]) -> Plan {
+    let plan = planned(URL, FamilyName::Ethereum, line).unwrap_or_else(|faults| panic!("{faults}"));
     let again = read(&plan.text, "line", &[]).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(format!("{again:#?}"), format!("{plan:#?}"));
     plan
 }
 
-fn fault(line: &Line) -> String {
-    line.plan().expect_err("a faulty line passed").to_string()
+fn fault(url: &str, line: &[&str]) -> String {
+    planned(url, FamilyName::Ethereum, line).expect_err("a faulty line passed").to_string()
 }
 
 #[test]
 fn nothing_but_a_url_is_ten_seconds_of_fifty_connections() {
-    let plan = plan(&line());
+    let plan = plan(&[]);
     let scenario = &plan.scenarios[0];
     assert_eq!(scenario.model, Model::Closed);
     assert_eq!((scenario.workers_max, scenario.level_max()), (50, 50.0));
     assert_eq!(plan.duration().as_secs(), 10);
     assert_eq!(plan.mixes[0].name, "ethereum");
-    let other = Line::new("http://h", FamilyName::Bitcoin).plan().unwrap();
-    assert_eq!(other.mixes[0].name, "bitcoin");
+}
+
+#[test]
+fn the_target_is_asked_for_its_family_unless_that_is_given() {
+    let other = planned(URL, FamilyName::Bitcoin, &[]).unwrap();
+    assert_eq!(
+        (&*other.mixes[0].name, other.target.family),
+        ("bitcoin", Some(FamilyName::Bitcoin))
+    );
+    let given = planned(URL, FamilyName::Bitcoin, &["--family", "harmony"]).unwrap();
+    assert_eq!(
+        (&*given.mixes[0].name, given.target.family),
+        ("harmony", Some(FamilyName::Harmony))
+    );
+    let asked = given_options(&["--method", "x"]).plan(URL, |_, _| Ok::<_, Infallible>(None));
+    assert_eq!(asked.unwrap().unwrap().target.family, None, "what is sent does not depend on it");
+    let failed = given_options(&[]).plan(URL, |_, _| Err("nobody there"));
+    assert_eq!(failed.err(), Some("nobody there"));
+    let faulty = given_options(&["-d", "x"]).plan(URL, |_, _| -> Result<_, Infallible> {
+        panic!("asked before the options were right")
+    });
+    assert!(faulty.unwrap().is_err());
+}
+
+fn given_options(line: &[&str]) -> UrlOptions {
+    given(line).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
 fn a_rate_makes_it_open_and_brings_workers_for_it() {
-    let rated = Line { rate: text("20000"), ..line() };
-    let plan_of = plan(&rated);
+    let plan_of = plan(&["-r", "20000"]);
     let scenario = &plan_of.scenarios[0];
     assert!(matches!(scenario.model, Model::Open { late: Late::Queue { .. } }));
     assert_eq!((scenario.workers_max, scenario.level_max()), (2000, 20_000.0));
-    let workers = |rate: &str, connections| {
-        let line = Line { rate: text(rate), connections, ..line() };
-        plan(&line).scenarios[0].workers_max
-    };
-    assert_eq!(workers("10", None), 50);
-    assert_eq!(workers("1000000", None), 5000);
-    assert_eq!(workers("1000", Some(7)), 7);
+    let workers = |line: &[&str]| plan(line).scenarios[0].workers_max;
+    assert_eq!(workers(&["-r", "10"]), 50);
+    assert_eq!(workers(&["-r", "1000000"]), 5000);
+    assert_eq!(workers(&["-r", "1000", "-c", "7"]), 7);
 }
 
 #[test]
 fn so_many_requests_end_it() {
-    let plan_of = plan(&Line { requests: Some(1000), ..line() });
+    let plan_of = plan(&["-n", "1000"]);
     assert_eq!(plan_of.scenarios[0].iterations_max, Some(1000));
     assert_eq!(plan_of.duration().as_secs(), 3600);
-    let both =
-        plan(&Line { requests: Some(1000), duration: text("1m"), rate: text("10"), ..line() });
+    let both = plan(&["-n", "1000", "-d", "1m", "-r", "10"]);
     assert_eq!((both.scenarios[0].iterations_max, both.duration().as_secs()), (Some(1000), 60));
 }
 
 #[test]
 fn options_count_requests_where_a_plan_counts_iterations() {
-    let somnia = Line { mix: text("somnia"), rate: text("200"), requests: Some(1001), ..line() };
-    let plan = plan(&somnia);
+    let plan = plan(&["--mix", "somnia", "-r", "200", "-n", "1001"]);
     assert_eq!(plan.peak(), Some(200.0));
     assert_eq!(plan.scenarios[0].level_max(), 100.0);
     assert_eq!(plan.scenarios[0].iterations_max, Some(501));
@@ -74,47 +101,33 @@ fn options_count_requests_where_a_plan_counts_iterations() {
 
 #[test]
 fn one_method_one_body_and_files_take_the_place_of_a_mix() {
-    let method =
-        plan(&Line { method: text("eth_call"), params: text("[{\"to\":\"0x\\\"\"}]"), ..line() });
+    let method = plan(&["--method", "eth_call", "--params", "[{\"to\":\"0x\\\"\"}]"]);
     assert_eq!(*method.methods, ["eth_call".into()]);
     let body = r#"{"jsonrpc":"2.0","id":5,"method":"net_version","params":["\n"]}"#;
-    let body = plan(&Line { body: text(body), ..line() });
+    let body = plan(&["--body", body]);
     assert!(matches!(&body.mixes[0].steps[0], Step::Replay(bodies) if &*bodies[0].id == b"5"));
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "calls = [{{ method = \"eth_syncing\" }}]").unwrap();
-    let mix = plan(&Line { mix: text(file.path().to_str().unwrap()), ..line() });
+    let mix = plan(&["--mix", file.path().to_str().unwrap()]);
     assert_eq!(*mix.methods, ["eth_syncing".into()]);
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "{{\"id\":1,\"method\":\"a\"}}").unwrap();
-    let requests = plan(&Line { requests_file: text(file.path().to_str().unwrap()), ..line() });
+    let requests = plan(&["--requests", file.path().to_str().unwrap()]);
     assert_eq!(*requests.methods, ["a".into()]);
-    assert_eq!(plan(&Line { mix: text("somnia"), ..line() }).mixes[0].steps.len(), 2);
+    assert_eq!(plan(&["--mix", "somnia"]).mixes[0].steps.len(), 2);
 }
 
 #[test]
 fn every_option_arrives() {
-    let line_of_all = Line {
-        reuse: text("100"),
-        tls_resume: text("off"),
-        tls_version: text("1.3"),
-        ciphers: vec!["TLS_AES_128_GCM_SHA256".to_owned()],
-        insecure: true,
-        http: text("2"),
-        timeout: text("3s"),
-        warmup: text("1500ms"),
-        headers: vec!["X-Key: a: \"b\"".to_owned()],
-        seed: Some(9),
-        threads: Some(2),
-        thresholds: vec![
-            "latency{method:eth_call} p(99)<300".to_owned(),
-            "failed: rate < 0.01".to_owned(),
-            "latency{method:eth_call} p(95)<100".to_owned(),
-        ],
-        pids: vec![1, 2],
-        node_exporter: text("http://h:9100/metrics"),
-        ..Line::new("https://h/rpc", FamilyName::Ethereum)
-    };
-    let plan = line_of_all.plan().unwrap_or_else(|faults| panic!("{faults}"));
+    let line = "--connections 100 --tls-resume off --tls-version 1.3 --insecure --http 2 \
+                --ciphers TLS_AES_128_GCM_SHA256 --timeout 3s --warmup 1500ms --seed 9 --threads 2 \
+                --pid 1 --pid 2 --node-exporter http://h:9100/metrics";
+    let mut line: Vec<_> = line.split_whitespace().collect();
+    let of_calls = ["latency{method:eth_call} p(99)<300", "latency{method:eth_call} p(95)<100"];
+    line.extend(["-H", "X-Key: a: \"b\"", "--threshold", of_calls[0]]);
+    line.extend(["--threshold", "failed: rate < 0.01", "--threshold", of_calls[1]]);
+    let plan = planned("https://h/rpc", FamilyName::Ethereum, &line);
+    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.target.headers, [("x-key".to_owned(), "a: \"b\"".to_owned())]);
     assert_eq!(plan.connections.reuse, Reuse::Requests(100));
     assert_eq!(plan.connections.http, HttpVersion::Http2);
@@ -130,21 +143,16 @@ fn every_option_arrives() {
     assert_eq!(plan.target.path, "/rpc");
     assert_eq!(plan.watch.pids, [1, 2]);
     let texts: Vec<_> = plan.thresholds.iter().map(|threshold| &*threshold.text).collect();
-    let failed = "failed rate < 0.01";
-    let calls = ["latency{method:eth_call} p(99)<300", "latency{method:eth_call} p(95)<100"];
-    assert_eq!(texts, [calls[0], calls[1], failed]);
-    let words = |word: &str| super::Line { reuse: text(word), ..line() }.plan().unwrap();
-    assert_eq!(words("reuse").connections.reuse, Reuse::Always);
-    assert_eq!(words("close").connections.reuse, Reuse::Never);
+    assert_eq!(texts, [of_calls[0], of_calls[1], "failed rate < 0.01"]);
+    let reuse = |word| self::plan(&["--connections", word]).connections.reuse;
+    assert_eq!((reuse("reuse"), reuse("close")), (Reuse::Always, Reuse::Never));
 }
 
 #[test]
 fn headers_and_urls_reach_the_target_and_no_text() {
-    let line = Line {
-        headers: vec!["authorization: Bearer sekrit".to_owned()],
-        ..Line::new("https://u:sekrit@h/sekrit0123456789abcdef", FamilyName::Ethereum)
-    };
-    let plan = line.plan().unwrap();
+    let url = "https://u:sekrit@h/sekrit0123456789abcdef";
+    let header = ["-H", "authorization: Bearer sekrit"];
+    let plan = planned(url, FamilyName::Ethereum, &header).unwrap();
     assert_eq!(plan.target.headers, [("authorization".to_owned(), "Bearer sekrit".to_owned())]);
     assert_eq!(plan.target.path, "/sekrit0123456789abcdef");
     assert!(!plan.text.contains("sekrit"), "{}", plan.text);
@@ -153,16 +161,8 @@ fn headers_and_urls_reach_the_target_and_no_text() {
 
 #[test]
 fn faults_name_the_option() {
-    let line = Line {
-        connections: Some(2_000_000),
-        duration: text("10"),
-        timeout: text("never"),
-        http: text("3"),
-        tls_version: text("1.1"),
-        headers: vec!["host: x".to_owned()],
-        ..Line::new("nonsense", FamilyName::Ethereum)
-    };
-    let told = fault(&line);
+    let line = "-c 2000000 -d 10 --timeout never --http 3 --tls-version 1.1 -H host:x";
+    let told = fault("nonsense", &line.split(' ').collect::<Vec<_>>());
     for option in ["URL", "-c", "-d", "--timeout", "--http", "--tls-version"] {
         assert!(
             told.lines().any(|line| line.starts_with(&format!("{option} = "))),
@@ -171,23 +171,24 @@ fn faults_name_the_option() {
     }
     assert!(told.contains("-H: this header is set by the load itself"), "{told}");
     assert!(!told.contains("line:"), "{told}");
-    let rate = fault(&Line { rate: text("-3"), ..self::line() });
+    let rate = fault(URL, &["-r=-3"]);
     assert!(rate.starts_with("-r = \"-3\": out of range"), "{rate}");
-    let mix = fault(&Line { mix: text("somnai"), ..self::line() });
+    let mix = fault(URL, &["--mix", "somnai"]);
     assert!(mix.starts_with("--mix = \"somnai\": cannot read somnai"), "{mix}");
     assert!(mix.contains("did you mean somnia?"), "{mix}");
-    let none = fault(&Line { requests: Some(0), ..self::line() });
+    let none = fault(URL, &["-n", "0"]);
     assert!(none.starts_with("-n = 0: out of range"), "{none}");
+    let threshold = fault(URL, &["--threshold", "p(99)<3"]);
+    assert!(threshold.starts_with("--threshold = \"p(99)<3\": has no expression"), "{threshold}");
 }
 
 #[test]
 fn options_that_say_the_same_in_two_ways_are_refused() {
-    let two = fault(&Line { mix: text("somnia"), body: text("{}"), ..line() });
-    assert!(two.starts_with("--mix: says what is sent, and so does --body"), "{two}");
-    let params = fault(&Line { params: text("[]"), ..line() });
-    assert!(params.starts_with("--params: of which method?"), "{params}");
-    let threshold = fault(&Line { thresholds: vec!["p(99)<3".to_owned()], ..line() });
-    assert!(threshold.starts_with("--threshold = \"p(99)<3\": has no expression"), "{threshold}");
+    let told = |line: &[&str]| given(line).unwrap_err().to_string();
+    let two = told(&["--mix", "somnia", "--body", "{}"]);
+    assert!(two.contains("'--mix <NAME|FILE>' cannot be used with"), "{two}");
+    let params = told(&["--params", "[]"]);
+    assert!(params.contains("--method <NAME>"), "{params}");
 }
 
 #[test]
@@ -208,15 +209,16 @@ mod noise {
         /// Whatever stands in an option stays in its option.
         #[test]
         fn no_option_panics_or_breaks_out(word in "\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
-            let line = Line {
+            let options = UrlOptions {
                 method: Some(word.clone()),
                 params: Some(word.clone()),
                 duration: Some(word.clone()),
-                thresholds: vec![format!("{word} {word}")],
-                headers: vec![word.clone()],
-                ..Line::new(&word, FamilyName::Ethereum)
+                threshold: vec![format!("{word} {word}")],
+                header: vec![word.clone()],
+                ..UrlOptions::default()
             };
-            if let Ok(plan) = line.plan() {
+            let plan = options.plan(&word, |_, _| Ok::<_, Infallible>(None)).unwrap();
+            if let Ok(plan) = plan {
                 prop_assert_eq!(&*plan.methods[0], &*word);
                 prop_assert_eq!(plan.scenarios.len(), 1);
             }
