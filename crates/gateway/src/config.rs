@@ -66,6 +66,7 @@ use server::{Server, ServerTable};
 use url::NodeUrl;
 
 use crate::policy::direct::Rule;
+use crate::policy::route::{ChainRoutes, Router};
 
 settings::table! {
     /// The configuration of a gateway.
@@ -187,6 +188,38 @@ pub struct Overrides {
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
+    /// The chain of each path, and the group of each method.
+    pub fn router(&self) -> Router {
+        let paths: Vec<Vec<&str>> = self
+            .chains
+            .iter()
+            .map(|chain| chain.paths.iter().map(|path| &**path).collect())
+            .collect();
+        let methods: Vec<Vec<(&str, usize)>> = self
+            .chains
+            .iter()
+            .map(|chain| {
+                let named = |group: &usize| {
+                    let group = *group;
+                    self.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
+                };
+                chain.groups.iter().flat_map(named).collect()
+            })
+            .collect();
+        let routes: Vec<ChainRoutes<'_>> = paths
+            .iter()
+            .zip(&methods)
+            .zip(&self.chains)
+            .map(|((paths, methods), chain)| ChainRoutes {
+                paths,
+                methods,
+                rest: chain.groups.last().copied().expect("a chain has at least one group"),
+            })
+            .collect();
+        Router::new(&routes, self.chains.iter().position(|chain| chain.default))
+            .expect("a checked configuration has no path or pattern twice")
+    }
+
     /// Reads and checks a file. Relative file names in it are taken from the file's own folder;
     /// `${VAR}` from the environment of this process.
     ///

@@ -10,6 +10,7 @@
 //! | `limit`, `quota` | whether a call is within its limits and quota |
 //! | `direct`, `route` | the group that a call goes to |
 //! | `access` | whether the caller may make it |
+//! | `plan` | how a call is resolved: as it is, in parts, from the view, by its key |
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
 //! | `logs` | how a range of logs is split and merged |
 //! | `overload` | whether a call gets a permit, waits or is shed |
@@ -42,6 +43,7 @@ pub mod limit;
 pub mod logs;
 pub mod memory;
 pub mod overload;
+pub mod plan;
 pub mod portable;
 pub mod proxy;
 pub mod quota;

@@ -14,10 +14,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use tokio::time::Instant;
-use wire::block::{block_ref, write_params_at};
+use wire::block::write_params_at;
 use wire::call::{Call, Params};
 use wire::key::{KeyParts, Resolved, write_key};
-use wire::method::{Bound, Method};
+use wire::method::Method;
 use wire::quantity;
 
 use crate::access::caller::Caller;
@@ -30,11 +30,12 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse, facts};
 use crate::config::group::{Balance, HashKey};
-use crate::policy::cacheable::{Admit, AnswerKind, CacheRule, Caching, Stamp, decide, usable};
+use crate::policy::cacheable::{Admit, AnswerKind, CacheRule, Caching, Stamp, usable};
 use crate::policy::choose::hash64;
 use crate::policy::complete::{BRIEF, Keep, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
+use crate::policy::plan::{Lookup, Plan, Switches, plan};
 use crate::policy::{blocks, cacheable, complete};
 use crate::state::context::ThreadContext;
 use crate::upstream::fetch::fetch;
@@ -83,24 +84,24 @@ pub(crate) async fn resolve(
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
     let mut ask = request_of(cx, route, &view, now);
-    let Some((_, method)) = route.row else {
-        drop(view);
-        ask.flow = flow(route);
-        return (Box::pin(place_and_fetch(cx, &ask, None)).await, CacheStatus::Bypass);
+    let cache = &cx.snapshot.config.cache;
+    let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
+    let lookup = match (plan(route.method(), &call.params, &view, on), route.method()) {
+        (Plan::Lookup(lookup), Some(method)) => (lookup, method),
+        (Plan::Head(number), _) => return (head_value(&call.method, number), CacheStatus::Hit),
+        (Plan::Logs, Some(method)) => {
+            drop(view);
+            ask.flow = flow(route);
+            return Box::pin(logs::answer(cx, ask, call, method)).await;
+        }
+        (_, None) | (Plan::Forward, Some(_)) => {
+            drop(view);
+            ask.flow = flow(route);
+            return (Box::pin(place_and_fetch(cx, &ask, None)).await, CacheStatus::Bypass);
+        }
     };
-    if method.bound == Bound::Logs {
-        drop(view);
-        ask.flow = flow(route);
-        return Box::pin(logs::answer(cx, ask, call, method)).await;
-    }
-    let block = block_ref(method, &call.params).ok().flatten();
-    let caching = decide(method, block.as_ref().map(|(block, _)| block), &view);
-    let mut ask = UpstreamRequest { caching: allowed(cx, caching), ..ask };
-    if ask.caching.from_view
-        && let Some(head) = view.head
-    {
-        return (head_value(&call.method, head.number), CacheStatus::Hit);
-    }
+    let (Lookup { caching, block, coalesce }, method) = lookup;
+    let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
     let mut key = cx.upstreams.buffers.take();
     let resolved = ask.caching.resolved.map(Resolved::Number);
     let keyed = write_call_key(cx, &mut key, &ask, method, &call.params, resolved);
@@ -109,7 +110,9 @@ pub(crate) async fn resolve(
         return (fetched, CacheStatus::Hit);
     }
     drop(view);
-    if let (Some(number), Some((_, span)), Some(at)) = (ask.caching.resolved, block, method.block) {
+    if let (Some(number), Ok(Some((_, span))), Some(at)) =
+        (ask.caching.resolved, block, method.block)
+    {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, span, at.form, number);
         ask.params = Some(Cow::Owned(params));
@@ -118,14 +121,6 @@ pub(crate) async fn resolve(
     let answered = answer_ask(cx, ask, keyed.then_some(&key[..])).await;
     cx.upstreams.buffers.give(key);
     answered
-}
-
-/// Adapts a decision to what is turned on. Without the cache every call reaches a node as it came.
-fn allowed(cx: &ThreadContext, caching: Caching) -> Caching {
-    if cx.snapshot.cache.is_some() {
-        return caching;
-    }
-    Caching { rule: CacheRule::Never, resolved: None, from_view: false, ..caching }
 }
 
 /// The answer to a call for the head's number, in the form of the method's namespace: harmony's

@@ -15,16 +15,17 @@ use gateway::policy::access::{
     Denial, Grant, MethodCase, is_own_filter, is_subscription, may_call, may_use,
 };
 use gateway::policy::cacheable::CacheRule;
+use gateway::policy::direct;
 use gateway::policy::direct::{CallFacts, Directed, End, Facts, caller_hash};
 use gateway::policy::heads::{ChainView, Head};
 use gateway::policy::logs::plan_filter;
-use gateway::policy::route::{ChainRoutes, Router};
-use gateway::policy::{cacheable, direct};
-use wire::block::{BlockRef, NotABlock, block_ref};
+use gateway::policy::plan::{Lookup, Plan, Switches, plan};
+use gateway::policy::route::Router;
+use wire::block::block_ref;
 use wire::call::{Body, Call, Limits, Refusal, decode};
 use wire::filter::LogFilter;
 use wire::key::{KeyParts, Resolved, write_key};
-use wire::method::{Bound, Method, family};
+use wire::method::{Method, family};
 use wire::reach::reach;
 
 use crate::source::Source;
@@ -98,14 +99,13 @@ impl Explain {
             }
         };
         let text = read_call(text, &config.call_limits)?;
-        let routes = Routes::new(&config)?;
+        let router = config.router();
         let sender = match Sender::new(&self, &config) {
             Ok(sender) => sender,
             Err(why) => return Ok(refused(&why)),
         };
-        let path = sender.directed(&config, &routes, None).path;
-        let Some(chain) = routes.router.chain(&self.path).or_else(|| routes.router.chain(&path))
-        else {
+        let path = sender.directed(&config, &router, None).path;
+        let Some(chain) = router.chain(&self.path).or_else(|| router.chain(&path)) else {
             return Ok(refused(&format!("no chain is at the path {}", self.path)));
         };
         if let Some(why) = sender.refused(&config, chain) {
@@ -114,7 +114,8 @@ impl Explain {
         }
         let view = view(&config, chain, self.head);
         let (head, sender) = (self.head, &sender);
-        let case = Case { config: &config, routes: &routes, sender, head, chain, view };
+        let (config, router) = (&config, &router);
+        let case = Case { config, router, sender, head, url_chain: chain, chain, view };
         match decode(&text, &config.call_limits) {
             Err(refusal) => Ok(refused(&words::refusal(&refusal))),
             Ok(Body::Single(item)) => Ok(case.print(&[item])),
@@ -141,43 +142,6 @@ fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The routes of a configuration, compiled as for serving.
-struct Routes {
-    router: Router,
-}
-
-impl Routes {
-    fn new(config: &Config) -> Result<Routes> {
-        let paths: Vec<Vec<&str>> = config
-            .chains
-            .iter()
-            .map(|chain| chain.paths.iter().map(|path| &**path).collect())
-            .collect();
-        let methods: Vec<Vec<(&str, usize)>> = config
-            .chains
-            .iter()
-            .map(|chain| {
-                let patterns = |group: &usize| {
-                    let group = *group;
-                    config.groups[group].methods.iter().map(move |method| (&**method, group))
-                };
-                chain.groups.iter().flat_map(patterns).collect()
-            })
-            .collect();
-        let chains: Vec<ChainRoutes<'_>> = config
-            .chains
-            .iter()
-            .zip(paths.iter().zip(&methods))
-            .map(|(chain, (paths, methods))| {
-                let rest = *chain.groups.last().expect("each chain has a group");
-                ChainRoutes { paths, methods, rest }
-            })
-            .collect();
-        let default = config.chains.iter().position(|chain| chain.default);
-        Ok(Routes { router: Router::new(&chains, default)? })
-    }
-}
-
 /// What is assumed of the chain: a head, and what is final at the chain's usual distance.
 fn view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
@@ -190,10 +154,12 @@ fn view(config: &Config, chain: usize, head: u64) -> ChainView {
 /// Under which circumstances calls are explained.
 struct Case<'a> {
     config: &'a Config,
-    routes: &'a Routes,
+    router: &'a Router,
     sender: &'a Sender<'a>,
     /// Height of the made-up head.
     head: u64,
+    /// The chain of the path, whose limits a call is charged to.
+    url_chain: usize,
     chain: usize,
     view: ChainView,
 }
@@ -235,7 +201,7 @@ impl<'a> Sender<'a> {
     fn directed<'b>(
         &'b self,
         config: &Config,
-        routes: &Routes,
+        router: &Router,
         call: Option<CallFacts<'b>>,
     ) -> Directed<'b> {
         let facts = Facts {
@@ -247,7 +213,7 @@ impl<'a> Sender<'a> {
             client: caller_hash(self.grant.map(|grant| &*grant.name), self.address),
             call,
         };
-        direct::direct(&config.rules, &facts, |path| routes.router.chain(path))
+        direct::direct(&config.rules, &facts, |path| router.chain(path))
     }
 
     /// Why the whole request is refused, if it is.
@@ -295,11 +261,11 @@ impl Case<'_> {
         let mut lines = Lines::default();
         let params = call.params.raw().unwrap_or(b"");
         let facts = CallFacts { method: &call.method, params };
-        let directed = self.sender.directed(self.config, self.routes, Some(facts));
+        let directed = self.sender.directed(self.config, self.router, Some(facts));
         for place in &directed.fitted {
             lines.add("rule", &words::rule(&self.config.rules[*place]));
         }
-        match (self.routes.router.chain(&directed.path), directed.end) {
+        match (self.router.chain(&directed.path), directed.end) {
             (_, End::Deny(_)) => lines.text,
             (None, _) => {
                 lines.add("refused", &format!("no chain is at the path {}", directed.path));
@@ -318,14 +284,14 @@ impl Case<'_> {
         let chain = &self.config.chains[self.chain];
         let group = match end {
             End::Group(group) => group,
-            _ => self.routes.router.group(self.chain, &call.method),
+            _ => self.router.group(self.chain, &call.method),
         };
         let group = &self.config.groups[group];
         let method = family(chain.family).method(&call.method);
         let known = if method.is_some() { "" } else { ", unknown to it" };
         lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
         lines.add("chain", &chain.name);
-        for line in self.limits(&call.method, method) {
+        for line in self.limits(&call.method) {
             lines.add("limited", &line);
         }
         let case = MethodCase {
@@ -368,12 +334,15 @@ impl Case<'_> {
         lines.text
     }
 
-    /// The limits that apply to a call of this method, in their order.
-    fn limits(&self, name: &str, method: Option<&'static Method>) -> Vec<String> {
+    /// The limits that apply to a call of this method, in their order. A call is charged before the
+    /// rules direct it, so to the limits of the chain in its URL.
+    fn limits(&self, name: &str) -> Vec<String> {
+        let family = family(self.config.chains[self.url_chain].family);
+        let method = family.method(name).or_else(|| family.in_any_case(name));
         let mut zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {
-            let fits = limit.chain.is_none_or(|chain| chain == self.chain)
+            let fits = limit.chain.is_none_or(|chain| chain == self.url_chain)
                 && gateway::policy::limit::fits(&limit.methods, name);
             // Limits in dry run are judged apart from the others.
             if fits && !zones.contains(&(limit.zone, limit.dry_run)) {
@@ -385,14 +354,22 @@ impl Case<'_> {
     }
 
     fn decided(&self, call: &Call<'_>, method: &'static Method, group: &Group, lines: &mut Lines) {
-        if method.bound == Bound::Logs {
-            for line in self.logs(call) {
-                lines.add("cached", &line);
+        let cache = &self.config.cache;
+        let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
+        match plan(Some(method), &call.params, &self.view, on) {
+            Plan::Logs => {
+                for line in self.logs(call) {
+                    lines.add("cached", &line);
+                }
+                lines.add("joined", words::joined(cache.coalesce, true, cache));
             }
-            lines
-                .add("joined", words::joined(self.config.cache.coalesce, true, &self.config.cache));
-        } else {
-            self.planned(call, method, lines);
+            Plan::Head(_) => {
+                self.block(call, method, lines);
+                lines.add("answer", "the gateway itself gives the number of the head");
+                lines.add("cached", "not needed");
+            }
+            Plan::Lookup(lookup) => self.looked_up(call, method, &lookup, lines),
+            Plan::Forward => {}
         }
         lines.add("repeated", words::repeat(method.repeat, group));
         lines.add("weight", &method.weight.to_string());
@@ -411,53 +388,46 @@ impl Case<'_> {
         }
     }
 
-    fn planned(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
-        let block = block_ref(method, &call.params).map(|found| found.map(|(block, _)| block));
+    fn block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
         if let Some(at) = method.block {
+            let block = block_ref(method, &call.params).map(|found| found.map(|(block, _)| block));
             lines.add("block", &words::block(at, block, &self.view));
         }
-        let plan = self.plan(method, block);
-        if plan.from_view {
-            lines.add("answer", "the gateway itself gives the number of the head");
-        } else if let Some(number) = plan.resolved {
+    }
+
+    fn looked_up(
+        &self,
+        call: &Call<'_>,
+        method: &'static Method,
+        lookup: &Lookup,
+        lines: &mut Lines,
+    ) {
+        self.block(call, method, lines);
+        let (caching, cache) = (&lookup.caching, &self.config.cache);
+        if let Some(number) = caching.resolved {
             lines.add("sent", &format!("with the number {number} in place of the tag"));
         }
-        if plan.head_min > 0 && !plan.from_view {
-            lines.add("asked", &format!("only nodes whose head is at {} or above", plan.head_min));
+        if caching.min_head > 0 {
+            let height = caching.min_head;
+            lines.add("asked", &format!("only nodes whose head is at {height} or above"));
         }
-        lines.add("cached", &words::cached(&plan, method, block, &self.config.cache, &self.view));
-        lines.add("joined", words::joined(plan.join, method.coalesce, &self.config.cache));
-        if plan.bond != Bond::Nothing || plan.join {
-            self.key(call, method, &plan, lines);
-        }
-    }
-
-    /// What the gateway's rules say, as far as cache and coalescing are turned on.
-    fn plan(&self, method: &'static Method, block: Result<Option<BlockRef>, NotABlock>) -> Plan {
-        let caching = cacheable::decide(method, block.ok().flatten().as_ref(), &self.view);
-        let bond = match caching.rule {
-            CacheRule::Never | CacheRule::Logs => Bond::Nothing,
-            CacheRule::Constant => Bond::Chain,
-            CacheRule::AtHash => Bond::Hash,
-            CacheRule::AtNumber { number, .. } | CacheRule::AtRange { to: number, .. } => {
-                Bond::Number(number)
-            }
-            CacheRule::AtTransaction => Bond::Transaction,
-            CacheRule::AtHead => Bond::Head,
-        };
-        let cache = &self.config.cache;
-        Plan {
-            bond: if cache.enabled { bond } else { Bond::Nothing },
-            resolved: caching.resolved.filter(|_| cache.enabled),
-            head_min: caching.min_head,
-            from_view: caching.from_view && cache.enabled,
-            join: method.coalesce && cache.coalesce && block.is_ok(),
+        lines.add("cached", &words::cached(lookup, method, cache, &self.view));
+        let joined = lookup.coalesce && lookup.block.is_ok();
+        lines.add("joined", words::joined(joined, method.coalesce, cache));
+        if caching.rule != CacheRule::Never || joined {
+            self.key(call, method, caching.resolved, lines);
         }
     }
 
-    fn key(&self, call: &Call<'_>, method: &'static Method, plan: &Plan, lines: &mut Lines) {
+    fn key(
+        &self,
+        call: &Call<'_>,
+        method: &'static Method,
+        resolved: Option<u64>,
+        lines: &mut Lines,
+    ) {
         let chain = &self.config.chains[self.chain];
-        let block = plan.resolved.map(Resolved::Number);
+        let block = resolved.map(Resolved::Number);
         let parts = KeyParts { chain: &chain.name, method, params: &call.params, block };
         let mut key = Vec::new();
         match write_key(&mut key, &parts) {
@@ -468,36 +438,6 @@ impl Case<'_> {
             Err(why) => lines.add("key", &format!("none, so neither cached nor joined: {why}")),
         }
     }
-}
-
-/// What is to be done with a call before a node is asked.
-struct Plan {
-    bond: Bond,
-    /// The number to put in place of the tag that the call names.
-    resolved: Option<u64>,
-    /// The height that a node must have reached.
-    head_min: u64,
-    /// The answer is the head's number, which the gateway knows.
-    from_view: bool,
-    /// Whether equal calls under way share one answer.
-    join: bool,
-}
-
-/// What a kept answer is bound to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bond {
-    /// Nothing that can be checked, so it is not kept.
-    Nothing,
-    /// The chain itself.
-    Chain,
-    /// The hash that the call names.
-    Hash,
-    /// The block at this height.
-    Number(u64),
-    /// The block that the answer names.
-    Transaction,
-    /// The head of the moment.
-    Head,
 }
 
 /// The nodes of a group in the order in which they come into question.

@@ -385,6 +385,47 @@ fn explain_tells_which_rule_fits_and_who_may_not() {
 }
 
 #[test]
+fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let text = r#"
+        [chain.a]
+        paths = ["/a"]
+        default = false
+        [chain.b]
+        paths = ["/b"]
+        default = false
+        [[node]]
+        chain = "a"
+        url = "http://127.0.0.1:1"
+        [[node]]
+        chain = "b"
+        url = "http://127.0.0.1:2"
+        [[rule]]
+        name = "move"
+        path = "/a"
+        rewrite = "/b"
+        [zone.of-a]
+        key = ["client-net"]
+        rate = "1r/s"
+        [zone.of-b]
+        key = ["client-net"]
+        rate = "1r/s"
+        [[limit]]
+        zone = "of-a"
+        chain = "a"
+        [[limit]]
+        zone = "of-b"
+        chain = "b"
+    "#;
+    std::fs::write(&file, text).unwrap();
+    let call = r#"{"method":"eth_chainId"}"#;
+    let (told, _) = weir(&["explain", file.to_str().unwrap(), call, "--path", "/a"], "");
+    assert!(told.contains("chain     b\n"), "{told}");
+    assert!(told.contains("of-a") && !told.contains("of-b"), "{told}");
+}
+
+#[test]
 fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
     let scene = Scene::set();
     let limits = "[front]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\

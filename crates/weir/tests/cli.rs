@@ -282,9 +282,6 @@ fn explain_a_batch_with_backup() {
                       health, head and load of the moment decide; this is the order of the file
             answer    the gateway itself gives the number of the head
             cached    not needed
-            joined    yes: equal calls under way at the same time share one answer
-            key       eth eth_blockNumber []
-                      01036574680f6574685f626c6f636b4e756d6265726165 (23 bytes)
             repeated  yes: asking twice changes nothing
             weight    1
             class     normal

@@ -9,11 +9,12 @@ use std::rc::Rc;
 
 use wire::call::{Call, Id, Params, Version};
 
-use super::{allowed, answer_ask, logs};
+use super::{answer_ask, logs};
 use crate::access::caller::Caller;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
 use crate::policy::cacheable::{CacheRule, Caching};
+use crate::policy::plan::without_cache_unless;
 use crate::state::context::ThreadContext;
 
 /// What the gateway itself asks of a block whose hash the call names.
@@ -53,7 +54,10 @@ pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Pa
     };
     let ask = request_of(cx, &route, &view, now);
     let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
-    let ask = UpstreamRequest { caching: allowed(cx, caching), ..ask };
+    let ask = UpstreamRequest {
+        caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
+        ..ask
+    };
     let fetched = match row {
         Some((_, method)) if !inquiry.fresh => {
             logs::one(cx, ask, &call.params, method, None, &view).await.0

@@ -20,7 +20,7 @@ use crate::io::memory;
 use crate::limits::clients::Clients;
 use crate::limits::{Limits, key_headers};
 use crate::metrics::thread::{Counters, Labels};
-use crate::policy::route::{ChainRoutes, Router};
+use crate::policy::route::Router;
 use crate::quota::Quotas;
 use crate::state::process::Process;
 use crate::upstream::dial::Dial;
@@ -128,7 +128,7 @@ impl Snapshot {
                 before.and_then(|before| before.clients.as_ref()),
                 config.front.connections_per_client_max,
             ),
-            router: router(&config),
+            router: config.router(),
             process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),
             topology,
         });
@@ -161,37 +161,6 @@ impl Snapshot {
     fn zones(&self) -> Option<(&Limits, &Config)> {
         self.limits.as_ref().map(|limits| (limits, &*self.config))
     }
-}
-
-fn router(config: &Config) -> Router {
-    let paths: Vec<Vec<&str>> = config
-        .chains
-        .iter()
-        .map(|chain| chain.paths.iter().map(|path| &**path).collect())
-        .collect();
-    let methods: Vec<Vec<(&str, usize)>> = config
-        .chains
-        .iter()
-        .map(|chain| {
-            let named = |group: &usize| {
-                let group = *group;
-                config.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
-            };
-            chain.groups.iter().flat_map(named).collect()
-        })
-        .collect();
-    let routes: Vec<ChainRoutes<'_>> = paths
-        .iter()
-        .zip(&methods)
-        .zip(&config.chains)
-        .map(|((paths, methods), chain)| ChainRoutes {
-            paths,
-            methods,
-            rest: chain.groups.last().copied().expect("a chain has at least one group"),
-        })
-        .collect();
-    Router::new(&routes, config.chains.iter().position(|chain| chain.default))
-        .expect("a checked configuration has no path or pattern twice")
 }
 
 /// The queues of the access log, those before a reload if they are of the same one.

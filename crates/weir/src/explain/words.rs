@@ -4,16 +4,17 @@ use gateway::config::cache::Cache;
 use gateway::config::group::Group;
 use gateway::config::limits::{Cost, Limit, Zone};
 use gateway::policy::access::Denial;
+use gateway::policy::cacheable::CacheRule;
 use gateway::policy::direct::{Action, Rule, WHOLE};
 use gateway::policy::heads::ChainView;
 use gateway::policy::logs::{LogsPlan, Part};
 use gateway::policy::overload::Class;
+use gateway::policy::plan::Lookup;
 use wire::block::{BlockRef, NotABlock, Tag};
 use wire::call::{Params, Refusal};
 use wire::key::{KeyParts, Resolved};
 use wire::method::{BlockParam, Bound, Method, Repeat};
 
-use super::{Bond, Plan};
 use crate::source;
 
 pub(super) const UNKNOWN: &str = "no: nothing is known of its answers; not joined either";
@@ -138,31 +139,25 @@ pub(super) fn block(
 }
 
 /// Whether the answer is kept, and what it is bound to.
-pub(super) fn cached(
-    plan: &Plan,
-    method: &Method,
-    block: Result<Option<BlockRef>, NotABlock>,
-    cache: &Cache,
-    view: &ChainView,
-) -> String {
-    if plan.from_view {
-        return "not needed".to_owned();
-    }
-    match plan.bond {
-        Bond::Chain => "yes, for ever: it is the same on this chain always".to_owned(),
-        Bond::Number(number) if view.is_finalized(number) => {
-            format!("yes, for ever: bound to block {number}, which is final")
-        }
-        Bond::Number(number) => {
+pub(super) fn cached(lookup: &Lookup, method: &Method, cache: &Cache, view: &ChainView) -> String {
+    match lookup.caching.rule {
+        CacheRule::Constant => "yes, for ever: it is the same on this chain always".to_owned(),
+        CacheRule::AtNumber { number, .. } | CacheRule::AtRange { to: number, .. } => {
+            if view.is_finalized(number) {
+                return format!("yes, for ever: bound to block {number}, which is final");
+            }
             format!("yes, while block {number} stays in the chain; for ever once it is final")
         }
-        Bond::Hash => "yes, for ever: it follows from the hash alone".to_owned(),
-        Bond::Transaction => {
+        CacheRule::AtHash => "yes, for ever: it follows from the hash alone".to_owned(),
+        CacheRule::AtTransaction => {
             "yes, while the block that the answer names stays in the chain".to_owned()
         }
-        Bond::Head => format!("yes, until the next head, at most {:?}", cache.head_age_max),
-        Bond::Nothing if !cache.enabled => CACHE_OFF.to_owned(),
-        Bond::Nothing => format!("no: {}", why_not(method, block, view)),
+        CacheRule::AtHead => format!("yes, until the next head, at most {:?}", cache.head_age_max),
+        CacheRule::Never | CacheRule::Logs if !cache.enabled => CACHE_OFF.to_owned(),
+        CacheRule::Never | CacheRule::Logs => {
+            let block = lookup.block.clone().map(|found| found.map(|(block, _)| block));
+            format!("no: {}", why_not(method, block, view))
+        }
     }
 }
 

@@ -1,0 +1,66 @@
+//! How a call is resolved: serving follows this plan, and `weir explain` prints it.
+
+use std::ops::Range;
+
+use wire::block::{BlockRef, NotABlock, block_ref};
+use wire::call::Params;
+use wire::method::{Bound, Method};
+
+use super::cacheable::{CacheRule, Caching, decide};
+use super::heads::ChainView;
+
+/// What the configuration turns on.
+#[derive(Debug, Clone, Copy)]
+pub struct Switches {
+    /// Responses are cached.
+    pub cache: bool,
+    /// Equal calls in flight share one response.
+    pub coalesce: bool,
+}
+
+/// The way of a call to its response.
+#[derive(Debug, Clone)]
+pub enum Plan {
+    /// To an upstream as it is: no table knows the method.
+    Forward,
+    /// A log filter goes in parts: [`super::logs::plan_filter`].
+    Logs,
+    /// The response is the number of the head, which the gateway knows.
+    Head(u64),
+    /// Through the cache and the calls in flight, then to an upstream.
+    Lookup(Lookup),
+}
+
+/// A call that is looked up by its key.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// What the response depends on, and the height that an upstream must have reached.
+    pub caching: Caching,
+    /// The block parameter, and where it stands in the parameters.
+    pub block: Result<Option<(BlockRef, Range<usize>)>, NotABlock>,
+    /// Equal calls in flight share one response.
+    pub coalesce: bool,
+}
+
+/// Plans a call with this row of the method table under a view of its chain.
+pub fn plan(method: Option<&Method>, params: &Params<'_>, view: &ChainView, on: Switches) -> Plan {
+    let Some(method) = method else { return Plan::Forward };
+    if method.bound == Bound::Logs {
+        return Plan::Logs;
+    }
+    let block = block_ref(method, params);
+    let named = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
+    let caching = without_cache_unless(on.cache, decide(method, named, view));
+    match view.head {
+        Some(head) if caching.from_view => Plan::Head(head.number),
+        _ => Plan::Lookup(Lookup { caching, block, coalesce: method.coalesce && on.coalesce }),
+    }
+}
+
+/// Adapts a decision to what is turned on: without the cache every call reaches an upstream as it came.
+pub fn without_cache_unless(cache: bool, caching: Caching) -> Caching {
+    if cache {
+        return caching;
+    }
+    Caching { rule: CacheRule::Never, resolved: None, from_view: false, ..caching }
+}
