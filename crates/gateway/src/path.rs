@@ -11,43 +11,37 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::call::{Body, Call, Params, Refusal, decode};
-use wire::method::Method;
 
 use crate::access::caller::{Caller, Extra, KeyHeader};
 use crate::access_log::pending::CallRecords;
-use crate::access_log::record::CallRecord;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
-use crate::call::reply::{Answered, Content, Reply, code_of};
+use crate::call::reply::{Answered, Content, Reply};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::io::memory::{Full, Hold};
-use crate::limits::shared::Question;
-use crate::limits::{Ahead, Charge, Counted, Entered, Limits};
+use crate::limits::Ahead;
 use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
-use crate::quota::unix_seconds;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
-use crate::subscribe;
-use crate::subscribe::{Outcome, Subscribing};
+use crate::subscribe::{self, Outcome, Subscribing};
 
+mod charge;
+mod respond;
 mod route;
 
+use charge::{charge_quota, counted, limit};
+use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten;
 use route::{authorize, route};
 
 /// Calls of one batch that are in flight at a time. More would let one client take all connections
 /// to the upstreams; fewer would make large batches slow.
 const BATCH_CONCURRENCY: usize = 64;
-
-/// Bytes of a method's name that are logged.
-const METHOD_BYTES_MAX: usize = 256;
 
 /// One HTTP request or one WebSocket message, whole.
 #[derive(Clone, Copy)]
@@ -123,31 +117,6 @@ async fn serve_batch<'a>(
     if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
 }
 
-/// What is known of a call in flight, for counters and the access log.
-#[derive(Default)]
-struct Progress {
-    /// When its steps began after the limits; `None` for a call that a limit refused or that cannot be
-    /// read.
-    began: Option<Duration>,
-    /// Its place among the records of the request.
-    record: usize,
-    /// The chain and the method's row, once it is routed.
-    routed: Option<(usize, Option<usize>)>,
-}
-
-/// Why a call ended before it was resolved.
-enum Stop {
-    /// It cannot be read.
-    Unreadable,
-    Failed(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
-    }
-}
-
 /// Serves one call of a body; returns `None` for a notification.
 async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
@@ -185,195 +154,6 @@ async fn steps<'a>(
         resolve(cx, &route, now).await
     };
     Ok((fetched, status))
-}
-
-/// The one place that turns what came of a call, or its failure, into the response, the counters and
-/// the record of the access log.
-fn respond<'a>(
-    cx: &ThreadContext,
-    request: &Request<'_>,
-    item: Result<Call<'a>, Refusal<'a>>,
-    progress: &Progress,
-    served: Result<(UpstreamResponse, CacheStatus), Stop>,
-) -> Option<Answered<'a>> {
-    let counters = &cx.counters;
-    let took = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
-    let (chain, row) = progress.routed.unwrap_or((request.chain, None));
-    let id = match &item {
-        Ok(call) => call.id.raw(),
-        Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
-    };
-    let (name, refusal) = match item {
-        Ok(call) => (call.method, None),
-        Err(refusal) => (Cow::Borrowed(""), Some(refusal)),
-    };
-    let (content, status, node) = match served {
-        Ok((fetched, status)) => {
-            let counts = counters.method(chain, row);
-            counts.answered(status, took);
-            match &fetched.payload {
-                Payload::Result(_) => {}
-                Payload::Error(_) => counts.errors.add(1),
-                Payload::Failed(failure) => {
-                    counts.failed.add(1);
-                    tracing::debug!(method = &*name, %failure, "call failed");
-                }
-            }
-            (Content::Payload(fetched.payload), Some(status), fetched.node)
-        }
-        Err(Stop::Failed(failure)) => (Content::Payload(Payload::Failed(failure)), None, None),
-        Err(Stop::Unreadable) => {
-            counters.calls_refused.add(1);
-            let refusal = refusal.expect("a call that cannot be read has a refusal");
-            (Content::Refused(refusal), None, None)
-        }
-    };
-    let response = Answered { id: b"null", payload: content, mark: status, node };
-    record(cx, request, chain, progress, &name, &response, took);
-    if progress.began.is_some() && id.is_none() {
-        counters.notifications.add(1);
-    }
-    // A notification that a limit refused is answered if it came alone: its HTTP status has to say so,
-    // and its response cannot be taken for another one's.
-    let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
-    let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
-    Some(Answered { id, ..response })
-}
-
-/// Records the response to a call for the access log.
-fn record(
-    cx: &ThreadContext,
-    request: &Request<'_>,
-    chain: usize,
-    progress: &Progress,
-    method: &str,
-    response: &Answered<'_>,
-    took: Duration,
-) {
-    let Some(calls) = request.calls else { return };
-    let snapshot = &cx.snapshot;
-    let place = if progress.began.is_some() { progress.record } else { calls.begin() };
-    calls.finish(place, || {
-        let upstream_used = !matches!(response.mark, None | Some(CacheStatus::Hit));
-        CallRecord {
-            method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
-            chain: Arc::clone(&snapshot.chains[chain].name),
-            error: code_of(&response.payload, &snapshot.config),
-            cache: response.mark,
-            upstream: response.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name)),
-            bytes: response.payload.bytes(),
-            took,
-            upstream_time: upstream_used.then_some(took),
-        }
-    });
-}
-
-/// The method's name; empty where there is no call.
-fn name_of<'a>(item: &'a Result<Call<'_>, Refusal<'_>>) -> &'a str {
-    item.as_ref().map_or("", |call| &*call.method)
-}
-
-/// The row that a call is weighed by: a method in another case is what it may be to an upstream.
-fn weighed(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
-    let family = cx.snapshot.chains[chain].family;
-    family.find(name).map(|(_, method)| method).or_else(|| family.in_any_case(name))
-}
-
-/// Charges the limits of the chain in the URL and waits for the call's turn.
-async fn limit<'a>(
-    cx: &'a ThreadContext,
-    request: &Request<'_>,
-    item: &Result<Call<'_>, Refusal<'_>>,
-    now: &mut Instant,
-) -> Result<Option<Box<Entered<'a>>>, Failure> {
-    let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
-    let name = name_of(item);
-    let method = weighed(cx, request.chain, name);
-    let caller = counted(cx, request, name, method);
-    let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
-    if let Charge::Ask(question) = charge {
-        charge = Box::pin(judged(cx, limits, &question, &caller)).await;
-        *now = cx.tick();
-    }
-    match charge {
-        // Nothing more is asked once that was.
-        Charge::Pass | Charge::Ask(_) => {}
-        Charge::Wait(wait) => {
-            Box::pin(wait_turn(cx, request, wait)).await;
-            *now = cx.tick();
-        }
-        Charge::Refuse(failure) => return Err(failure),
-    }
-    limits.enter(&caller, &cx.counters)
-}
-
-/// Charges the quota of the caller's key.
-fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
-    let (Some(quotas), Some(grant)) = (&cx.snapshot.quotas, &route.caller.grant) else {
-        return Ok(());
-    };
-    quotas.charge(grant, weighed(cx, route.chain, &route.call.method), unix_seconds())
-}
-
-/// What limits need to know of a call.
-fn counted<'a>(
-    cx: &'a ThreadContext,
-    request: &Request<'a>,
-    name: &'a str,
-    method: Option<&'static Method>,
-) -> Counted<'a> {
-    Counted {
-        client: request.caller.address,
-        chain: request.chain,
-        chain_name: &cx.snapshot.chains[request.chain].name,
-        name,
-        method,
-        headers: request.limit_headers,
-        grant: request.caller.grant.as_deref(),
-        ahead: request.ahead,
-    }
-}
-
-/// What becomes of a call in zones that gateways share.
-async fn judged(
-    cx: &ThreadContext,
-    limits: &Limits,
-    question: &Question,
-    caller: &Counted<'_>,
-) -> Charge {
-    let verdict = match &cx.judge {
-        Some(judge) => judge.ask(question).await,
-        None => None,
-    };
-    cx.tick();
-    limits.settle(question, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
-}
-
-/// Waits until a call's turn has come, holding nothing but the request.
-async fn wait_turn(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
-    let _waiting = Waiting::begin(cx, request.waiting);
-    tokio::time::sleep(wait).await;
-}
-
-/// Counts a call that waits for its turn, until it is dropped.
-struct Waiting<'a> {
-    cx: &'a ThreadContext,
-    of_request: &'a Cell<usize>,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(cx: &'a ThreadContext, of_request: &'a Cell<usize>) -> Waiting<'a> {
-        of_request.set(of_request.get() + 1);
-        cx.counters.calls_waiting.add(1);
-        Waiting { cx, of_request }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.of_request.set(self.of_request.get() - 1);
-        self.cx.counters.calls_waiting.subtract_one();
-    }
 }
 
 /// Serves a call about subscriptions or filters, which is the gateway's own unless only an upstream can

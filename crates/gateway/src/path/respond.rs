@@ -1,0 +1,124 @@
+//! From what came of a call to its response, the counters and the record of the access log.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::call::{Call, Refusal};
+
+use super::Request;
+use crate::access_log::record::CallRecord;
+use crate::call::cache_status::CacheStatus;
+use crate::call::failure::Failure;
+use crate::call::reply::{Answered, Content, code_of};
+use crate::call::response::{Payload, UpstreamResponse};
+use crate::state::context::ThreadContext;
+
+/// Bytes of a method's name that are logged.
+const METHOD_BYTES_MAX: usize = 256;
+
+/// What is known of a call in flight, for counters and the access log.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// When its steps began after the limits; `None` for a call that a limit refused or that cannot be
+    /// read.
+    pub(super) began: Option<Duration>,
+    /// Its place among the records of the request.
+    pub(super) record: usize,
+    /// The chain and the method's row, once it is routed.
+    pub(super) routed: Option<(usize, Option<usize>)>,
+}
+
+/// Why a call ended before it was resolved.
+pub(super) enum Stop {
+    /// It cannot be read.
+    Unreadable,
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+/// The one place that turns what came of a call, or its failure, into the response, the counters and
+/// the record of the access log.
+pub(super) fn respond<'a>(
+    cx: &ThreadContext,
+    request: &Request<'_>,
+    item: Result<Call<'a>, Refusal<'a>>,
+    progress: &Progress,
+    served: Result<(UpstreamResponse, CacheStatus), Stop>,
+) -> Option<Answered<'a>> {
+    let counters = &cx.counters;
+    let took = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
+    let (chain, row) = progress.routed.unwrap_or((request.chain, None));
+    let id = match &item {
+        Ok(call) => call.id.raw(),
+        Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
+    };
+    let (name, refusal) = match item {
+        Ok(call) => (call.method, None),
+        Err(refusal) => (Cow::Borrowed(""), Some(refusal)),
+    };
+    let (content, status, node) = match served {
+        Ok((fetched, status)) => {
+            let counts = counters.method(chain, row);
+            counts.answered(status, took);
+            match &fetched.payload {
+                Payload::Result(_) => {}
+                Payload::Error(_) => counts.errors.add(1),
+                Payload::Failed(failure) => {
+                    counts.failed.add(1);
+                    tracing::debug!(method = &*name, %failure, "call failed");
+                }
+            }
+            (Content::Payload(fetched.payload), Some(status), fetched.node)
+        }
+        Err(Stop::Failed(failure)) => (Content::Payload(Payload::Failed(failure)), None, None),
+        Err(Stop::Unreadable) => {
+            counters.calls_refused.add(1);
+            let refusal = refusal.expect("a call that cannot be read has a refusal");
+            (Content::Refused(refusal), None, None)
+        }
+    };
+    let response = Answered { id: b"null", payload: content, mark: status, node };
+    record(cx, request, chain, progress, &name, &response, took);
+    if progress.began.is_some() && id.is_none() {
+        counters.notifications.add(1);
+    }
+    // A notification that a limit refused is answered if it came alone: its HTTP status has to say so,
+    // and its response cannot be taken for another one's.
+    let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
+    let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
+    Some(Answered { id, ..response })
+}
+
+/// Records the response to a call for the access log.
+fn record(
+    cx: &ThreadContext,
+    request: &Request<'_>,
+    chain: usize,
+    progress: &Progress,
+    method: &str,
+    response: &Answered<'_>,
+    took: Duration,
+) {
+    let Some(calls) = request.calls else { return };
+    let snapshot = &cx.snapshot;
+    let place = if progress.began.is_some() { progress.record } else { calls.begin() };
+    calls.finish(place, || {
+        let upstream_used = !matches!(response.mark, None | Some(CacheStatus::Hit));
+        CallRecord {
+            method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
+            chain: Arc::clone(&snapshot.chains[chain].name),
+            error: code_of(&response.payload, &snapshot.config),
+            cache: response.mark,
+            upstream: response.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name)),
+            bytes: response.payload.bytes(),
+            took,
+            upstream_time: upstream_used.then_some(took),
+        }
+    });
+}
