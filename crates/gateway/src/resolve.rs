@@ -276,7 +276,7 @@ fn answer_ask<'a>(
 
 /// A call that a tier has answered is a hit, but for who joined another's.
 fn marked(fetched: UpstreamResponse, mark: CacheStatus) -> (UpstreamResponse, CacheStatus) {
-    let hit = fetched.from_tier && mark != CacheStatus::Coalesced;
+    let hit = fetched.tier.is_some() && mark != CacheStatus::Coalesced;
     (fetched, if hit { CacheStatus::Hit } else { mark })
 }
 
@@ -443,7 +443,7 @@ fn fill(
             };
             if let Some(redis) = &cx.redis
                 && doubted_since.is_none()
-                && !fetched.from_tier
+                && fetched.tier.is_none()
             {
                 redis.keep(ask, key, fetched, kept, &facts, &view);
             }

@@ -414,9 +414,24 @@ impl Case<'_> {
         lines.add("cached", &words::cached(lookup, method, cache, &self.view));
         let joined = lookup.coalesce && lookup.block.is_ok();
         lines.add("joined", words::joined(joined, method.coalesce, cache));
+        if caching.rule != CacheRule::Never
+            && let Some(tiers) = self.tiers()
+        {
+            lines.add("tiers", &tiers);
+        }
         if caching.rule != CacheRule::Never || joined {
             self.key(call, method, caching.resolved, lines);
         }
+    }
+
+    /// The tiers of the cache behind memory, in the order in which they are asked.
+    fn tiers(&self) -> Option<String> {
+        let redis = self.config.redis.as_ref().filter(|redis| redis.answers);
+        let redis = redis.map(|redis| format!("Redis {}", redis.url));
+        let index = self.config.index.as_ref().filter(|index| index.chain == self.chain);
+        let index = index.map(|index| format!("the index {}", index.db));
+        let tiers: Vec<String> = redis.into_iter().chain(index).collect();
+        (!tiers.is_empty()).then(|| format!("memory, then {}", tiers.join(", then ")))
     }
 
     fn key(

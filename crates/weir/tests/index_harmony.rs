@@ -66,7 +66,8 @@ fn sync(url: &str, file: &Path, more: &[&str]) -> Said {
 fn ask(client: &mut Client, method: &str, params: &str) -> (String, String) {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let answer = client.call("/", body.as_bytes());
-    let mark = answer.header("x-weir-cache").unwrap_or_default().to_owned();
+    let mark = answer.header("x-weir-cache").unwrap_or_default();
+    let mark = mark.split(';').next().unwrap_or_default().to_owned();
     (answer.text().to_owned(), mark)
 }
 

@@ -114,7 +114,10 @@ fn answers_are_shared_and_outlive_the_gateways() {
     second.stop();
     let third = sharing(&node, &tier);
     let answer = ask(&mut third.client(), READ, &account(2, "latest"));
-    assert_eq!(mark(&answer), "hit", "a restart keeps the cache");
+    let cache = answer.header("x-weir-cache");
+    assert_eq!(cache, Some("hit; tier=redis"), "a restart keeps the cache");
+    let answer = ask(&mut third.client(), READ, &account(2, "latest"));
+    assert_eq!(answer.header("x-weir-cache"), Some("hit"), "from memory now");
 }
 
 #[test]

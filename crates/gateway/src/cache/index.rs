@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::call::cache_status::Tier;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::metrics::label::IndexLookup;
@@ -109,5 +110,5 @@ pub(crate) async fn recall(
 
 /// A result of the index as an answer.
 pub(crate) fn fetched(result: Bytes) -> UpstreamResponse {
-    UpstreamResponse { from_tier: true, ..UpstreamResponse::of(Payload::Result(result)) }
+    UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::of(Payload::Result(result)) }
 }

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::cache::memory::{Cache, Entry};
+use crate::call::cache_status;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::config;
@@ -249,7 +250,7 @@ impl Tier {
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
         Some(UpstreamResponse {
             settled: value.is_error,
-            from_tier: true,
+            tier: Some(cache_status::Tier::Redis),
             ..UpstreamResponse::of(payload)
         })
     }

@@ -2,6 +2,23 @@
 
 use crate::policy::closed_set::closed_set;
 
+/// A tier of the cache behind memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Redis,
+    Index,
+}
+
+impl Tier {
+    /// What the header of a hit says.
+    pub(crate) fn hit(self) -> &'static str {
+        match self {
+            Tier::Redis => "hit; tier=redis",
+            Tier::Index => "hit; tier=index",
+        }
+    }
+}
+
 closed_set! {
     /// How the cache took part in a response.
     pub(crate) enum CacheStatus {

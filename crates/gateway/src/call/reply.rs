@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use wire::call::Refusal;
 
-use crate::call::cache_status::CacheStatus;
+use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::describe;
 use crate::call::response::Payload;
 use crate::config::Config;
@@ -15,6 +15,8 @@ pub(crate) struct Answered<'a> {
     pub(crate) id: &'a [u8],
     pub(crate) payload: Content<'a>,
     pub(crate) mark: Option<CacheStatus>,
+    /// The tier behind memory that a hit comes from, if it comes from one.
+    pub(crate) tier: Option<Tier>,
     /// The node that gave the answer, now or when it was kept.
     pub(crate) node: Option<usize>,
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use wire::block::named_blocks;
 use wire::method::AnswerBlock;
 
+use crate::call::cache_status::Tier;
 use crate::call::failure::Failure;
 use crate::call::request::UpstreamRequest;
 use crate::policy::cacheable::{AnswerFacts, AnswerKind};
@@ -28,8 +29,8 @@ pub(crate) struct UpstreamResponse {
     pub(crate) node: Option<usize>,
     /// An error that every node would repeat for the same block.
     pub(crate) settled: bool,
-    /// It comes from a tier of the cache that is looked up like a node.
-    pub(crate) from_tier: bool,
+    /// The tier of the cache behind memory that it comes from, if it comes from one.
+    pub(crate) tier: Option<Tier>,
     /// How much it is trusted to lack nothing.
     pub(crate) trust: Trust,
 }
@@ -37,8 +38,8 @@ pub(crate) struct UpstreamResponse {
 impl UpstreamResponse {
     /// A response that no node gave.
     pub(crate) fn of(payload: Payload) -> UpstreamResponse {
-        let (settled, from_tier, trust) = (false, false, Trust::Whole);
-        UpstreamResponse { payload, node: None, settled, from_tier, trust }
+        let (settled, tier, trust) = (false, None, Trust::Whole);
+        UpstreamResponse { payload, node: None, settled, tier, trust }
     }
 
     pub(crate) fn failed(failure: Failure) -> UpstreamResponse {

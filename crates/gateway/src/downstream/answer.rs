@@ -17,7 +17,7 @@ use wire::error::ErrorCode;
 use wire::quantity::write_decimal;
 
 use crate::access_log::pending::PendingRecord;
-use crate::call::cache_status::CacheStatus;
+use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::{Failure, Kind};
 use crate::config::front::Cors;
 use crate::downstream::head::HeadFault;
@@ -187,7 +187,10 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
     let mut message = Message::plain(status, Body::default());
     message.retry_after = retry_after;
     if snapshot.config.front.answer_headers {
-        message.cache = answered.mark.map(|mark| Cow::Borrowed(mark.as_str()));
+        message.cache = answered.mark.map(|mark| {
+            let tier = answered.tier.filter(|_| mark == CacheStatus::Hit);
+            Cow::Borrowed(tier.map_or_else(|| mark.as_str(), Tier::hit))
+        });
         message.node = answered.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name));
     }
     message.body = match answered.payload {

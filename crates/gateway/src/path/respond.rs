@@ -62,6 +62,7 @@ pub(super) fn respond<'a>(
         Ok(call) => (call.method, None),
         Err(refusal) => (Cow::Borrowed(""), Some(refusal)),
     };
+    let tier = served.as_ref().ok().and_then(|(fetched, _)| fetched.tier);
     let (content, status, node) = match served {
         Ok((fetched, status)) => {
             let counts = counters.method(chain, row);
@@ -83,7 +84,7 @@ pub(super) fn respond<'a>(
             (Content::Refused(refusal), None, None)
         }
     };
-    let response = Answered { id: b"null", payload: content, mark: status, node };
+    let response = Answered { id: b"null", payload: content, mark: status, tier, node };
     record(cx, request, chain, progress, &name, &response, took);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);

@@ -337,7 +337,8 @@ pub(crate) fn error(answer: &Answer) -> (u16, i64, String) {
 
 /// What the answer says of the cache.
 pub(crate) fn mark(answer: &Answer) -> &str {
-    answer.header("x-weir-cache").unwrap()
+    let mark = answer.header("x-weir-cache").unwrap();
+    mark.split(';').next().unwrap()
 }
 
 /// The node that the answer names.
