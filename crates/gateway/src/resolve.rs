@@ -86,21 +86,21 @@ pub(crate) async fn resolve(
     let mut ask = request_of(cx, route, &view, now);
     let cache = &cx.snapshot.config.cache;
     let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
-    let lookup = match (plan(route.method(), &call.params, &view, on), route.method()) {
-        (Plan::Lookup(lookup), Some(method)) => (lookup, method),
-        (Plan::Head(number), _) => return (head_value(&call.method, number), CacheStatus::Hit),
-        (Plan::Logs, Some(method)) => {
+    let lookup = match plan(route.method(), &call.params, &view, on) {
+        Plan::Lookup(lookup) => lookup,
+        Plan::Head(number) => return (head_value(&call.method, number), CacheStatus::Hit),
+        Plan::Logs(method) => {
             drop(view);
             ask.flow = flow(route);
             return Box::pin(logs::answer(cx, ask, call, method)).await;
         }
-        (_, None) | (Plan::Forward, Some(_)) => {
+        Plan::Forward => {
             drop(view);
             ask.flow = flow(route);
             return (Box::pin(place_and_fetch(cx, &ask, None)).await, CacheStatus::Bypass);
         }
     };
-    let (Lookup { caching, block, coalesce }, method) = lookup;
+    let Lookup { method, caching, block, coalesce } = lookup;
     let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
     let mut key = cx.upstreams.buffers.take();
     let resolved = ask.caching.resolved.map(Resolved::Number);

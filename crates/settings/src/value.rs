@@ -245,7 +245,7 @@ macro_rules! choice {
             $visibility const WORDS: &'static [&'static str] = &[$($word),+];
 
             /// The word of a value. A variant without a word does not compile.
-            #[allow(dead_code)]
+            #[allow(dead_code)] // Not every choice is printed.
             $visibility fn word(value: $value) -> &'static str {
                 match value {
                     $(<$value>::$variant => $word,)+

@@ -357,7 +357,7 @@ impl Case<'_> {
         let cache = &self.config.cache;
         let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
         match plan(Some(method), &call.params, &self.view, on) {
-            Plan::Logs => {
+            Plan::Logs(_) => {
                 for line in self.logs(call) {
                     lines.add("cached", &line);
                 }
@@ -368,7 +368,7 @@ impl Case<'_> {
                 lines.add("answer", "the gateway itself gives the number of the head");
                 lines.add("cached", "not needed");
             }
-            Plan::Lookup(lookup) => self.looked_up(call, method, &lookup, lines),
+            Plan::Lookup(lookup) => self.looked_up(call, &lookup, lines),
             Plan::Forward => {}
         }
         lines.add("repeated", words::repeat(method.repeat, group));
@@ -395,13 +395,8 @@ impl Case<'_> {
         }
     }
 
-    fn looked_up(
-        &self,
-        call: &Call<'_>,
-        method: &'static Method,
-        lookup: &Lookup,
-        lines: &mut Lines,
-    ) {
+    fn looked_up(&self, call: &Call<'_>, lookup: &Lookup, lines: &mut Lines) {
+        let method = lookup.method;
         self.block(call, method, lines);
         let (caching, cache) = (&lookup.caching, &self.config.cache);
         if let Some(number) = caching.resolved {
@@ -411,7 +406,7 @@ impl Case<'_> {
             let height = caching.min_head;
             lines.add("asked", &format!("only nodes whose head is at {height} or above"));
         }
-        lines.add("cached", &words::cached(lookup, method, cache, &self.view));
+        lines.add("cached", &words::cached(lookup, cache, &self.view));
         let joined = lookup.coalesce && lookup.block.is_ok();
         lines.add("joined", words::joined(joined, method.coalesce, cache));
         if caching.rule != CacheRule::Never

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::head::{Head, HeadFault, Verb, read_head};
 use super::peer::Said;
@@ -17,9 +17,10 @@ const HEADS_KNOWN: usize = 64;
 type Heads = HeadCache<Rc<Head>>;
 
 /// The heads that one thread parsed under its present configuration, which decides what is read of
-/// them. A client sends the same head with every request, so most heads are parsed once.
+/// them. A client sends the same head with every request, so most heads are parsed once. A context that
+/// a reload has replaced is not kept alive for its heads.
 #[derive(Default)]
-pub(super) struct ParsedHeads(RefCell<Option<(Rc<ThreadContext>, Heads)>>);
+pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
 
 impl ParsedHeads {
     /// Reads the head at the start of `buf`; `None` while it is incomplete.
@@ -29,8 +30,8 @@ impl ParsedHeads {
         buf: &[u8],
     ) -> Result<Option<Rc<Head>>, HeadFault> {
         let mut known = self.0.borrow_mut();
-        if !known.as_ref().is_some_and(|(of, _)| Rc::ptr_eq(of, cx)) {
-            *known = Some((Rc::clone(cx), Heads::new(HEADS_KNOWN)));
+        if !known.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
+            *known = Some((Rc::downgrade(cx), Heads::new(HEADS_KNOWN)));
         }
         let Some((_, heads)) = &mut *known else { return Ok(None) };
         if let Some((_, head)) = heads.find(buf) {
@@ -64,5 +65,35 @@ impl Head {
             needs_key: self.verb == Verb::Post || self.upgrade.is_some(),
             certificate,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a head is parsed once under one context, and the context ends with its last request.
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::state::snapshot::Snapshot;
+
+    fn context() -> Rc<ThreadContext> {
+        let text = "[server]\nthreads = 1\n[[node]]\nurl = 'http://a.local:1'\n";
+        let config = Config::from_text("test", text, Path::new("/"), &|_| None);
+        let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        ThreadContext::new(Snapshot::new(config, Vec::new()), 0, 1)
+    }
+
+    #[test]
+    fn a_head_is_parsed_once_and_its_context_is_not_kept() {
+        let (heads, first, second) = (ParsedHeads::default(), context(), context());
+        let read = |cx| heads.read(cx, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
+        let head = read(&first);
+        assert!(Rc::ptr_eq(&head, &read(&first)));
+        assert!(!Rc::ptr_eq(&head, &read(&second)), "what is read of a head may be another now");
+        let ended = Rc::downgrade(&second);
+        drop(second);
+        assert!(ended.upgrade().is_none());
     }
 }

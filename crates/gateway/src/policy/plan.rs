@@ -24,7 +24,7 @@ pub enum Plan {
     /// To an upstream as it is: no table knows the method.
     Forward,
     /// A log filter goes in parts: [`super::logs::plan_filter`].
-    Logs,
+    Logs(&'static Method),
     /// The response is the number of the head, which the gateway knows.
     Head(u64),
     /// Through the cache and the calls in flight, then to an upstream.
@@ -34,6 +34,8 @@ pub enum Plan {
 /// A call that is looked up by its key.
 #[derive(Debug, Clone)]
 pub struct Lookup {
+    /// The method's row.
+    pub method: &'static Method,
     /// What the response depends on, and the height that an upstream must have reached.
     pub caching: Caching,
     /// The block parameter, and where it stands in the parameters.
@@ -43,17 +45,25 @@ pub struct Lookup {
 }
 
 /// Plans a call with this row of the method table under a view of its chain.
-pub fn plan(method: Option<&Method>, params: &Params<'_>, view: &ChainView, on: Switches) -> Plan {
+pub fn plan(
+    method: Option<&'static Method>,
+    params: &Params<'_>,
+    view: &ChainView,
+    on: Switches,
+) -> Plan {
     let Some(method) = method else { return Plan::Forward };
     if method.bound == Bound::Logs {
-        return Plan::Logs;
+        return Plan::Logs(method);
     }
     let block = block_ref(method, params);
     let named = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
     let caching = without_cache_unless(on.cache, decide(method, named, view));
     match view.head {
         Some(head) if caching.from_view => Plan::Head(head.number),
-        _ => Plan::Lookup(Lookup { caching, block, coalesce: method.coalesce && on.coalesce }),
+        _ => {
+            let coalesce = method.coalesce && on.coalesce;
+            Plan::Lookup(Lookup { method, caching, block, coalesce })
+        }
     }
 }
 

@@ -139,7 +139,7 @@ pub(super) fn block(
 }
 
 /// Whether the answer is kept, and what it is bound to.
-pub(super) fn cached(lookup: &Lookup, method: &Method, cache: &Cache, view: &ChainView) -> String {
+pub(super) fn cached(lookup: &Lookup, cache: &Cache, view: &ChainView) -> String {
     match lookup.caching.rule {
         CacheRule::Constant => "yes, for ever: it is the same on this chain always".to_owned(),
         CacheRule::AtNumber { number, .. } | CacheRule::AtRange { to: number, .. } => {
@@ -156,7 +156,7 @@ pub(super) fn cached(lookup: &Lookup, method: &Method, cache: &Cache, view: &Cha
         CacheRule::Never | CacheRule::Logs if !cache.enabled => CACHE_OFF.to_owned(),
         CacheRule::Never | CacheRule::Logs => {
             let block = lookup.block.clone().map(|found| found.map(|(block, _)| block));
-            format!("no: {}", why_not(method, block, view))
+            format!("no: {}", why_not(lookup.method, block, view))
         }
     }
 }
