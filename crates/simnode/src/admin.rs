@@ -1,17 +1,17 @@
-//! The admin port of a node: its state, and its settings changed while it runs. For people and
-//! scripts on the same host; it asks for no key, so it belongs on loopback.
+//! The admin port of a node: shows its state and changes its settings. It has no authentication, so
+//! it belongs on loopback.
 //!
-//! | request | body | does |
+//! | request | body | effect |
 //! | --- | --- | --- |
-//! | `GET /state` | - | tells `{name, up, head, world_head, finalized, pool, tally, settings}` |
-//! | `POST /faults` | settings | merges the members given into the settings (RFC 7396: `null` resets a member) |
-//! | `POST /lag` | `{"blocks": N}` | stands N blocks behind |
-//! | `POST /freeze` | - | sees no newer block |
-//! | `POST /thaw` | - | catches up |
-//! | `POST /down` | - | closes the port, resets all connections |
-//! | `POST /up` | - | opens the same port again |
+//! | `GET /state` | - | returns `{name, up, head, world_head, finalized, pool, tally, settings}` |
+//! | `POST /faults` | settings | merges these members into the settings (RFC 7396: `null` resets a member) |
+//! | `POST /lag` | `{"blocks": N}` | lags N blocks |
+//! | `POST /freeze` | - | freezes the view |
+//! | `POST /thaw` | - | ends the freeze |
+//! | `POST /down` | - | closes the port and resets all connections |
+//! | `POST /up` | - | opens the same port |
 //!
-//! Every answer is JSON: the state after the change, or `{"error": text}` with status 400, 404, 405
+//! Every response is JSON: the state after the change, or `{"error": text}` with status 400, 404, 405
 //! or 409. The settings' members are those of [`Settings`]; for example
 //! `{"faults":[{"fault":{"kind":"html"},"share":0.1}],"latency":{"shape":"exponential","mean_ms":5}}`.
 
@@ -31,11 +31,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::node::settings::Settings;
-use crate::serve::{Listening, serve_with};
+use crate::serve::{NodeServer, serve_with};
 
-/// The longest body of an admin request.
+/// Maximum bytes of an admin request body.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// The most open connections of the admin port.
+/// Maximum open connections of the admin port.
 const CONNECTIONS_MAX: usize = 64;
 
 /// An admin port. Dropping it closes the port.
@@ -45,11 +45,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Opens the admin port of a node; port 0 picks a free one.
+    /// Opens the admin port of a node. Port 0 picks a free port.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub async fn listen(addr: SocketAddr, listening: Arc<Listening>) -> io::Result<Self> {
+    /// The process cannot listen on the address.
+    pub async fn listen(addr: SocketAddr, listening: Arc<NodeServer>) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
         let task = tokio::spawn(async move {
@@ -72,7 +72,7 @@ impl Admin {
         Ok(Self { addr, task })
     }
 
-    /// The address with the port that was picked.
+    /// The address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -85,7 +85,7 @@ impl Drop for Admin {
     }
 }
 
-/// A refusal of an admin request.
+/// The status and message of a rejected request.
 struct Refusal(StatusCode, String);
 
 #[derive(Deserialize)]
@@ -94,7 +94,7 @@ struct Lag {
     blocks: u64,
 }
 
-async fn respond(listening: Arc<Listening>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(listening: Arc<NodeServer>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (status, value) = match run(&listening, request).await {
         Ok(()) => (StatusCode::OK, state(&listening)),
         Err(Refusal(status, error)) => (status, json!({ "error": error })),
@@ -106,10 +106,10 @@ async fn respond(listening: Arc<Listening>, request: Request<Incoming>) -> Respo
     response
 }
 
-async fn run(listening: &Listening, request: Request<Incoming>) -> Result<(), Refusal> {
+async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), Refusal> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
-    let body = body.map_err(|fault| bad(format!("body: {fault}")))?.to_bytes();
+    let body = body.map_err(|error| bad(format!("body: {error}")))?.to_bytes();
     let node = listening.node();
     match (&method, path.as_str()) {
         (&Method::GET, "/state") => Ok(()),
@@ -152,10 +152,10 @@ async fn run(listening: &Listening, request: Request<Incoming>) -> Result<(), Re
     }
 }
 
-fn state(listening: &Listening) -> Value {
+fn state(listening: &NodeServer) -> Value {
     let node = listening.node();
     let now = Instant::now();
-    let head = node.sight(now).map(|sight| sight.head);
+    let head = node.view(now).map(|view| view.head);
     json!({
         "name": node.name(),
         "up": listening.is_up(),
@@ -168,8 +168,8 @@ fn state(listening: &Listening) -> Value {
     })
 }
 
-/// RFC 7396, except that `null` is kept where a setting is optional and resets one that is not:
-/// a member that is left out of a settings object takes its default, so removing does both.
+/// Merges as RFC 7396 does: `null` removes a member, and a settings object without the member has its
+/// default.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -180,7 +180,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
     let Value::Object(members) = target else { return };
     for (name, value) in patch {
-        // A tagged object of another kind replaces the former one whole.
+        // A tagged object replaces the former one as a whole.
         let tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
         match value {
             Value::Null => {

@@ -1,5 +1,4 @@
-//! Bech32 addresses as Harmony writes them (`one1…`). The encoding is that of BIP-173 with the
-//! human-readable part `one`; nothing else of the BIP is here.
+//! Bech32 addresses of Harmony (`one1…`): the encoding of BIP-173 with the human-readable part `one`.
 
 use alloy_primitives::Address;
 
@@ -8,7 +7,7 @@ const PREFIX: &str = "one";
 /// The generator of the checksum (BIP-173).
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
 
-/// The address as `one1…`.
+/// Encodes an address as `one1…`.
 pub(crate) fn write_address(address: Address) -> String {
     let mut groups = Vec::with_capacity(38);
     let (mut bits, mut held) = (0_u32, 0);
@@ -20,14 +19,14 @@ pub(crate) fn write_address(address: Address) -> String {
             groups.push((bits >> held & 31) as u8);
         }
     }
-    // 160 bits are 32 groups of five exactly, so nothing is held here.
+    // 160 bits are exactly 32 groups of five, so no bit is left.
     let sum = checksum(&[&groups[..], &[0; 6]].concat()) ^ 1;
     groups.extend((0..6).map(|at| (sum >> (5 * (5 - at)) & 31) as u8));
     let letters = groups.iter().map(|group| char::from(CHARSET[usize::from(*group)]));
     format!("{PREFIX}1").chars().chain(letters).collect()
 }
 
-/// The address of `one1…` text; none if the checksum is wrong.
+/// Decodes `one1…` text; `None` if the checksum is wrong.
 pub(crate) fn read_address(text: &str) -> Option<Address> {
     let letters = text.strip_prefix("one1")?;
     let group = |letter: u8| CHARSET.iter().position(|known| *known == letter).map(|at| at as u8);

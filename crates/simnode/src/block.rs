@@ -1,10 +1,9 @@
-//! One block: built from its place, its parent and the seed, with real hashes. Rendering as JSON is
-//! in `block/eth.rs` and `block/harmony.rs`; which blocks exist is `schedule.rs`.
+//! One block: built from its position, its parent and the seed, with true hashes. `block/eth.rs` and
+//! `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
 //!
-//! What is real: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559),
-//! parent links and the header hash. What is filler: signatures (valid in form, but no key signed
-//! them, so `from` cannot be recovered) and the state root (a commitment to the balances, not a
-//! trie, since no proof is served).
+//! True: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
+//! links and the header hash. Synthetic: signatures (well-formed, but no key signed them, so `from`
+//! cannot be recovered) and the state root (a hash of the balances, since no proof is served).
 
 mod eth;
 pub(crate) mod harmony;
@@ -26,15 +25,15 @@ use alloy_trie::root::ordered_trie_root_encoded;
 
 pub(crate) use self::eth::{push_log, push_pooled};
 use crate::schedule::WorldOptions;
-use crate::seed::Draws;
+use crate::seed::SeedStream;
 
-/// How many accounts send transactions. Few, so that each one's balance moves in nearly every
-/// block, and so that a snapshot of all of them per block stays small.
+/// Number of accounts that send transactions. It is small, so that each balance changes in nearly every
+/// block and the balances of a block need little memory.
 pub const ACCOUNTS: usize = 16;
-/// How many contracts emit logs and have code and storage.
+/// Number of contracts with logs, code and storage.
 pub const CONTRACTS: usize = 8;
 
-/// What every account holds before block 1, in wei: far above 2^53, as on Harmony.
+/// Balance of every account before block 1, in wei: far above 2^53, as on Harmony.
 pub const BALANCE_AT_GENESIS: u128 = 1_000_000_000_000_000_000_000_000_000;
 
 /// The topic of ERC-20's `Transfer(address,address,uint256)`.
@@ -45,17 +44,17 @@ pub const TOPIC_APPROVAL: B256 =
     b256!("8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b200ac8c7c3b925");
 
 const GWEI: u64 = 1_000_000_000;
-/// The base fee about which the chain hovers: blocks are fuller below it and emptier above it.
+/// Target of the base fee: blocks are fuller below it and emptier above it.
 const BASE_FEE_AIM: u64 = GWEI;
-/// Far above any base fee that the aim lets happen.
+/// Maximum fee of a transaction, far above any base fee of the chain.
 const FEE_MAX: u128 = 1_000 * GWEI as u128;
-/// Gas that a transaction offers, and so the most that one can use.
+/// Gas limit of a transaction.
 const GAS_OFFERED: u64 = 100_000;
 const GAS_TRANSFER: u64 = 21_000;
-/// Most gas that a contract call uses; the block's gas limit is a multiple of it.
+/// Maximum gas of a contract call. The block's gas limit is a multiple of it.
 const GAS_CALL_MAX: u64 = 80_000;
-/// Every so many transactions, one differs between branches, so that a reorg makes it vanish
-/// instead of moving it into another block.
+/// One of so many transactions differs between branches, so that a reorg removes it instead of moving
+/// it into another block.
 const VANISHING_EVERY: u64 = 8;
 
 const DRAW_TRANSACTION: u64 = 1;
@@ -63,26 +62,26 @@ const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
 const DRAW_PARTY: u64 = 5;
-/// So many parties hold what one contract accounts for, in a world with many of them.
+/// Number of token holders per contract, in a world with many addresses.
 const PARTIES_PER_CONTRACT: u64 = 16;
-/// More parties than this power of two change nothing.
+/// Maximum of the logarithm of the number of addresses.
 const PARTIES_LOG_MAX: u32 = 40;
 
-/// The world's addresses.
+/// The addresses of the chain.
 #[derive(Clone, Debug)]
-pub struct Cast {
-    /// Senders and receivers, in nonce order.
+pub struct KnownAddresses {
+    /// Senders and receivers, in the order of their turns.
     pub accounts: [Address; ACCOUNTS],
     /// Contracts.
     pub contracts: [Address; CONTRACTS],
 }
 
-impl Cast {
+impl KnownAddresses {
     /// The addresses of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let draw = |kind, at: usize| {
-            Address::from_slice(&Draws::at(seed, &[kind, at as u64]).hash()[12..])
+            Address::from_slice(&SeedStream::at(seed, &[kind, at as u64]).hash()[12..])
         };
         Self {
             accounts: std::array::from_fn(|at| draw(DRAW_ACCOUNT, at)),
@@ -91,50 +90,50 @@ impl Cast {
     }
 }
 
-/// What a block leaves to its children.
+/// The state after a block, which its children build on.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct PostState {
     /// The block's hash.
     pub hash: B256,
     /// Transactions of the chain up to and including this block.
     pub transactions_total: u64,
-    /// Gas that it used.
+    /// Gas that the block used.
     pub gas_used: u64,
-    /// Its base fee.
+    /// The base fee of the block.
     pub base_fee: u64,
-    /// Balance of each account after it.
+    /// Balance of each account after the block.
     pub balances: Box<[u128; ACCOUNTS]>,
-    /// How many transactions each account has received up to and including this block.
+    /// Transactions that each account has received up to and including this block.
     pub received: Box<[u64; ACCOUNTS]>,
 }
 
-/// A transaction of either of the two kinds that the chain holds.
+/// A signed transaction of one of the two types of the chain.
 #[derive(Clone, Debug)]
-pub enum Signing {
-    /// Before EIP-2718, with the chain id in `v`.
+pub enum SignedTransaction {
+    /// A legacy transaction, with the chain id in `v`.
     Legacy(Signed<TxLegacy>),
-    /// EIP-1559.
+    /// An EIP-1559 transaction.
     Dynamic(Signed<TxEip1559>),
 }
 
-/// A transaction with what its execution left.
+/// A transaction with the outcome of its execution.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     /// The signed transaction.
-    pub signed: Signing,
-    /// Its sender.
+    pub signed: SignedTransaction,
+    /// The sender.
     pub from: Address,
-    /// Gas that it used.
+    /// Gas that the transaction used.
     pub gas_used: u64,
-    /// Gas of the block up to and including it.
+    /// Gas of the block up to and including the transaction.
     pub gas_cumulative: u64,
-    /// Price per gas that it paid, in wei.
+    /// Paid price per gas, in wei.
     pub gas_price: u128,
     /// The bloom of its logs.
     pub bloom: Bloom,
-    /// Its logs.
+    /// The logs.
     pub logs: Vec<Log>,
-    /// The index of its first log in the block.
+    /// The index in the block of the first log.
     pub log_first: usize,
 }
 
@@ -143,42 +142,42 @@ impl Transaction {
     #[must_use]
     pub fn hash(&self) -> &B256 {
         match &self.signed {
-            Signing::Legacy(signed) => signed.hash(),
-            Signing::Dynamic(signed) => signed.hash(),
+            SignedTransaction::Legacy(signed) => signed.hash(),
+            SignedTransaction::Dynamic(signed) => signed.hash(),
         }
     }
 }
 
-/// A whole block.
+/// A complete block.
 #[derive(Debug)]
 pub struct Block {
-    /// The branch that holds it.
+    /// The branch of the block.
     pub branch: usize,
     /// The header's hash.
     pub hash: B256,
     /// The header.
     pub header: Header,
-    /// Length of the block in RLP.
+    /// Bytes of the block in RLP.
     pub size: usize,
     /// The transactions in order.
     pub transactions: Vec<Transaction>,
-    /// What has been printed of it so far; `block/eth.rs` says which is where.
+    /// The renderings so far, by the indexes of `block/eth.rs`.
     rendered: [OnceLock<bytes::Bytes>; 3],
 }
 
-/// Where a block is built.
-pub(crate) struct Site<'a> {
+/// The inputs that a block is built from.
+pub(crate) struct BlockBuilder<'a> {
     pub(crate) options: &'a WorldOptions,
-    pub(crate) cast: &'a Cast,
+    pub(crate) addresses: &'a KnownAddresses,
     pub(crate) branch: usize,
     pub(crate) number: u64,
-    pub(crate) parent: &'a Standing,
+    pub(crate) parent: &'a PostState,
 }
 
 impl Block {
-    /// Block 0 of a world and what it leaves.
-    pub(crate) fn genesis(options: &WorldOptions, cast: &Cast) -> (Self, Standing) {
-        let before = Standing {
+    /// Builds block 0 and the state after it.
+    pub(crate) fn genesis(options: &WorldOptions, addresses: &KnownAddresses) -> (Self, PostState) {
+        let before = PostState {
             hash: B256::ZERO,
             transactions_total: 0,
             gas_used: 0,
@@ -186,12 +185,12 @@ impl Block {
             balances: Box::new([BALANCE_AT_GENESIS; ACCOUNTS]),
             received: Box::new([0; ACCOUNTS]),
         };
-        let site = Site { options, cast, branch: 0, number: 0, parent: &before };
-        site.seal(Vec::new(), Accounts::after(&before), BASE_FEE_AIM)
+        let builder = BlockBuilder { options, addresses, branch: 0, number: 0, parent: &before };
+        builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_AIM)
     }
 
-    /// A header that no chain holds, `ahead` blocks above `head`: what a lying node announces.
-    /// Its hash is the true hash of its contents; its parent does not exist.
+    /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of its
+    /// contents; its parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -212,21 +211,21 @@ impl Block {
     }
 }
 
-/// The accounts while a block is executed.
-struct Accounts {
+/// The state of the accounts while a block is executed.
+struct ExecutionState {
     balances: Box<[u128; ACCOUNTS]>,
     received: Box<[u64; ACCOUNTS]>,
 }
 
-impl Accounts {
-    fn after(parent: &Standing) -> Self {
+impl ExecutionState {
+    fn after(parent: &PostState) -> Self {
         Self { balances: parent.balances.clone(), received: parent.received.clone() }
     }
 }
 
-impl Site<'_> {
-    /// Builds the block and what it leaves.
-    pub(crate) fn build(&self) -> (Block, Standing) {
+impl BlockBuilder<'_> {
+    /// Builds the block and the state after it.
+    pub(crate) fn build(&self) -> (Block, PostState) {
         let parent = self.parent;
         let base_fee = calc_next_block_base_fee(
             parent.gas_used,
@@ -235,14 +234,14 @@ impl Site<'_> {
             BaseFeeParams::ethereum(),
         );
         let mut draws =
-            Draws::at(self.options.seed, &[DRAW_BLOCK, self.branch as u64, self.number]);
+            SeedStream::at(self.options.seed, &[DRAW_BLOCK, self.branch as u64, self.number]);
         let (min, max) = (self.options.transactions_min, self.options.transactions_max);
         let middle = min.midpoint(max);
         let cheap = base_fee < BASE_FEE_AIM;
         let count = if cheap { draws.within(middle, max) } else { draws.within(min, middle) };
 
         let miner = (self.number % ACCOUNTS as u64) as usize;
-        let mut accounts = Accounts::after(parent);
+        let mut accounts = ExecutionState::after(parent);
         let mut transactions = Vec::with_capacity(count as usize);
         let (mut gas, mut log_first) = (0, 0);
         for place in 0..count {
@@ -264,20 +263,20 @@ impl Site<'_> {
         self.seal(transactions, accounts, base_fee)
     }
 
-    /// The gas limit: twice the gas at which the base fee stays as it is.
+    /// The gas limit: twice the gas at which the base fee does not change.
     fn gas_limit(&self) -> u64 {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// The chain's transaction with this index, before it is executed. The senders take turns, so
-    /// that a nonce follows from the index alone.
+    /// The transaction with this index in the chain, before its execution. The senders take turns, so a
+    /// nonce follows from the index alone.
     fn transaction(&self, index: u64) -> Transaction {
         let vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if vanishing { self.branch as u64 + 1 } else { 0 };
-        let mut draws = Draws::at(self.options.seed, &[DRAW_TRANSACTION, index, salt]);
+        let mut draws = SeedStream::at(self.options.seed, &[DRAW_TRANSACTION, index, salt]);
         let (sender, nonce) = sender_of(index);
-        let from = self.cast.accounts[sender];
-        let other = self.cast.accounts[draws.within(0, ACCOUNTS as u64 - 1) as usize];
+        let from = self.addresses.accounts[sender];
+        let other = self.addresses.accounts[draws.within(0, ACCOUNTS as u64 - 1) as usize];
         let amount = U256::from(draws.within(1, GWEI * GWEI));
         let signature = Signature::new(draws.scalar(), draws.scalar(), draws.within(0, 1) == 1);
         let tip = u128::from(draws.within(1, GWEI));
@@ -301,7 +300,7 @@ impl Site<'_> {
                     transfer(&mut draws, contract, [from, to], amount)
                 }
             });
-            (self.cast.contracts[contract], U256::ZERO, Bytes::from(input), logs.collect())
+            (self.addresses.contracts[contract], U256::ZERO, Bytes::from(input), logs.collect())
         } else {
             (other, amount, Bytes::new(), Vec::new())
         };
@@ -311,7 +310,7 @@ impl Site<'_> {
             let gas_price = 100 * u128::from(GWEI) + tip;
             let chain_id = Some(chain_id);
             let legacy = TxLegacy { chain_id, nonce, gas_price, gas_limit, to, value, input };
-            Signing::Legacy(legacy.into_signed(signature))
+            SignedTransaction::Legacy(legacy.into_signed(signature))
         } else {
             let dynamic = TxEip1559 {
                 chain_id,
@@ -324,7 +323,7 @@ impl Site<'_> {
                 access_list: Default::default(),
                 input,
             };
-            Signing::Dynamic(dynamic.into_signed(signature))
+            SignedTransaction::Dynamic(dynamic.into_signed(signature))
         };
         Transaction {
             signed,
@@ -340,31 +339,31 @@ impl Site<'_> {
 
     fn log(
         &self,
-        draws: &mut Draws,
+        draws: &mut SeedStream,
         contract: usize,
         at: u64,
         [from, to]: [Address; 2],
         amount: U256,
     ) -> Log {
-        let address = self.cast.contracts[(contract + at as usize) % CONTRACTS];
+        let address = self.addresses.contracts[(contract + at as usize) % CONTRACTS];
         transfer(draws, address, [from, to], amount.wrapping_add(U256::from(at)))
     }
 
-    /// One of so many addresses. Powers of two are equally likely, and so are the numbers between
-    /// two of them: nearly the law by Zipf that contracts and holders of tokens follow.
-    fn party(&self, draws: &mut Draws, count: u64) -> Address {
+    /// Draws one of `count` addresses. The powers of two are equally likely, and so are the numbers
+    /// between two of them: nearly a Zipf distribution, as contracts and token holders have.
+    fn party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);
-        Address::from_slice(&Draws::at(self.options.seed, &[DRAW_PARTY, rank]).hash()[12..])
+        Address::from_slice(&SeedStream::at(self.options.seed, &[DRAW_PARTY, rank]).hash()[12..])
     }
 
-    /// Moves value, fee and tip. What the base fee takes is burnt.
+    /// Transfers value and tip. The base fee is burnt.
     fn settle(
         &self,
         transaction: &Transaction,
         miner: usize,
         base_fee: u64,
-        accounts: &mut Accounts,
+        accounts: &mut ExecutionState,
     ) {
         let balances = &mut accounts.balances;
         let gas = u128::from(transaction.gas_used);
@@ -380,17 +379,17 @@ impl Site<'_> {
     }
 
     fn account(&self, address: Address) -> Option<usize> {
-        self.cast.accounts.iter().position(|account| *account == address)
+        self.addresses.accounts.iter().position(|account| *account == address)
     }
 
-    /// Computes roots and hash over executed transactions.
+    /// Computes the roots and the hash of the block.
     fn seal(
         &self,
         transactions: Vec<Transaction>,
-        accounts: Accounts,
+        accounts: ExecutionState,
         base_fee: u64,
-    ) -> (Block, Standing) {
-        let mut draws = Draws::at(
+    ) -> (Block, PostState) {
+        let mut draws = SeedStream::at(
             self.options.seed,
             &[DRAW_BLOCK, self.branch as u64, self.number, transactions.len() as u64],
         );
@@ -402,7 +401,7 @@ impl Site<'_> {
         let header = Header {
             parent_hash: self.parent.hash,
             ommers_hash: EMPTY_OMMER_ROOT_HASH,
-            beneficiary: self.cast.accounts[(self.number % ACCOUNTS as u64) as usize],
+            beneficiary: self.addresses.accounts[(self.number % ACCOUNTS as u64) as usize],
             state_root: state_commitment(&accounts.balances),
             transactions_root: ordered_trie_root_encoded(&encoded),
             receipts_root: ordered_trie_root_encoded(&receipts),
@@ -424,7 +423,7 @@ impl Site<'_> {
             ..Header::default()
         };
         let hash = header.hash_slow();
-        let standing = Standing {
+        let post_state = PostState {
             hash,
             transactions_total: self.parent.transactions_total + transactions.len() as u64,
             gas_used,
@@ -433,17 +432,17 @@ impl Site<'_> {
             received: accounts.received,
         };
         let in_list = transactions.iter().zip(&encoded).map(|(t, bytes)| match t.signed {
-            Signing::Legacy(_) => bytes.len(),
-            Signing::Dynamic(_) => bytes.as_slice().length(),
+            SignedTransaction::Legacy(_) => bytes.len(),
+            SignedTransaction::Dynamic(_) => bytes.as_slice().length(),
         });
         let size = size_in_rlp(&header, in_list.sum());
         let rendered = Default::default();
-        (Block { branch: self.branch, hash, header, size, transactions, rendered }, standing)
+        (Block { branch: self.branch, hash, header, size, transactions, rendered }, post_state)
     }
 }
 
-impl Signing {
-    /// The price per gas that the transaction pays in a block with this base fee.
+impl SignedTransaction {
+    /// The price per gas in a block with this base fee.
     fn gas_price(&self, base_fee: u64) -> u128 {
         match self {
             Self::Legacy(signed) => signed.tx().gas_price,
@@ -473,27 +472,32 @@ impl Signing {
     }
 }
 
-/// A transfer or an approval.
-fn transfer(draws: &mut Draws, address: Address, [from, to]: [Address; 2], amount: U256) -> Log {
+/// Creates the log of a transfer or an approval.
+fn transfer(
+    draws: &mut SeedStream,
+    address: Address,
+    [from, to]: [Address; 2],
+    amount: U256,
+) -> Log {
     let topic = if draws.within(0, 4) == 0 { TOPIC_APPROVAL } else { TOPIC_TRANSFER };
     let topics = vec![topic, from.into_word(), to.into_word()];
     let amount = amount.to_be_bytes::<32>();
     Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
 }
 
-/// The sender and nonce of the chain's transaction with this index.
+/// The sender and the nonce of the transaction with this index in the chain.
 #[must_use]
 pub fn sender_of(index: u64) -> (usize, u64) {
     ((index % ACCOUNTS as u64) as usize, index / ACCOUNTS as u64)
 }
 
-/// How many transactions an account has sent when the chain holds `total` of them.
+/// Transactions that an account has sent when the chain has `total` of them.
 #[must_use]
 pub fn nonce_after(account: usize, total: u64) -> u64 {
     (total + ACCOUNTS as u64 - 1 - account as u64) / ACCOUNTS as u64
 }
 
-/// The receipt as EIP-2718 bytes: what the receipts root is made of.
+/// The receipt as EIP-2718 bytes, as the receipts root needs it.
 pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
     let receipt = Receipt {
         status: Eip658Value::Eip658(true),
@@ -502,8 +506,8 @@ pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
     };
     let receipt = ReceiptWithBloom::new(receipt, transaction.bloom);
     match transaction.signed {
-        Signing::Legacy(_) => ReceiptEnvelope::Legacy(receipt).encoded_2718(),
-        Signing::Dynamic(_) => ReceiptEnvelope::Eip1559(receipt).encoded_2718(),
+        SignedTransaction::Legacy(_) => ReceiptEnvelope::Legacy(receipt).encoded_2718(),
+        SignedTransaction::Dynamic(_) => ReceiptEnvelope::Eip1559(receipt).encoded_2718(),
     }
 }
 
@@ -512,7 +516,7 @@ fn state_commitment(balances: &[u128; ACCOUNTS]) -> B256 {
     keccak256(bytes)
 }
 
-/// Length of a block in RLP: header, transactions, no uncles, no withdrawals.
+/// Bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
 fn size_in_rlp(header: &Header, transactions: usize) -> usize {
     let list = |payload: usize| payload + alloy_rlp::length_of_length(payload);
     list(header.length() + list(transactions) + list(0) + list(0))

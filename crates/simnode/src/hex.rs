@@ -1,11 +1,11 @@
-//! Hexadecimal text, written into byte buffers and read from JSON strings. Only the forms that an
-//! Ethereum node prints: quantities without leading zeros and whole bytes.
+//! Hexadecimal text in the forms that an Ethereum node prints: quantities without leading zeros, and
+//! whole bytes.
 
 use alloy_primitives::{Address, B256, U256};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends `"0x…"` (with quotes) of whole bytes.
+/// Appends bytes as `"0x…"`, with quotes.
 pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() * 2 + 4);
     out.extend_from_slice(b"\"0x");
@@ -16,7 +16,7 @@ pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends `"0x…"` (with quotes) of a number without leading zeros.
+/// Appends a number as `"0x…"`, with quotes and without leading zeros.
 pub(crate) fn push_quantity(out: &mut Vec<u8>, number: u128) {
     out.extend_from_slice(b"\"0x");
     let digits = (128 - number.leading_zeros()).div_ceil(4).max(1);
@@ -26,7 +26,7 @@ pub(crate) fn push_quantity(out: &mut Vec<u8>, number: u128) {
     out.push(b'"');
 }
 
-/// The same for 256-bit numbers.
+/// Appends a 256-bit number as `"0x…"`, with quotes and without leading zeros.
 pub(crate) fn push_quantity_wide(out: &mut Vec<u8>, number: U256) {
     match u128::try_from(number) {
         Ok(small) => push_quantity(out, small),
@@ -34,7 +34,7 @@ pub(crate) fn push_quantity_wide(out: &mut Vec<u8>, number: U256) {
     }
 }
 
-/// Whole bytes of `0x…` text; none if a digit is odd or wrong.
+/// Reads the bytes of `0x…` text; `None` if a digit is missing or invalid.
 pub(crate) fn read_bytes(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?.as_bytes();
     if !digits.len().is_multiple_of(2) {
@@ -43,13 +43,13 @@ pub(crate) fn read_bytes(text: &str) -> Option<Vec<u8>> {
     digits.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
 }
 
-/// A 32-byte hash of `0x…` text.
+/// Reads a 32-byte hash from `0x…` text.
 pub(crate) fn read_hash(text: &str) -> Option<B256> {
     let mut bytes = [0; 32];
     read_exactly(text, &mut bytes).then(|| B256::from(bytes))
 }
 
-/// A 20-byte address of `0x…` text in any case.
+/// Reads a 20-byte address from `0x…` text in any case.
 pub(crate) fn read_address(text: &str) -> Option<Address> {
     let mut bytes = [0; 20];
     read_exactly(text, &mut bytes).then(|| Address::from(bytes))
@@ -71,7 +71,7 @@ fn read_exactly(text: &str, into: &mut [u8]) -> bool {
     true
 }
 
-/// A quantity as geth reads it: `0x`, no leading zeros, at most 64 bits.
+/// Reads a quantity as geth does: `0x`, no leading zeros, at most 64 bits.
 pub(crate) fn read_quantity(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
     let leading_zero = digits.len() > 1 && digits.starts_with('0');

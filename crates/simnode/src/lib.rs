@@ -1,11 +1,13 @@
-//! A simulated node: a deterministic chain with true hashes behind a scripted JSON-RPC server, and
-//! an oracle that says which answers were right. Not a client of any network, and not a part of the
-//! gateway or the lab: they meet it at sockets.
+//! A simulated blockchain node for tests, demos and load.
 //!
-//! Reading order: `schedule` (which block exists when), `block` (what is in it), `world` (the chain
-//! tree and its clock), `rpc` (answers as a function of a view), `node` (a view with a temper),
-//! `serve` and `admin` (sockets), `replay` (recorded answers instead of a world), `oracle` (the
-//! truth). `seed`, `hex`, `millis`, `bech32` and `pool` serve them.
+//! A [`world::World`] is a deterministic chain with true hashes. A [`node::Node`] serves it over
+//! JSON-RPC with a configured lag, speed and faults. An [`oracle::Oracle`] decides which responses
+//! were right. The gateway and the lab meet a node only at its sockets.
+//!
+//! Modules from the lowest layer up: `seed`, `hex`, `millis`, `bech32`; `schedule` (which block
+//! exists when); `block` (contents of a block); `world` (all branches and the clock); `rpc` (the
+//! reply to a call as a function of a view); `replay` (recorded replies) and `oracle`; `node`
+//! (limits, latency and faults); `serve` and `admin` (sockets).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,7 +46,7 @@ pub mod seed;
 mod bech32;
 mod hex;
 mod millis;
-mod pool;
+mod transaction_pool;
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,55 +56,55 @@ use tokio::time::Instant;
 
 use crate::admin::Admin;
 use crate::node::Node;
-use crate::node::settings::{Settings, SettingsFault};
-use crate::schedule::{OptionsFault, WorldOptions};
-use crate::serve::Listening;
+use crate::node::settings::{Settings, SettingsError};
+use crate::schedule::{OptionsError, WorldOptions};
+use crate::serve::NodeServer;
 use crate::world::World;
 
-/// Everything that a node on its own needs: what `weir node` is given.
+/// The options of `weir node`.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// The node's name.
     pub name: String,
     /// The chain.
     pub world: WorldOptions,
-    /// When its first head is the head; nodes of one chain have the same.
+    /// When the first head appears. Nodes of one chain share this instant.
     pub origin: Instant,
-    /// The node's settings at its start.
+    /// The node's initial settings.
     pub settings: Settings,
-    /// Where to answer calls; port 0 picks a free one.
+    /// The address for calls. Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Where to open the admin port, if at all.
+    /// The address of the admin port, if there is one.
     pub admin: Option<SocketAddr>,
 }
 
-/// A node on its own, up and serving until it is dropped.
-pub struct Running {
+/// A node that serves until it is dropped.
+pub struct RunningNode {
     /// The chain.
     pub world: Arc<World>,
     /// The node.
     pub node: Arc<Node>,
-    /// Its port.
-    pub listening: Arc<Listening>,
-    /// Its admin port.
+    /// The server of its calls.
+    pub listening: Arc<NodeServer>,
+    /// The server of its admin port.
     pub admin: Option<Admin>,
 }
 
-/// Why a node cannot start.
+/// The reason why a node cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartFault {
-    /// The world cannot be.
+pub enum StartError {
+    /// The options of the chain are invalid.
     #[error(transparent)]
-    World(#[from] OptionsFault),
-    /// The settings cannot be.
+    World(#[from] OptionsError),
+    /// The settings are invalid.
     #[error(transparent)]
-    Settings(#[from] SettingsFault),
-    /// An address cannot be listened on.
+    Settings(#[from] SettingsError),
+    /// The process cannot listen on an address.
     #[error("cannot listen on {addr}: {source}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -110,20 +112,20 @@ pub enum StartFault {
 /// Starts a node on the current tokio runtime.
 ///
 /// # Errors
-/// The world or the settings cannot be, or an address cannot be listened on.
-pub async fn serve(options: NodeOptions) -> Result<Running, StartFault> {
+/// The options are invalid, or the process cannot listen on an address.
+pub async fn serve(options: NodeOptions) -> Result<RunningNode, StartError> {
     let world = Arc::new(World::starting(options.world, options.origin)?);
     let node = Node::new(&options.name, Arc::clone(&world));
     node.set(|settings| *settings = options.settings)?;
     let addr = options.listen;
-    let listening = node.listen(addr).map_err(|source| StartFault::Listen { addr, source })?;
+    let listening = node.listen(addr).map_err(|source| StartError::Listen { addr, source })?;
     let listening = Arc::new(listening);
     let admin = match options.admin {
         None => None,
         Some(addr) => {
             let admin = Admin::listen(addr, Arc::clone(&listening)).await;
-            Some(admin.map_err(|source| StartFault::Listen { addr, source })?)
+            Some(admin.map_err(|source| StartError::Listen { addr, source })?)
         }
     };
-    Ok(Running { world, node, listening, admin })
+    Ok(RunningNode { world, node, listening, admin })
 }

@@ -1,10 +1,10 @@
-//! Durations as milliseconds in JSON and TOML, fractions allowed. Used by serde attributes only.
+//! Serde functions for durations as milliseconds, with fractions.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// The longest time that a setting may name: a day, so that no arithmetic overflows.
+/// Maximum of a setting, in milliseconds: a day, so that no arithmetic overflows.
 const MILLIS_MAX: f64 = 86_400_000.0;
 
 pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {

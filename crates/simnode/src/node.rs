@@ -1,12 +1,12 @@
-//! A node: a view on the world with a temper. It turns a request's body into what goes over the
-//! connection; sockets are `serve.rs`, the answers themselves `rpc.rs`.
+//! A node: a view of the chain with limits, latency and faults.
 //!
-//! [`Node::serve`] is the path of every request: decode, choose a fault, wait as the settings say,
-//! answer each call, wrap the answers, spoil them.
+//! [`Node::serve`] is the path of every request: decode it, draw a fault, wait for the rate limit, a
+//! worker and the latency, compute the reply to each call, then apply the fault to the body.
+//! `serve.rs` owns the sockets. `rpc.rs` computes the replies.
 
-mod dice;
-mod load;
+mod rng;
 pub mod settings;
+mod token_bucket;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::call::{Body, Call, Id, Limits, Refusal};
 
-use self::dice::Dice;
-use self::load::Bucket;
-use self::settings::{ErrorKind, Fault, Over, Settings, SettingsFault};
+use self::rng::NodeRng;
+use self::settings::{ErrorKind, Fault, Over, Settings, SettingsError};
+use self::token_bucket::TokenBucket;
 use crate::replay::Recording;
-use crate::rpc::{self, Reply, RpcError, Sight, wording};
+use crate::rpc::{self, RawReply, Reply, RpcError, View, wording};
 use crate::seed::mix;
 use crate::world::World;
 
-/// The most bytes that one answer may hold, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
-pub const ANSWER_BYTES_MAX: usize = 25_000_000;
+/// Maximum bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
+pub const RESPONSE_BYTES_MAX: usize = 25_000_000;
 
-/// Where a node's answers come from.
+/// Where a node's replies come from.
 pub enum Source {
     /// The simulated chain.
     World(Arc<World>),
-    /// Recorded pairs of requests and answers.
+    /// Recorded pairs of requests and responses.
     Recording(Arc<Recording>),
 }
 
-/// What goes over the connection for one request.
+/// What the server sends on the connection for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// A whole answer.
+pub enum Delivery {
+    /// A complete response.
     Whole {
         /// The HTTP status.
         status: u16,
@@ -52,18 +52,18 @@ pub enum Served {
         /// The body.
         body: Bytes,
     },
-    /// Half of this body, then the end of the connection.
+    /// The first half of this body, then the end of the connection.
     Truncated(Bytes),
-    /// This body, slowly.
+    /// This body at a limited speed.
     Slow {
         /// The body.
         body: Bytes,
-        /// Its speed.
+        /// The speed.
         bytes_per_second: u32,
     },
-    /// The connection is closed.
+    /// No response: the connection is closed.
     Close,
-    /// The connection is reset.
+    /// No response: the connection is reset.
     Reset,
 }
 
@@ -71,33 +71,33 @@ pub enum Served {
 pub struct Node {
     name: String,
     source: Source,
-    /// Replaced whole; a request sees one from start to end.
+    /// Replaced as a whole. A request uses one snapshot from start to end.
     settings: RwLock<Arc<Settings>>,
-    /// Chance and buckets: small, held for a few arithmetic operations.
-    temper: Mutex<Temper>,
-    workers: RwLock<Option<Arc<Workers>>>,
+    /// The lock is held for a few arithmetic operations.
+    live: Mutex<LiveState>,
+    workers: RwLock<Option<Arc<WorkerPool>>>,
     requests: AtomicU64,
     calls: AtomicU64,
     faults: AtomicU64,
 }
 
-struct Temper {
-    dice: Dice,
-    buckets: HashMap<String, Bucket>,
-    /// How often each fault rule has struck.
-    struck: Vec<u64>,
+/// The random numbers, token buckets and fault counts of a node.
+struct LiveState {
+    rng: NodeRng,
+    buckets: HashMap<String, TokenBucket>,
+    /// How often each fault rule has applied.
+    hits: Vec<u64>,
 }
 
-struct Workers {
+struct WorkerPool {
     slots: Semaphore,
     waiting: AtomicU32,
-    /// When the free slots were due to become free, the first of them first. Timers fire late by up
-    /// to a millisecond or more; who waited begins when the slot was due, so that what is late once
-    /// is not taken from the capacity.
+    /// When each free slot was due to become free, earliest first. Timers fire up to a millisecond
+    /// late. A waiting call starts at the due time, so a late timer costs no capacity.
     free: Mutex<VecDeque<Instant>>,
 }
 
-impl Workers {
+impl WorkerPool {
     fn new(slots: u32) -> Self {
         Self {
             slots: Semaphore::new(slots as usize),
@@ -106,7 +106,7 @@ impl Workers {
         }
     }
 
-    /// Begins to work on a call that arrived then.
+    /// Starts to work on a call that arrived at `arrived`.
     fn begin<'a>(
         &'a self,
         permit: SemaphorePermit<'a>,
@@ -118,47 +118,47 @@ impl Workers {
     }
 }
 
-/// A slot at work, free when dropped.
+/// A busy slot. Dropping it frees the slot.
 struct Slot<'a> {
-    workers: &'a Workers,
-    /// When the work is done.
+    workers: &'a WorkerPool,
+    /// When the work ends.
     end: Instant,
     _permit: SemaphorePermit<'a>,
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // Earlier if whoever asked has left. The permit goes after this.
+        // The work ends earlier if the client has left. The permit is dropped after this.
         self.workers.free.lock().push_back(self.end.min(Instant::now()));
     }
 }
 
-/// How much a node has done.
+/// The counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Tally {
+pub struct Counters {
     /// Requests, each with one body.
     pub requests: u64,
-    /// Calls, of which a batch holds many.
+    /// Calls. A batch holds many.
     pub calls: u64,
-    /// Faults that struck.
+    /// Requests with a fault.
     pub faults: u64,
 }
 
-/// Why a call is not answered with its reply.
-enum Refused {
+/// The reason why a node rejects a call before it computes a reply.
+enum AdmissionError {
     Error(RpcError),
     TooManyRequests(u64),
 }
 
 impl Node {
-    /// A node on a world. Its chance follows from the world's seed and its name.
+    /// Creates a node of a world. Its random numbers depend on the world's seed and the node's name.
     #[must_use]
     pub fn new(name: &str, world: Arc<World>) -> Arc<Self> {
         let seed = world.options().seed;
         Self::build(name, Source::World(world), seed)
     }
 
-    /// A node that replays what was recorded.
+    /// Creates a node that replays a recording.
     #[must_use]
     pub fn replaying(name: &str, recording: Arc<Recording>) -> Arc<Self> {
         Self::build(name, Source::Recording(recording), 0)
@@ -166,12 +166,12 @@ impl Node {
 
     fn build(name: &str, source: Source, seed: u64) -> Arc<Self> {
         let seed = name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
-        let dice = Dice::new(seed);
+        let rng = NodeRng::new(seed);
         Arc::new(Self {
             name: name.to_owned(),
             source,
             settings: RwLock::default(),
-            temper: Mutex::new(Temper { dice, buckets: HashMap::new(), struck: Vec::new() }),
+            live: Mutex::new(LiveState { rng, buckets: HashMap::new(), hits: Vec::new() }),
             workers: RwLock::new(None),
             requests: AtomicU64::new(0),
             calls: AtomicU64::new(0),
@@ -185,7 +185,7 @@ impl Node {
         &self.name
     }
 
-    /// The world that the node looks at, if it is not a replaying one.
+    /// The chain of the node; `None` if the node replays a recording.
     #[must_use]
     pub fn world(&self) -> Option<&Arc<World>> {
         match &self.source {
@@ -194,45 +194,45 @@ impl Node {
         }
     }
 
-    /// The settings as they are.
+    /// The current settings.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
-    /// How much the node has done.
+    /// The counters of the node.
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn tally(&self) -> Counters {
+        Counters {
             requests: self.requests.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
             faults: self.faults.load(Ordering::Relaxed),
         }
     }
 
-    /// Changes the settings. Requests on their way keep the former ones; token buckets, the queue
-    /// and the counts of fault rules start anew.
+    /// Changes the settings. Requests in flight keep the former ones. Token buckets, the queue and the
+    /// counts of fault rules are reset.
     ///
     /// # Errors
-    /// The first setting that cannot be; nothing is changed then.
-    pub fn set(&self, change: impl FnOnce(&mut Settings)) -> Result<(), SettingsFault> {
+    /// The first invalid setting. Nothing changes then.
+    pub fn set(&self, change: impl FnOnce(&mut Settings)) -> Result<(), SettingsError> {
         let mut current = self.settings.write();
         let mut settings = Settings::clone(&current);
         change(&mut settings);
-        settings.check()?;
-        let workers = settings.capacity.map(|capacity| Arc::new(Workers::new(capacity.slots)));
+        settings.validate()?;
+        let workers = settings.capacity.map(|capacity| Arc::new(WorkerPool::new(capacity.slots)));
         *self.workers.write() = workers;
-        let mut temper = self.temper.lock();
-        temper.buckets.clear();
-        temper.struck = vec![0; settings.faults.len()];
+        let mut live = self.live.lock();
+        live.buckets.clear();
+        live.hits = vec![0; settings.faults.len()];
         *current = Arc::new(settings);
         Ok(())
     }
 
-    /// Stops the node's view of the chain where it is now.
+    /// Freezes the node's view of the chain at its current head.
     pub fn freeze(&self) {
-        let Some(sight) = self.sight(Instant::now()) else { return };
-        self.set(|settings| settings.frozen_at = Some(sight.head))
+        let Some(view) = self.view(Instant::now()) else { return };
+        self.set(|settings| settings.frozen_at = Some(view.head))
             .expect("a head of the world is always possible");
     }
 
@@ -241,41 +241,41 @@ impl Node {
         self.set(|settings| settings.frozen_at = None).expect("no head is always possible");
     }
 
-    /// What the node sees at an instant; nothing if it replays.
+    /// The node's view at an instant; `None` if the node replays a recording.
     #[must_use]
-    pub fn sight(&self, now: Instant) -> Option<Sight> {
-        self.world().map(|world| sight_of(world, &self.settings.read(), now))
+    pub fn view(&self, now: Instant) -> Option<View> {
+        self.world().map(|world| view_of(world, &self.settings.read(), now))
     }
 
-    /// Serves one request: from a body to what goes over the connection. Waits as the settings
-    /// say; with a hanging fault or rate it never returns.
-    pub async fn serve(&self, body: &[u8]) -> Served {
+    /// Serves one request body. Waits as the settings require; never returns if a fault or a rate
+    /// limit hangs.
+    pub async fn serve(&self, body: &[u8]) -> Delivery {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let settings = self.settings();
         let decoded = match wire::call::decode(body, &LIMITS) {
             Ok(decoded) => decoded,
             Err(refusal) => return json(refusal_json(&refusal)),
         };
-        let fault = self.strike(&settings, &decoded);
+        let fault = self.draw_fault(&settings, &decoded);
         match fault {
-            Some(Fault::Close) => return Served::Close,
-            Some(Fault::Reset) => return Served::Reset,
+            Some(Fault::Close) => return Delivery::Close,
+            Some(Fault::Reset) => return Delivery::Reset,
             Some(Fault::Hang) => std::future::pending().await,
             _ => {}
         }
         let mut out = Vec::new();
-        let answered = match &decoded {
-            Body::Single(call) => self.answer_one(&settings, fault, call, &mut out).await,
-            Body::Batch(calls) => self.answer_batch(&settings, fault, calls, &mut out).await,
+        let outcome = match &decoded {
+            Body::Single(call) => self.respond_to_call(&settings, fault, call, &mut out).await,
+            Body::Batch(calls) => self.respond_to_batch(&settings, fault, calls, &mut out).await,
         };
-        match answered {
-            Ok(()) => spoil(fault, out.into()),
+        match outcome {
+            Ok(()) => apply_body_fault(fault, out.into()),
             Err(retry_after_s) => too_many_requests(retry_after_s),
         }
     }
 
-    /// Answers a batch in order, one call after the other as geth does.
-    async fn answer_batch(
+    /// Responds to the calls of a batch one after the other, as geth does.
+    async fn respond_to_batch(
         &self,
         settings: &Settings,
         fault: Option<Fault>,
@@ -294,11 +294,11 @@ impl Node {
                 (true, Ok(first)) => call.clone().map(|call| Call { id: first.id, ..call }),
                 _ => call.clone(),
             };
-            self.answer_one(settings, fault, &own, out).await?;
+            self.respond_to_call(settings, fault, &own, out).await?;
             if out.len() == start {
                 out.truncate(before); // a notification
             }
-            if out.len() > ANSWER_BYTES_MAX {
+            if out.len() > RESPONSE_BYTES_MAX {
                 let id = call.as_ref().ok().and_then(|call| call.id.raw()).unwrap_or(b"null");
                 out.truncate(before);
                 if before > 1 {
@@ -310,7 +310,7 @@ impl Node {
                 break;
             }
         }
-        // A batch of notifications alone has an empty answer (geth: status 200, no body).
+        // The response to a batch of notifications is empty (geth: status 200, no body).
         if out.len() == 1 {
             out.clear();
         } else {
@@ -319,8 +319,8 @@ impl Node {
         Ok(())
     }
 
-    /// Answers one call into `out`; nothing for a notification.
-    async fn answer_one(
+    /// Appends the response to one call. Appends nothing for a notification.
+    async fn respond_to_call(
         &self,
         settings: &Settings,
         fault: Option<Fault>,
@@ -335,18 +335,18 @@ impl Node {
             }
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let said = match self.admit(settings, &call.method).await {
-            Ok(()) => self.say(settings, fault, call),
-            Err(Refused::Error(error)) => Said::error(&error),
-            Err(Refused::TooManyRequests(retry_after_s)) => return Err(retry_after_s),
+        let reply = match self.admit(settings, &call.method).await {
+            Ok(()) => self.reply_to(settings, fault, call),
+            Err(AdmissionError::Error(error)) => RawReply::from(&error),
+            Err(AdmissionError::TooManyRequests(retry_after_s)) => return Err(retry_after_s),
         };
         let Id::Raw(id) = call.id else { return Ok(()) };
         let id = if fault == Some(Fault::WrongId) { &b"987654321"[..] } else { id };
         let start = out.len();
-        out.reserve(said.bytes().len() + id.len() + ENVELOPE_BYTES);
-        match (&said, fault) {
-            (Said::Result(result), Some(Fault::ResultAndError)) => {
-                // A null beside an error would be a plain error in the form of JSON-RPC 1.0.
+        out.reserve(reply.len() + id.len() + ENVELOPE_BYTES);
+        match (&reply, fault) {
+            (RawReply::Result(result), Some(Fault::ResultAndError)) => {
+                // JSON-RPC 1.0 sends a null result beside every error, which is no fault.
                 let result = if **result == *b"null" { b"false" } else { &**result };
                 wire::answer::write_result(out, id, result);
                 out.pop();
@@ -357,8 +357,8 @@ impl Node {
                 out.extend_from_slice(id);
                 out.push(b'}');
             }
-            (Said::Result(result), _) => wire::answer::write_result(out, id, result),
-            (Said::Error(error), _) => wire::answer::write_error_raw(out, id, error),
+            (RawReply::Result(result), _) => wire::answer::write_result(out, id, result),
+            (RawReply::Error(error), _) => wire::answer::write_error_raw(out, id, error),
         }
         if fault == Some(Fault::DuplicateId) && start == 0 {
             out.pop();
@@ -369,11 +369,11 @@ impl Node {
         Ok(())
     }
 
-    /// What the node says to a call, without any waiting.
-    fn say(&self, settings: &Settings, fault: Option<Fault>, call: &Call<'_>) -> Said {
+    /// Computes the reply to a call, without waiting.
+    fn reply_to(&self, settings: &Settings, fault: Option<Fault>, call: &Call<'_>) -> RawReply {
         let client = settings.keeping.client;
         if let Some(Fault::Error { error }) = fault {
-            return Said::error(&match error {
+            return RawReply::from(&match error {
                 ErrorKind::LimitExceeded => client.limit_exceeded(),
                 ErrorKind::HeaderNotFound => client.header_not_found(),
                 ErrorKind::MissingTrieNode => client.state_missing(0, Default::default()),
@@ -382,36 +382,36 @@ impl Node {
         }
         let method = call.method.as_ref();
         if !settings.unsupported.is_empty() && settings.unsupported.contains(method) {
-            return Said::error(&client.unsupported(method));
+            return RawReply::from(&client.unsupported(method));
         }
         match &self.source {
             Source::Recording(recording) => recording
                 .find(method, call.params.raw())
-                .unwrap_or_else(|| Said::error(&client.unsupported(method))),
+                .unwrap_or_else(|| RawReply::from(&client.unsupported(method))),
             Source::World(world) => {
-                let mut sight = sight_of(world, settings, Instant::now());
-                self.go_inside(settings, method, &mut sight);
-                match rpc::answer(world, &sight, method, call.params.raw()) {
-                    Reply::Result(result) => Said::Result(result),
-                    Reply::Error(error) => Said::error(&error),
+                let mut view = view_of(world, settings, Instant::now());
+                self.route_to_second_backend(settings, method, &mut view);
+                match rpc::respond(world, &view, method, call.params.raw()) {
+                    Reply::Result(result) => RawReply::Result(result),
+                    Reply::Error(error) => RawReply::from(&error),
                 }
             }
         }
     }
 
-    /// A call for logs or receipts may reach the other node behind the address.
-    fn go_inside(&self, settings: &Settings, method: &str, sight: &mut Sight) {
+    /// Routes a share of the calls for logs and receipts to the second backend.
+    fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(inside) = settings.inside else { return };
         let concerned = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));
-        if concerned && self.temper.lock().dice.strikes(inside.share) {
-            sight.head = sight.head.saturating_sub(inside.behind_blocks);
-            sight.indexed = sight.indexed.min(sight.head);
-            sight.clamps = true;
+        if concerned && self.live.lock().rng.chance(inside.share) {
+            view.head = view.head.saturating_sub(inside.behind_blocks);
+            view.indexed = view.indexed.min(view.head);
+            view.clamps = true;
         }
     }
 
-    /// The fault that strikes a request, if any.
-    fn strike(&self, settings: &Settings, body: &Body<'_>) -> Option<Fault> {
+    /// Draws the fault of a request, if there is one.
+    fn draw_fault(&self, settings: &Settings, body: &Body<'_>) -> Option<Fault> {
         if settings.faults.is_empty() {
             return None;
         }
@@ -419,17 +419,17 @@ impl Node {
             Body::Single(call) => call.as_ref().is_ok_and(|call| call.method == method),
             Body::Batch(calls) => calls.iter().flatten().any(|call| call.method == method),
         };
-        let mut temper = self.temper.lock();
+        let mut live = self.live.lock();
         for (at, rule) in settings.faults.iter().enumerate() {
-            let struck = temper.struck.get(at).copied().unwrap_or_default();
-            if rule.times.is_some_and(|times| struck >= times)
+            let hits = live.hits.get(at).copied().unwrap_or_default();
+            if rule.times.is_some_and(|times| hits >= times)
                 || !rule.method.as_deref().is_none_or(holds)
-                || !temper.dice.strikes(rule.share)
+                || !live.rng.chance(rule.share)
             {
                 continue;
             }
-            if let Some(struck) = temper.struck.get_mut(at) {
-                *struck += 1;
+            if let Some(hits) = live.hits.get_mut(at) {
+                *hits += 1;
             }
             self.faults.fetch_add(1, Ordering::Relaxed);
             return Some(rule.fault);
@@ -437,31 +437,35 @@ impl Node {
         None
     }
 
-    /// Waits as long as the settings make a call of this method wait.
-    async fn admit(&self, settings: &Settings, method: &str) -> Result<(), Refused> {
+    /// Waits for the rate limit, a worker and the latency of a method.
+    async fn admit(&self, settings: &Settings, method: &str) -> Result<(), AdmissionError> {
         if settings.is_plain() {
             return Ok(());
         }
-        self.take_turn(settings, method).await?;
-        self.work(settings).await?;
+        self.await_rate_limit(settings, method).await?;
+        self.occupy_worker(settings).await?;
         let latency = settings.method_latency.get(method).unwrap_or(&settings.latency);
-        let time = self.temper.lock().dice.time(*latency);
+        let time = self.live.lock().rng.latency(*latency);
         if !time.is_zero() {
             sleep(time).await;
         }
         Ok(())
     }
 
-    async fn take_turn(&self, settings: &Settings, method: &str) -> Result<(), Refused> {
+    async fn await_rate_limit(
+        &self,
+        settings: &Settings,
+        method: &str,
+    ) -> Result<(), AdmissionError> {
         let own = settings.rates.get_key_value(method);
         let Some((name, rate)) = own.or_else(|| settings.rates.get_key_value("*")) else {
             return Ok(());
         };
         let now = Instant::now();
         let (taken, wait) = {
-            let mut temper = self.temper.lock();
-            let full = Bucket::full(rate, now);
-            let bucket = temper.buckets.entry(name.clone()).or_insert(full);
+            let mut live = self.live.lock();
+            let full = TokenBucket::full(rate, now);
+            let bucket = live.buckets.entry(name.clone()).or_insert(full);
             match rate.over {
                 Over::Queue => (true, bucket.reserve(rate, now)),
                 _ => (bucket.take(rate, now), Duration::ZERO),
@@ -473,21 +477,25 @@ impl Node {
         match rate.over {
             _ if taken => Ok(()),
             Over::Queue => Ok(()),
-            Over::Error { code } => Err(Refused::Error(RpcError::new(code, "rate limit exceeded"))),
-            Over::TooManyRequests { retry_after_s } => Err(Refused::TooManyRequests(retry_after_s)),
+            Over::Error { code } => {
+                Err(AdmissionError::Error(RpcError::new(code, "rate limit exceeded")))
+            }
+            Over::TooManyRequests { retry_after_s } => {
+                Err(AdmissionError::TooManyRequests(retry_after_s))
+            }
             Over::Hang => std::future::pending().await,
         }
     }
 
-    async fn work(&self, settings: &Settings) -> Result<(), Refused> {
+    async fn occupy_worker(&self, settings: &Settings) -> Result<(), AdmissionError> {
         let Some(capacity) = settings.capacity else { return Ok(()) };
         let Some(workers) = self.workers.read().clone() else { return Ok(()) };
         let arrived = Instant::now();
         let permit = match workers.slots.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
-                let place = Waiting::enter(&workers.waiting, capacity.queue_max)
-                    .ok_or_else(|| Refused::Error(overloaded()))?;
+                let place = QueueEntry::enter(&workers.waiting, capacity.queue_max)
+                    .ok_or_else(|| AdmissionError::Error(overloaded()))?;
                 let permit = workers.slots.acquire().await;
                 drop(place);
                 permit.expect("the semaphore is never closed")
@@ -499,10 +507,10 @@ impl Node {
     }
 }
 
-/// A place in the queue, left when dropped, so that a caller who gives up frees it.
-struct Waiting<'a>(&'a AtomicU32);
+/// A waiting call. Dropping it leaves the queue, so a client that disconnects frees its entry.
+struct QueueEntry<'a>(&'a AtomicU32);
 
-impl<'a> Waiting<'a> {
+impl<'a> QueueEntry<'a> {
     fn enter(waiting: &'a AtomicU32, queue_max: u32) -> Option<Self> {
         if waiting.fetch_add(1, Ordering::Relaxed) >= queue_max {
             waiting.fetch_sub(1, Ordering::Relaxed);
@@ -512,38 +520,18 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a node says to one call.
-pub(crate) enum Said {
-    /// The `result` member.
-    Result(Bytes),
-    /// The `error` member.
-    Error(Bytes),
-}
-
-impl Said {
-    fn error(error: &RpcError) -> Self {
-        Self::Error(error.to_json().into())
-    }
-
-    fn bytes(&self) -> &Bytes {
-        match self {
-            Self::Result(bytes) | Self::Error(bytes) => bytes,
-        }
-    }
-}
-
-/// geth's limits (`rpc` package: 5 MiB body, 1,000 calls in a batch), and the decoder's own.
+/// The limits of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch) and of the decoder.
 pub(crate) const LIMITS: Limits = Limits::USUAL;
-/// What an envelope adds to an id and a result.
+/// Bytes that an envelope adds to an id and a result.
 const ENVELOPE_BYTES: usize = 40;
 
-fn sight_of(world: &World, settings: &Settings, now: Instant) -> Sight {
+fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
     let seen = now.checked_sub(settings.delay).unwrap_or(world.origin());
     let newest = world.height_at(seen).saturating_sub(settings.lag_blocks);
     let head = settings.frozen_at.map_or(newest, |frozen| frozen.min(newest));
@@ -555,14 +543,14 @@ fn sight_of(world: &World, settings: &Settings, now: Instant) -> Sight {
         }
     };
     let (ahead, keeping) = (settings.ahead_blocks, settings.keeping);
-    Sight { head, ahead, indexed, clamps: false, keeping }
+    View { head, ahead, indexed, clamps: false, keeping }
 }
 
 fn overloaded() -> RpcError {
     RpcError::new(wording::LIMIT, "server is overloaded, queue is full")
 }
 
-/// A refusal in geth's words (`rpc/errors.go`).
+/// The response to an invalid call, with geth's messages (`rpc/errors.go`).
 fn refusal_json(refusal: &Refusal<'_>) -> Vec<u8> {
     let message = match refusal.code.0 {
         -32700 => "parse error",
@@ -574,7 +562,7 @@ fn refusal_json(refusal: &Refusal<'_>) -> Vec<u8> {
     out
 }
 
-fn json(body: impl Into<Bytes>) -> Served {
+fn json(body: impl Into<Bytes>) -> Delivery {
     whole(200, "application/json", None, body.into())
 }
 
@@ -583,25 +571,25 @@ fn whole(
     content_type: &'static str,
     retry_after_s: Option<u64>,
     body: Bytes,
-) -> Served {
-    Served::Whole { status, content_type, retry_after_s, body }
+) -> Delivery {
+    Delivery::Whole { status, content_type, retry_after_s, body }
 }
 
-fn too_many_requests(retry_after_s: u64) -> Served {
+fn too_many_requests(retry_after_s: u64) -> Delivery {
     whole(429, "text/plain", Some(retry_after_s), Bytes::from_static(b"Too Many Requests\n"))
 }
 
-/// Applies the faults that strike the whole body.
-fn spoil(fault: Option<Fault>, body: Bytes) -> Served {
+/// Applies a fault that concerns the whole body.
+fn apply_body_fault(fault: Option<Fault>, body: Bytes) -> Delivery {
     const PAGE: &str = "<!DOCTYPE html><html><head><title>Bad gateway</title></head>\
         <body><h1>We are sorry</h1><p>Please try again later.</p></body></html>\n";
     match fault {
-        Some(Fault::Truncate) => Served::Truncated(body),
+        Some(Fault::Truncate) => Delivery::Truncated(body),
         Some(Fault::Html) => whole(200, "text/html", None, Bytes::from_static(PAGE.as_bytes())),
         Some(Fault::NotJson) => json(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"resu")),
         Some(Fault::TooManyRequests { retry_after_s }) => too_many_requests(retry_after_s),
         Some(Fault::Unavailable) => whole(503, "text/plain", None, Bytes::new()),
-        Some(Fault::SlowBody { bytes_per_second }) => Served::Slow { body, bytes_per_second },
+        Some(Fault::SlowBody { bytes_per_second }) => Delivery::Slow { body, bytes_per_second },
         _ => json(body),
     }
 }

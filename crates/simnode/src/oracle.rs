@@ -1,27 +1,25 @@
-//! The truth about answers: which were right at which instant.
+//! The oracle: decides which responses were right.
 //!
-//! **Right** is an answer that equals, byte for byte, what some honest view would have answered at
-//! some instant between the sending of the call, less the allowed staleness, and the arrival of the
-//! answer. An honest view is the world's chain at a head that stands at most `lag_blocks_max` below
-//! the best honest node's; the best one stands `behind_blocks` below the world's head. A node that
-//! is frozen, lies or lags further has no honest view of the head, though much of what it says
-//! about old blocks is right all the same.
+//! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
+//! from the sending of the call, less the allowed staleness, to the arrival of the response. An honest
+//! view is the chain at a head at most `lag_blocks_max` below that of the best honest node, which is
+//! `behind_blocks` below the world's head. A node that is frozen, lies or lags further has no honest
+//! view of the head, though most of its replies about old blocks are right.
 //!
-//! A tag may be resolved before the block is read: a gateway that puts the head's number in place of
-//! `latest` for the whole call is right if that number was some honest view's head within the
-//! window, and an honest view at or above it says the same of this number (`oracle/tags.rs`). After a
-//! reorg in between, that is a block that was never a head itself, but is on the chain.
+//! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's number.
+//! The response is right if that number was the head of an honest view within the window, and an honest
+//! view at or above it has the same reply for this number (`oracle/tags.rs`). After a reorg in between,
+//! the block was never a head itself, but is on the chain.
 //!
-//! Everything else is a failure of one kind: **stale** (an older view would have said it),
-//! **mixed** (its parts come from branches that no view holds together), **backward** (right by
-//! itself, but lower than a head that the same client had seen before it asked), **failed** (an
-//! error where a result was due: not untrue, so the caller decides) or **wrong**.
+//! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its parts
+//! come from branches that no view has together), **backward** (right, but lower than a head that the
+//! same client had received before it sent the call), **failed** (an error where a result was due) or
+//! **wrong**.
 //!
-//! In this world a reorg's new branch is always longer, so a real reorg never lowers the head's
-//! number and no fall of it is excused.
+//! In this world a new branch is always longer, so a reorg never lowers the number of the head and no
+//! fall of it is excused.
 //!
-//! The oracle answers calls through `rpc.rs`, like a node; that blocks are what they should be is
-//! shown by the tests of `block.rs`, which recompute every hash.
+//! The oracle computes replies with `rpc.rs`, as nodes do. The tests of `block.rs` recompute every hash.
 
 mod evidence;
 mod tags;
@@ -35,36 +33,36 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::rpc::{self, Reply, Sight};
+use crate::rpc::{self, Reply, View};
 use crate::world::World;
 
-/// How far below the window a view is looked for, to tell stale from wrong.
+/// Number of views below the window that are tried, to distinguish stale from wrong.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// The same for a tag that was resolved apart from the reading, where each step costs more.
+/// The same for a tag that was resolved before the read, where each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
 /// The most clients whose heads are remembered; above it the table starts anew, which can only
-/// excuse, never accuse.
+/// excuse, never classify_failure.
 pub const CLIENTS_MAX: usize = 100_000;
-/// How many heads of one client are remembered with their time; older ones are folded into one.
+/// Maximum heads of one client with their time. Older ones are merged into one.
 const HEADS_MAX: usize = 64;
 
-/// What counts as right.
+/// The limits of an honest view.
 #[derive(Clone, Copy, Debug)]
 pub struct OracleOptions {
-    /// How old a view may be when the call is sent: the gateway's interval of asking for heads plus
-    /// the time that a block takes to reach the nodes.
+    /// Maximum age of a view when the call is sent: the gateway's polling interval plus the time that a
+    /// block takes to reach the nodes.
     pub staleness: Duration,
-    /// How much older than that a finalized or safe block may be: gateways ask for it less often,
-    /// since it moves once in minutes on real chains.
+    /// Additional age of a finalized or safe block. Gateways poll it less often, because it moves once
+    /// in minutes on real chains.
     pub finality_staleness: Duration,
-    /// How many blocks an honest node may stand behind the best one.
+    /// Maximum blocks between an honest node and the best one.
     pub lag_blocks_max: u64,
-    /// How many blocks the best honest node stands behind the world.
+    /// Blocks between the best honest node and the world.
     pub behind_blocks: u64,
 }
 
-/// A second of staleness, four more of a finalized block's, two blocks of lag, and a node at the
-/// world's head.
+/// One second of staleness, four more seconds for a finalized block, two blocks of lag, and a best node
+/// at the world's head.
 impl Default for OracleOptions {
     fn default() -> Self {
         Self {
@@ -76,92 +74,92 @@ impl Default for OracleOptions {
     }
 }
 
-/// A call and what came back.
+/// A call and its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The method.
     pub method: &'a str,
-    /// The raw `params` member, if there was one.
+    /// The raw `params` member, if there is one.
     pub params: Option<&'a [u8]>,
-    /// What came back.
-    pub answer: Answered<'a>,
-    /// When the call was sent.
+    /// The reply.
+    pub reply: ObservedReply<'a>,
+    /// The instant before the call was sent.
     pub sent: Instant,
-    /// When the answer had arrived.
+    /// The instant after the response arrived.
     pub received: Instant,
-    /// Who asked; heads must not fall for one client.
+    /// The client. Its heads must not fall.
     pub client: u64,
 }
 
-/// An answer as the client saw it.
+/// A reply as the client received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered<'a> {
+pub enum ObservedReply<'a> {
     /// The raw `result` member.
     Result(&'a [u8]),
-    /// The `error` member's code; the message differs between clients' software.
+    /// An error. Its message differs between node clients.
     Error {
         /// The code.
         code: i64,
     },
 }
 
-/// What the oracle says of an exchange.
+/// The verdict on an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// An honest view says the same.
+    /// An honest view has the same reply.
     Right,
-    /// Only a view from below the window says the same.
+    /// Only a view below the window has the same reply.
     Stale {
-        /// How many blocks below.
+        /// Blocks below the window.
         by: u64,
     },
-    /// A head lower than one that the client had seen before.
+    /// The head is lower than one that the client had received before.
     Backward {
-        /// What it had seen.
+        /// The earlier head.
         from: u64,
-        /// What it was given.
+        /// The lower head.
         to: u64,
     },
-    /// Parts from branches that no view holds together.
+    /// The parts come from branches that no view has together.
     Mixed(String),
-    /// No view says the same.
+    /// No view has the same reply.
     Wrong(String),
-    /// An error where every honest view has a result; where one has an error too, of another code,
-    /// it is unjudged, since nodes word errors as they like.
+    /// The reply is an error, but every honest view has a result. If a view has an error with another
+    /// code, the verdict is `Unjudged`, because nodes choose their own codes.
     Failed {
-        /// Its code.
+        /// The error code.
         code: i64,
     },
-    /// The world does not determine the answer.
+    /// The world does not determine the reply.
     Unjudged(&'static str),
 }
 
-/// The judge of all answers that come from one world. Share it in an [`Arc`].
+/// The oracle of one world. Share it in an [`Arc`].
 pub struct Oracle {
     world: Arc<World>,
     options: OracleOptions,
-    /// Held for a lookup and a few comparisons.
-    clients: Mutex<HashMap<u64, Seen, RandomState>>,
+    /// The lock is held for a lookup and a few comparisons.
+    clients: Mutex<HashMap<u64, ClientHeads, RandomState>>,
 }
 
-/// The heads that one client has seen.
+/// The heads that one client has received.
 #[derive(Default)]
-struct Seen {
-    /// The highest head of all that were folded, and when the last of them arrived.
+struct ClientHeads {
+    /// The highest merged head, and when the last of the merged heads arrived.
     settled: Option<(Instant, u64)>,
-    /// Later ones, by arrival, rising.
+    /// The later heads, rising by arrival and by number.
     heads: VecDeque<(Instant, u64)>,
 }
 
 impl Oracle {
-    /// An oracle of a world.
+    /// Creates the oracle of a world.
     #[must_use]
     pub fn new(world: Arc<World>, options: OracleOptions) -> Self {
         Self { world, options, clients: Mutex::default() }
     }
 
-    /// Judges one exchange. Exchanges may come in any order, but heads of one client are compared
-    /// only with those judged before.
+    /// Judges one exchange. The order is free, but the heads of one client are compared only with those
+    /// judged before.
     #[must_use]
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
@@ -174,30 +172,32 @@ impl Oracle {
         for head in (oldest..=newest).rev() {
             let reply = self.reply(exchange, head);
             due_error |= matches!(reply, Reply::Error(_));
-            if agrees(&reply, &exchange.answer) {
+            if agrees(&reply, &exchange.reply) {
                 return self.judge_head(exchange, head);
             }
         }
         if let Some(named) = self.resolved(exchange, oldest, newest) {
             return self.judge_head(exchange, named);
         }
-        match exchange.answer {
-            Answered::Error { .. } if due_error => {
+        match exchange.reply {
+            ObservedReply::Error { .. } if due_error => {
                 Verdict::Unjudged("an honest view has an error too, of another code")
             }
-            Answered::Error { code } => Verdict::Failed { code },
-            Answered::Result(result) => self.accuse(exchange, result, (oldest, newest), due_error),
+            ObservedReply::Error { code } => Verdict::Failed { code },
+            ObservedReply::Result(result) => {
+                self.classify_failure(exchange, result, (oldest, newest), due_error)
+            }
         }
     }
 
-    /// The lowest and the highest head whose view is honest for an exchange.
+    /// The lowest and the highest head with an honest view for an exchange.
     #[must_use]
     pub fn window(&self, exchange: &Exchange<'_>) -> (u64, u64) {
         let oldest = self.oldest(exchange, self.options.staleness);
         (oldest, self.world.height_at(exchange.received))
     }
 
-    /// The lowest honest head if what was learnt may be so old when the call is sent.
+    /// The lowest honest head for an age of the view when the call is sent.
     fn oldest(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
         let from = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
         let best = self.world.height_at(from).saturating_sub(self.options.behind_blocks);
@@ -205,13 +205,13 @@ impl Oracle {
     }
 
     fn reply(&self, exchange: &Exchange<'_>, head: u64) -> Reply {
-        rpc::answer(&self.world, &Sight::honest(head), exchange.method, exchange.params)
+        rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
-    /// The head whose number stands for the call's newest tag, if the answer is right for the call
-    /// with its tags resolved at honest heads and read from an honest view at or above them.
+    /// Returns the highest head at which a tag was resolved, if the reply is right for the call with its
+    /// tags resolved at honest heads and read from an honest view at or above them.
     fn resolved(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
-        let tagged = tags::Tagged::read(exchange.method, exchange.params)?;
+        let tagged = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
         let final_oldest = self.oldest(exchange, staleness).min(oldest);
         let heads = |tag: tags::Tag| match tag {
@@ -219,18 +219,18 @@ impl Oracle {
             tags::Tag::Safe | tags::Tag::Finalized => final_oldest..=newest,
         };
         for named in heads(tagged.first()).rev() {
-            // Two tags of one call may be resolved by what was learnt at two instants.
+            // The two tags of one call may be resolved at two instants.
             let others = tagged.second().map_or(named..=named, heads);
             for other in others.rev() {
                 let params = tagged.at(&self.world, named, other);
-                // A final block is in every view, a head only in its own and later ones.
+                // A finalized block is in every view, a head only in its own and later ones.
                 let lowest = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let second = tagged.second().map_or(oldest, |tag| lowest(tag, other));
                 let views = lowest(tagged.first(), named).max(second)..=newest;
                 let agreed = views.into_iter().any(|view| {
-                    let sight = Sight::honest(view);
-                    let reply = rpc::answer(&self.world, &sight, exchange.method, Some(&params));
-                    agrees(&reply, &exchange.answer)
+                    let view = View::honest(view);
+                    let reply = rpc::respond(&self.world, &view, exchange.method, Some(&params));
+                    agrees(&reply, &exchange.reply)
                 });
                 if agreed {
                     return Some(named.max(other));
@@ -240,7 +240,7 @@ impl Oracle {
         None
     }
 
-    /// Judges an answer that the view of `head` gives: right, unless it lowers the client's head.
+    /// Judges a reply of the view of `head`: it is right unless it lowers the client's head.
     fn judge_head(&self, exchange: &Exchange<'_>, head: u64) -> Verdict {
         if !names_the_head(exchange) {
             return Verdict::Right;
@@ -258,8 +258,8 @@ impl Oracle {
         }
     }
 
-    /// Says what is untrue about a result that no honest view gives.
-    fn accuse(
+    /// Determines the failure of a result that no honest view has.
+    fn classify_failure(
         &self,
         exchange: &Exchange<'_>,
         result: &[u8],
@@ -268,13 +268,13 @@ impl Oracle {
     ) -> Verdict {
         let lowest = oldest.saturating_sub(STALE_SEARCH_BLOCKS_MAX);
         for head in (lowest..oldest).rev() {
-            if agrees(&self.reply(exchange, head), &exchange.answer) {
+            if agrees(&self.reply(exchange, head), &exchange.reply) {
                 return Verdict::Stale { by: oldest - head };
             }
         }
         let lowest = oldest.saturating_sub(STALE_TAG_BLOCKS_MAX);
         if let Some(named) = self.resolved(exchange, lowest, newest) {
-            // Of two tags only one may be old.
+            // If there are two tags, only one may be stale.
             return Verdict::Stale { by: oldest.saturating_sub(named).max(1) };
         }
         if exchange.method.ends_with("_getTransactionByHash")
@@ -293,14 +293,14 @@ impl Oracle {
     }
 }
 
-impl Seen {
+impl ClientHeads {
     fn highest_before(&self, instant: Instant) -> Option<u64> {
         let settled = self.settled.filter(|(at, _)| *at <= instant);
         let known = self.heads.iter().rev().find(|(at, _)| *at <= instant);
         known.or(settled.as_ref()).map(|(_, head)| *head)
     }
 
-    /// Remembers a head. Only heads above all earlier arrivals are kept, so the list rises in both.
+    /// Stores a head unless an earlier one is as high, so the list rises by arrival and by number.
     fn add(&mut self, received: Instant, head: u64) {
         let at = self.heads.partition_point(|(at, _)| *at <= received);
         let below = at.checked_sub(1).map(|before| self.heads[before].1);
@@ -317,17 +317,17 @@ impl Seen {
     }
 }
 
-fn agrees(reply: &Reply, answer: &Answered<'_>) -> bool {
-    match (reply, answer) {
-        (Reply::Result(due), Answered::Result(given)) => due == given,
-        (Reply::Error(due), Answered::Error { code }) => due.code == *code,
+fn agrees(reply: &Reply, observed: &ObservedReply<'_>) -> bool {
+    match (reply, observed) {
+        (Reply::Result(due), ObservedReply::Result(actual)) => due == actual,
+        (Reply::Error(due), ObservedReply::Error { code }) => due.code == *code,
         _ => false,
     }
 }
 
-/// Whether the result tells the head's number.
+/// Returns true if the result contains the head's number.
 fn names_the_head(exchange: &Exchange<'_>) -> bool {
-    if !matches!(exchange.answer, Answered::Result(_)) {
+    if !matches!(exchange.reply, ObservedReply::Result(_)) {
         return false;
     }
     match exchange.method.split_once('_') {
@@ -337,14 +337,14 @@ fn names_the_head(exchange: &Exchange<'_>) -> bool {
     }
 }
 
-/// A sent transaction is answered with its hash, or as already known.
+/// Judges the reply to a sent transaction: its hash, or an error that it is known already.
 fn judge_sending(exchange: &Exchange<'_>) -> Verdict {
-    let result = match exchange.answer {
-        Answered::Error { code: rpc::wording::SERVER } => {
+    let result = match exchange.reply {
+        ObservedReply::Error { code: rpc::wording::SERVER } => {
             return Verdict::Unjudged("the pool is not part of the chain");
         }
-        Answered::Error { code } => return Verdict::Failed { code },
-        Answered::Result(result) => result,
+        ObservedReply::Error { code } => return Verdict::Failed { code },
+        ObservedReply::Result(result) => result,
     };
     let Some(raw) = evidence::bytes_argument(exchange.params) else {
         return Verdict::Wrong("a hash for what is no transaction".to_owned());

@@ -1,6 +1,8 @@
-//! Recorded pairs of requests and answers, replayed byte for byte. A call is found by its method and
-//! its parameters with white space removed; the answer's `result` or `error` is given as recorded,
-//! under the caller's own id. Beside the pairs a fixed head answers a gateway that polls.
+//! Recorded pairs of requests and responses, replayed byte for byte.
+//!
+//! A call is looked up by its method and its parameters without white space. The reply is the
+//! recorded `result` or `error`, under the id of the new call. A fixed head serves the calls of a
+//! gateway that polls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -12,34 +14,34 @@ use foldhash::fast::RandomState;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::node::Said;
+use crate::rpc::RawReply;
 
-/// How many blocks below the fixed head have a made-up header, for a gateway that walks back.
+/// Number of blocks below the fixed head with a synthetic header, for a gateway that walks back.
 pub const HEADERS_MAX: u64 = 256;
 
-/// The most bytes of one file; the largest recorded block has under 1 MB.
+/// Maximum bytes of one file. The largest recorded block has under 1 MB.
 const FILE_BYTES_MAX: u64 = 16_000_000;
-/// The most pairs of a recording.
+/// Maximum pairs of a recording.
 const PAIRS_MAX: usize = 100_000;
 
-/// The head that a replaying node claims for ever.
+/// The constant head of a node that replays a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHead {
-    /// The chain's number.
+    /// The chain id.
     pub chain_id: u64,
     /// The head's number.
     pub number: u64,
-    /// Its hash.
+    /// The head's hash.
     pub hash: B256,
-    /// Its parent's hash.
+    /// The hash of the head's parent.
     pub parent: B256,
     /// The finalized block's number.
     pub finalized: u64,
 }
 
-/// One recorded exchange as it stands in its file, batch or single.
+/// One exchange, batch or single, as its file has it.
 #[derive(Clone, Debug)]
-pub struct Exchanged {
+pub struct RecordedExchange {
     /// The file.
     pub file: PathBuf,
     /// The request's JSON.
@@ -48,32 +50,27 @@ pub struct Exchanged {
     pub response: String,
 }
 
-/// Recorded pairs.
+/// A set of recorded pairs.
 #[derive(Default)]
 pub struct Recording {
-    pairs: HashMap<Box<[u8]>, Recorded, RandomState>,
-    exchanges: Vec<Exchanged>,
+    pairs: HashMap<Box<[u8]>, RawReply, RandomState>,
+    exchanges: Vec<RecordedExchange>,
     conflicts: usize,
     head: Option<FixedHead>,
 }
 
-enum Recorded {
-    Result(Bytes),
-    Error(Bytes),
-}
-
-/// A file that cannot be replayed.
+/// The reason why a file cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordingFault {
-    /// It cannot be read.
+pub enum RecordingError {
+    /// The file cannot be read.
     #[error("{}: {source}", file.display())]
     Unreadable {
         /// The file or folder.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is not what it should be.
+    /// The file has the wrong contents.
     #[error("{}: {why}", file.display())]
     Malformed {
         /// The file.
@@ -81,7 +78,7 @@ pub enum RecordingFault {
         /// What is wrong.
         why: String,
     },
-    /// It holds too much.
+    /// The file or the recording is too large.
     #[error("{}: more than {PAIRS_MAX} pairs or {FILE_BYTES_MAX} bytes", file.display())]
     TooLarge {
         /// The file.
@@ -100,7 +97,7 @@ struct Pair<'a> {
 type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
 
 impl Recording {
-    /// An empty recording with a head.
+    /// Creates an empty recording.
     #[must_use]
     pub fn new(head: Option<FixedHead>) -> Self {
         Self { head, ..Self::default() }
@@ -108,23 +105,23 @@ impl Recording {
 
     /// Every exchange that was added from files of pairs, in order.
     #[must_use]
-    pub fn exchanges(&self) -> &[Exchanged] {
+    pub fn exchanges(&self) -> &[RecordedExchange] {
         &self.exchanges
     }
 
-    /// How many calls have an answer.
+    /// Number of calls with a reply.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns true if there is no pair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// How many recorded answers differ from an earlier one to the same call; the earlier is kept.
+    /// Number of replies that differ from an earlier one to the same call. The earlier one is kept.
     #[must_use]
     pub fn conflicts(&self) -> usize {
         self.conflicts
@@ -135,17 +132,17 @@ impl Recording {
     ///
     /// # Errors
     /// The file is missing, too large or of another shape.
-    pub fn add_pairs(&mut self, file: &Path) -> Result<usize, RecordingFault> {
+    pub fn add_pairs(&mut self, file: &Path) -> Result<usize, RecordingError> {
         let text = read(file)?;
         let pairs: Vec<Pair<'_>> =
-            serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+            serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         for pair in &pairs {
             let Some(response) = pair.response else { continue };
             if pair.request.get().starts_with('[') {
                 let requests: Vec<&RawValue> = serde_json::from_str(pair.request.get())
-                    .map_err(|fault| malformed(file, fault))?;
+                    .map_err(|error| malformed(file, error))?;
                 let responses: Vec<&RawValue> =
-                    serde_json::from_str(response.get()).map_err(|fault| malformed(file, fault))?;
+                    serde_json::from_str(response.get()).map_err(|error| malformed(file, error))?;
                 if requests.len() != responses.len() {
                     return Err(malformed(file, "a batch and its answers differ in length"));
                 }
@@ -155,7 +152,7 @@ impl Recording {
             } else {
                 self.add_exchange(file, pair.request, response)?;
             }
-            self.exchanges.push(Exchanged {
+            self.exchanges.push(RecordedExchange {
                 file: file.to_owned(),
                 request: pair.request.get().to_owned(),
                 response: response.get().to_owned(),
@@ -168,8 +165,8 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Recording::add_pairs`]; also if the folder has no such file.
-    pub fn add_pairs_folder(&mut self, folder: &Path) -> Result<usize, RecordingFault> {
-        let unreadable = |source| RecordingFault::Unreadable { file: folder.to_owned(), source };
+    pub fn add_pairs_folder(&mut self, folder: &Path) -> Result<usize, RecordingError> {
+        let unreadable = |source| RecordingError::Unreadable { file: folder.to_owned(), source };
         let mut entries = fs::read_dir(folder)
             .and_then(|entries| {
                 entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>()
@@ -190,17 +187,17 @@ impl Recording {
         Ok(count)
     }
 
-    /// Adds a file holding one block with full transactions: the answer to `eth_getBlockByNumber`
-    /// and `eth_getBlockByHash` with full transactions. Gives the block's number and hash.
+    /// Adds a file with one block and its full transactions: the reply to `eth_getBlockByNumber` and
+    /// `eth_getBlockByHash`. Returns the block's number and hash.
     ///
     /// # Errors
-    /// The file is missing, too large or no block.
-    pub fn add_block(&mut self, file: &Path) -> Result<(u64, B256), RecordingFault> {
+    /// The file is missing, too large, or has no block.
+    pub fn add_block(&mut self, file: &Path) -> Result<(u64, B256), RecordingError> {
         let text = read(file)?;
         let block: &RawValue =
-            serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+            serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         let members: Members<'_> =
-            serde_json::from_str(block.get()).map_err(|fault| malformed(file, fault))?;
+            serde_json::from_str(block.get()).map_err(|error| malformed(file, error))?;
         let text_of = |name: &str| members.get(name).map(|raw| raw.get().trim_matches('"'));
         let number = text_of("number").and_then(crate::hex::read_quantity);
         let hash = text_of("hash").and_then(crate::hex::read_hash);
@@ -209,25 +206,25 @@ impl Recording {
         };
         let result = Bytes::copy_from_slice(block.get().as_bytes());
         let by_number = format!("[\"{number:#x}\",true]");
-        self.keep(file, "eth_getBlockByNumber", &by_number, Recorded::Result(result.clone()))?;
+        self.keep(file, "eth_getBlockByNumber", &by_number, RawReply::Result(result.clone()))?;
         let by_hash = format!("[\"{hash}\",true]");
-        self.keep(file, "eth_getBlockByHash", &by_hash, Recorded::Result(result))?;
+        self.keep(file, "eth_getBlockByHash", &by_hash, RawReply::Result(result))?;
         Ok((number, hash))
     }
 
-    /// Adds a file holding all receipts of one block: the answers to `eth_getBlockReceipts` by
-    /// number and by hash and to `eth_getTransactionReceipt` of each. Gives how many there are.
+    /// Adds a file with all receipts of one block: the replies to `eth_getBlockReceipts` by number and
+    /// by hash, and to each `eth_getTransactionReceipt`. Returns the number of receipts.
     ///
     /// # Errors
-    /// The file is missing, too large or holds no receipts.
-    pub fn add_receipts(&mut self, file: &Path) -> Result<usize, RecordingFault> {
+    /// The file is missing, too large, or has no receipts.
+    pub fn add_receipts(&mut self, file: &Path) -> Result<usize, RecordingError> {
         let text = read(file)?;
-        let all: &RawValue = serde_json::from_str(&text).map_err(|fault| malformed(file, fault))?;
+        let all: &RawValue = serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         let receipts: Vec<&RawValue> =
-            serde_json::from_str(all.get()).map_err(|fault| malformed(file, fault))?;
+            serde_json::from_str(all.get()).map_err(|error| malformed(file, error))?;
         for (at, receipt) in receipts.iter().enumerate() {
             let members: Members<'_> =
-                serde_json::from_str(receipt.get()).map_err(|fault| malformed(file, fault))?;
+                serde_json::from_str(receipt.get()).map_err(|error| malformed(file, error))?;
             let named = |name: &str| {
                 members
                     .get(name)
@@ -236,11 +233,11 @@ impl Recording {
             };
             let result = Bytes::copy_from_slice(receipt.get().as_bytes());
             let by_hash = named("transactionHash")?;
-            self.keep(file, "eth_getTransactionReceipt", &by_hash, Recorded::Result(result))?;
+            self.keep(file, "eth_getTransactionReceipt", &by_hash, RawReply::Result(result))?;
             if at == 0 {
                 let result = Bytes::copy_from_slice(all.get().as_bytes());
                 for key in [named("blockNumber")?, named("blockHash")?] {
-                    let result = Recorded::Result(result.clone());
+                    let result = RawReply::Result(result.clone());
                     self.keep(file, "eth_getBlockReceipts", &key, result)?;
                 }
             }
@@ -248,13 +245,11 @@ impl Recording {
         Ok(receipts.len())
     }
 
-    /// The answer to a call, if it was recorded or is about the head.
-    pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<Said> {
-        match self.pairs.get(key(method, params.unwrap_or(b"[]")).as_slice()) {
-            Some(Recorded::Result(result)) => Some(Said::Result(result.clone())),
-            Some(Recorded::Error(error)) => Some(Said::Error(error.clone())),
-            None => self.head?.answer(method, params).map(Said::Result),
-        }
+    /// The reply to a call, if it was recorded or concerns the head.
+    pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<RawReply> {
+        let key = key(method, params.unwrap_or(b"[]"));
+        let recorded = self.pairs.get(key.as_slice()).cloned();
+        recorded.or_else(|| self.head?.respond(method, params).map(RawReply::Result))
     }
 
     fn add_exchange(
@@ -262,18 +257,18 @@ impl Recording {
         file: &Path,
         request: &RawValue,
         response: &RawValue,
-    ) -> Result<(), RecordingFault> {
+    ) -> Result<(), RecordingError> {
         let Ok(call) = serde_json::from_str::<Members<'_>>(request.get()) else { return Ok(()) };
         let Some(method) = call.get("method") else { return Ok(()) };
         let Ok(method) = serde_json::from_str::<String>(method.get()) else { return Ok(()) };
         let params = call.get("params").map_or("[]", |params| params.get());
         let answer: Members<'_> =
-            serde_json::from_str(response.get()).map_err(|fault| malformed(file, fault))?;
+            serde_json::from_str(response.get()).map_err(|error| malformed(file, error))?;
         let copy = |raw: &RawValue| Bytes::copy_from_slice(raw.get().as_bytes());
         let recorded = match (answer.get("result"), answer.get("error")) {
-            (_, Some(error)) if error.get() != "null" => Recorded::Error(copy(error)),
-            (Some(result), _) => Recorded::Result(copy(result)),
-            // Recorded without an answer, because it moves with the head.
+            (_, Some(error)) if error.get() != "null" => RawReply::Error(copy(error)),
+            (Some(result), _) => RawReply::Result(copy(result)),
+            // The reply changes with the head, so it was not recorded.
             (None, _) => return Ok(()),
         };
         self.keep(file, &method, params, recorded)
@@ -284,10 +279,10 @@ impl Recording {
         file: &Path,
         method: &str,
         params: &str,
-        recorded: Recorded,
-    ) -> Result<(), RecordingFault> {
+        recorded: RawReply,
+    ) -> Result<(), RecordingError> {
         if self.pairs.len() >= PAIRS_MAX {
-            return Err(RecordingFault::TooLarge { file: file.to_owned() });
+            return Err(RecordingError::TooLarge { file: file.to_owned() });
         }
         let key = key(method, params.as_bytes()).into_boxed_slice();
         match self.pairs.entry(key) {
@@ -295,27 +290,16 @@ impl Recording {
                 vacant.insert(recorded);
             }
             std::collections::hash_map::Entry::Occupied(held) => {
-                self.conflicts += usize::from(!held.get().says_the_same(&recorded));
+                self.conflicts += usize::from(*held.get() != recorded);
             }
         }
         Ok(())
     }
 }
 
-impl Recorded {
-    fn says_the_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Result(one), Self::Result(other)) | (Self::Error(one), Self::Error(other)) => {
-                one == other
-            }
-            _ => false,
-        }
-    }
-}
-
 impl FixedHead {
-    /// The head's answer to a poll. Blocks below it have made-up hashes that link up.
-    fn answer(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
+    /// The reply to a poll. Blocks below the head have synthetic hashes that link to each other.
+    fn respond(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
         let (namespace, name) = method.split_once('_')?;
         let decimal = namespace == "hmyv2";
         let number = |number: u64| match decimal {
@@ -349,7 +333,7 @@ impl FixedHead {
         Some(text.into())
     }
 
-    /// The number of the block that a poll asks for, if it is one of the head's last.
+    /// The number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below the head.
     fn asked(&self, params: &[u8]) -> Option<u64> {
         let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
         let number = match values.first()?.get() {
@@ -376,8 +360,7 @@ impl FixedHead {
     }
 }
 
-/// Method and parameters as one key: no method holds a zero byte, as decoded text of JSON may but
-/// no recorded name does.
+/// Joins method and parameters to one key, separated by a zero byte, which no recorded method holds.
 fn key(method: &str, params: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(method.len() + params.len() + 1);
     out.extend_from_slice(method.as_bytes());
@@ -395,16 +378,16 @@ fn key(method: &str, params: &[u8]) -> Vec<u8> {
     out
 }
 
-fn read(file: &Path) -> Result<String, RecordingFault> {
-    let unreadable = |source| RecordingFault::Unreadable { file: file.to_owned(), source };
+fn read(file: &Path) -> Result<String, RecordingError> {
+    let unreadable = |source| RecordingError::Unreadable { file: file.to_owned(), source };
     if fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
-        return Err(RecordingFault::TooLarge { file: file.to_owned() });
+        return Err(RecordingError::TooLarge { file: file.to_owned() });
     }
     fs::read_to_string(file).map_err(unreadable)
 }
 
-fn malformed(file: &Path, why: impl ToString) -> RecordingFault {
-    RecordingFault::Malformed { file: file.to_owned(), why: why.to_string() }
+fn malformed(file: &Path, why: impl ToString) -> RecordingError {
+    RecordingError::Malformed { file: file.to_owned(), why: why.to_string() }
 }
 
 #[cfg(test)]

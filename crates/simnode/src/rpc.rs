@@ -1,11 +1,11 @@
-//! Answers of a node: a pure function of the world, of what the node sees of it, and of the call.
-//! No latency, faults or envelopes (`node.rs`, `serve.rs`): the oracle asks the same function what
-//! an honest node would have said.
+//! The reply of a node to a call: a pure function of the world, of the node's view and of the call.
 //!
-//! The order of every call: [`answer`] finds the method, reads its arguments (`rpc/arguments.rs`),
-//! reads the chain (`rpc/blocks.rs`, `rpc/state.rs`, `rpc/logs.rs`, `rpc/fees.rs`,
-//! `rpc/sending.rs`, `rpc/harmony.rs`) and words errors as the node's client does
-//! (`rpc/wording.rs`).
+//! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same function
+//! to learn the reply of an honest node.
+//!
+//! [`respond`] finds the method, reads its arguments (`arguments.rs`), reads the chain (`blocks.rs`,
+//! `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`), and words errors as the node's client
+//! does (`wording.rs`).
 
 mod arguments;
 mod blocks;
@@ -25,30 +25,30 @@ use self::arguments::Arguments;
 use self::wording::Client;
 use crate::world::World;
 
-/// What a node sees of the world, and what it keeps.
+/// The part of the chain that a node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sight {
-    /// Its head: the newest block whose chain it follows.
+pub struct View {
+    /// The newest block of the node.
     pub head: u64,
-    /// How far above the head the one is that it claims to have. Above 0 it lies.
+    /// Blocks by which the announced head is above the real one. Above 0 the node lies.
     pub ahead: u64,
-    /// The head whose chain it has indexed: later blocks have no logs and no receipts yet.
+    /// The newest block with logs and receipts.
     pub indexed: u64,
-    /// A filter of logs that reaches above the head ends at the head, without an error.
+    /// True if a log filter that reaches above the head ends at the head, without an error.
     pub clamps: bool,
-    /// What it keeps and refuses.
-    pub keeping: Keeping,
+    /// What the node keeps and refuses.
+    pub keeping: Retention,
 }
 
-impl Sight {
-    /// The sight of an honest node that keeps everything.
+impl View {
+    /// The view of an honest node that keeps everything.
     #[must_use]
     pub fn honest(head: u64) -> Self {
-        let keeping = Keeping::default();
+        let keeping = Retention::default();
         Self { head, ahead: 0, indexed: head, clamps: false, keeping }
     }
 
-    /// The head that the node claims.
+    /// The head that the node announces.
     pub(crate) fn tip(&self) -> u64 {
         self.head + self.ahead
     }
@@ -57,23 +57,23 @@ impl Sight {
 /// What a node keeps and refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Keeping {
-    /// The software that it pretends to be.
+pub struct Retention {
+    /// The client software whose behaviour the node imitates.
     pub client: Client,
-    /// State is kept for so many blocks below the head; none for all.
+    /// Blocks below the head with state; `None` for all.
     pub state_blocks: Option<u64>,
-    /// Blocks, receipts and logs are kept for so many blocks below the head; none for all.
+    /// Blocks below the head that are kept, with receipts and logs; `None` for all.
     pub history_blocks: Option<u64>,
-    /// The most blocks that one `eth_getLogs` may span; none for no limit but the world's own.
+    /// Maximum blocks of one `eth_getLogs`; `None` for the world's own limit.
     pub logs_range_blocks_max: Option<u64>,
-    /// So many of its newest blocks have no logs and receipts yet: it indexes them late.
+    /// Number of newest blocks without logs and receipts, because the node indexes late.
     pub unindexed_blocks: u64,
-    /// Logs and receipts are kept for so many blocks below the head; older ones are left out
-    /// without an error. None for all.
+    /// Blocks below the head with logs and receipts; `None` for all. Older ones are left out without an
+    /// error.
     pub logs_blocks: Option<u64>,
 }
 
-/// What a node answers to one call.
+/// The reply to one call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// The `result` member's bytes.
@@ -82,10 +82,33 @@ pub enum Reply {
     Error(RpcError),
 }
 
+/// The raw bytes of a reply: what a node sends, and what a recording holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RawReply {
+    /// The `result` member.
+    Result(Bytes),
+    /// The `error` member.
+    Error(Bytes),
+}
+
+impl RawReply {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Result(bytes) | Self::Error(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl From<&RpcError> for RawReply {
+    fn from(error: &RpcError) -> Self {
+        Self::Error(error.to_json().into())
+    }
+}
+
 /// An error of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcError {
-    /// The code.
+    /// The error code.
     pub code: i64,
     /// The message.
     pub message: Cow<'static, str>,
@@ -94,7 +117,7 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// An error without data.
+    /// Creates an error without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -113,14 +136,14 @@ impl RpcError {
     }
 }
 
-pub(crate) type Answer = Result<Bytes, RpcError>;
+pub(crate) type RpcResult = Result<Bytes, RpcError>;
 
-/// What a node answers to a call. `params` is the raw JSON of the member, if there was one.
+/// Computes the reply to a call. `params` is the raw JSON of the member, if there is one.
 #[must_use]
-pub fn answer(world: &World, sight: &Sight, method: &str, params: Option<&[u8]>) -> Reply {
+pub fn respond(world: &World, view: &View, method: &str, params: Option<&[u8]>) -> Reply {
     let decimal = method.starts_with("hmy");
     let outcome = Arguments::read(params, decimal).and_then(|arguments| {
-        let call = Call { world, sight, method, arguments };
+        let call = Call { world, view, method, arguments };
         call.run()
     });
     match outcome {
@@ -129,16 +152,16 @@ pub fn answer(world: &World, sight: &Sight, method: &str, params: Option<&[u8]>)
     }
 }
 
-/// One call on its way through the reads.
+/// One call with its view and its arguments.
 struct Call<'a> {
     world: &'a World,
-    sight: &'a Sight,
+    view: &'a View,
     method: &'a str,
     arguments: Arguments<'a>,
 }
 
 impl Call<'_> {
-    fn run(&self) -> Answer {
+    fn run(&self) -> RpcResult {
         match self.method {
             "eth_blockNumber" => self.block_number(),
             "eth_chainId" => quantity(self.world.options().chain_id.into()),
@@ -170,41 +193,41 @@ impl Call<'_> {
             "net_version" => fixed(&format!("\"{}\"", self.world.options().chain_id)),
             "net_listening" => fixed("true"),
             "net_peerCount" => fixed("\"0x19\""),
-            "web3_clientVersion" => fixed(&format!("\"{}\"", self.sight.keeping.client.version())),
+            "web3_clientVersion" => fixed(&format!("\"{}\"", self.view.keeping.client.version())),
             "web3_sha3" => self.sha3(),
             other => match other.split_once('_') {
-                Some(("hmyv2", name)) => self.harmony(harmony::Form::Decimal, name),
-                Some(("hmy", name)) => self.harmony(harmony::Form::Hexadecimal, name),
+                Some(("hmyv2", name)) => self.harmony(harmony::NumberFormat::Decimal, name),
+                Some(("hmy", name)) => self.harmony(harmony::NumberFormat::Hexadecimal, name),
                 _ => Err(self.unsupported()),
             },
         }
     }
 
     fn unsupported(&self) -> RpcError {
-        self.sight.keeping.client.unsupported(self.method)
+        self.view.keeping.client.unsupported(self.method)
     }
 }
 
-/// A number as a result.
-fn quantity(number: u128) -> Answer {
+/// A result that is a quantity.
+fn quantity(number: u128) -> RpcResult {
     let mut out = Vec::with_capacity(20);
     crate::hex::push_quantity(&mut out, number);
     Ok(out.into())
 }
 
-/// Bytes as a result.
-fn data(bytes: &[u8]) -> Answer {
+/// A result that is hexadecimal bytes.
+fn data(bytes: &[u8]) -> RpcResult {
     let mut out = Vec::new();
     crate::hex::push_bytes(&mut out, bytes);
     Ok(out.into())
 }
 
-/// JSON text as a result.
-fn fixed(text: &str) -> Answer {
+/// A result that is a given JSON text.
+fn fixed(text: &str) -> RpcResult {
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn null() -> Answer {
+fn null() -> RpcResult {
     Ok(Bytes::from_static(b"null"))
 }
 

@@ -1,42 +1,42 @@
-//! When which block exists: the options of a world and the arithmetic of its branches. No block
-//! contents (see `block.rs`) and no clock (see `world.rs`, which turns instants into heights).
+//! Which block exists when: the options of a world and the arithmetic of its branches. `block.rs`
+//! builds the contents; `world.rs` has the clock.
 //!
-//! A world's history is a sequence of views. View `n` is the chain with head number `n` on the
-//! branch that is canonical while `n` is the head. A reorg at height `h` of depth `d` means: up to
-//! head `h` the old branch is canonical; the next head, `h + 1`, stands on a new branch that forks
-//! after block `h - d`, whose `d + 1` blocks all appear at that instant. So the head's number never
-//! falls, every reorg's new branch is longer by one, and one number names a node's whole view.
+//! A world's history is a sequence of views. View `n` is the chain whose head has number `n`, on the
+//! branch that is canonical at that head. A reorg at height `h` of depth `d` means: up to head `h` the
+//! old branch is canonical; head `h + 1` is on a new branch that forks after block `h - d`. Its
+//! `d + 1` blocks appear at the same instant. So the head's number never falls, a new branch is always
+//! longer by one, and one number identifies a view.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The most branches of one world. A schedule that asks for more is refused, or cut if it repeats.
+/// Maximum branches of one world. More reorgs are invalid; repeating ones end at this number.
 pub const BRANCHES_MAX: usize = 10_000;
 
-/// What a world is made of. Everything in it is fixed for the life of the world.
+/// The options of a world. They are fixed for its life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorldOptions {
     /// The seed of every value of the chain.
     pub seed: u64,
-    /// The number that `eth_chainId` and `net_version` name.
+    /// The result of `eth_chainId` and `net_version`.
     pub chain_id: u64,
-    /// The head's number at the world's start.
+    /// The head's number at the start.
     pub height_start: u64,
     /// Time between blocks.
     #[serde(rename = "block_time_ms", with = "crate::millis")]
     pub block_time: Duration,
     /// The timestamp of block 0, in seconds since 1970.
     pub genesis_seconds: u64,
-    /// How many blocks the finalized block stands behind the head.
+    /// Blocks from the head down to the finalized block.
     pub finality_depth: u64,
-    /// Fewest transactions of a block.
+    /// Minimum transactions of a block.
     pub transactions_min: u64,
-    /// Most transactions of a block, at most [`TRANSACTIONS_MAX`].
+    /// Maximum transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
-    /// How many addresses logs tell of, the first of them far more often than the last, as on a
-    /// chain that people use; 0 for the few accounts and contracts that the world has anyway.
+    /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few accounts
+    /// and contracts of the world.
     pub log_parties: u64,
     /// Reorgs at given heights, in rising order.
     pub reorgs: Vec<Reorg>,
@@ -44,15 +44,15 @@ pub struct WorldOptions {
     pub reorg_every: Option<ReorgEvery>,
 }
 
-/// The most transactions that a block may be asked to hold; a block of mainnet holds under 2,000.
+/// Maximum of `transactions_max`. A block of mainnet holds under 2,000.
 pub const TRANSACTIONS_MAX: u64 = 5_000;
 
-/// The chain of a newcomer's demo: one block a second, about 8 transactions and 16 logs in each.
+/// The chain of the demo: one block per second, with about 8 transactions and 16 logs.
 impl Default for WorldOptions {
     fn default() -> Self {
         Self {
             seed: 1,
-            // Not a registered chain, so that nobody's wallet takes it for one.
+            // No chain is registered under this id, so no wallet mistakes it for one.
             chain_id: 424_242,
             height_start: 1_000,
             block_time: Duration::from_secs(1),
@@ -75,13 +75,13 @@ impl WorldOptions {
     }
 }
 
-/// One reorg: when `at_height` was the head, its last `depth` blocks are replaced.
+/// A reorg: after head `at_height`, the last `depth` blocks are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorg {
     /// The last head of the old branch.
     pub at_height: u64,
-    /// How many blocks are replaced.
+    /// Number of replaced blocks.
     pub depth: u64,
 }
 
@@ -89,29 +89,29 @@ pub struct Reorg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReorgEvery {
-    /// Distance of the reorgs.
+    /// Blocks between reorgs.
     pub blocks: u64,
-    /// Largest depth.
+    /// Maximum depth.
     pub depth_max: u64,
 }
 
-/// A world that cannot be.
+/// The reason why options are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsFault {
-    /// Time would stand still.
+pub enum OptionsError {
+    /// The block time is zero.
     #[error("block time is 0, it must be at least 1 ms")]
     BlockTime,
-    /// Too few or too many transactions.
+    /// The range of transactions is invalid.
     #[error(
         "transactions per block from {min} to {max}: the range must rise and end at {TRANSACTIONS_MAX} or below"
     )]
     Transactions {
-        /// What was asked as fewest.
+        /// The minimum.
         min: u64,
-        /// What was asked as most.
+        /// The maximum.
         max: u64,
     },
-    /// A reorg that would undo a finalized block, or none at all.
+    /// A reorg would replace a finalized block, or no block.
     #[error(
         "reorg of depth {depth} at height {at_height}: depth must be from 1 to the finality depth {finality_depth} and below the height"
     )]
@@ -123,56 +123,56 @@ pub enum OptionsFault {
         /// The world's finality depth.
         finality_depth: u64,
     },
-    /// Reorgs that are not in order.
+    /// The reorgs are not in order.
     #[error(
         "reorg at height {at_height}: heights must rise and no fork may lie below an earlier one"
     )]
     Order {
-        /// The height of the one that breaks the order.
+        /// The height of the reorg that breaks the order.
         at_height: u64,
     },
-    /// Too many reorgs.
+    /// There are too many reorgs.
     #[error("{count} reorgs, at most {BRANCHES_MAX} are allowed")]
     Count {
-        /// How many were asked.
+        /// The number of reorgs.
         count: usize,
     },
-    /// A repeating reorg that would overlap itself.
+    /// Repeating reorgs would overlap.
     #[error("reorg every {blocks} blocks of depth up to {depth_max}: blocks must exceed the depth")]
     Every {
-        /// Distance.
+        /// Blocks between reorgs.
         blocks: u64,
-        /// Largest depth.
+        /// Maximum depth.
         depth_max: u64,
     },
 }
 
-/// Where branches begin and end.
+/// The branches of a world.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     reorgs: Vec<Reorg>,
 }
 
 impl Schedule {
-    /// Checks the options and lays out the branches.
+    /// Validates the options and computes the branches.
     ///
     /// # Errors
-    /// The first of the options that cannot be.
-    pub fn new(options: &WorldOptions) -> Result<Self, OptionsFault> {
+    /// The first invalid option.
+    pub fn new(options: &WorldOptions) -> Result<Self, OptionsError> {
         if options.block_time.is_zero() {
-            return Err(OptionsFault::BlockTime);
+            return Err(OptionsError::BlockTime);
         }
         let (min, max) = (options.transactions_min, options.transactions_max);
         if min > max || max > TRANSACTIONS_MAX {
-            return Err(OptionsFault::Transactions { min, max });
+            return Err(OptionsError::Transactions { min, max });
         }
         let mut reorgs = options.reorgs.clone();
         if reorgs.len() > BRANCHES_MAX {
-            return Err(OptionsFault::Count { count: reorgs.len() });
+            return Err(OptionsError::Count { count: reorgs.len() });
         }
         if let Some(every) = options.reorg_every {
             if every.depth_max == 0 || every.blocks <= every.depth_max {
-                return Err(OptionsFault::Every {
+                return Err(OptionsError::Every {
                     blocks: every.blocks,
                     depth_max: every.depth_max,
                 });
@@ -184,52 +184,51 @@ impl Schedule {
             let (at_height, depth) = (reorg.at_height, reorg.depth);
             let finality_depth = options.finality_depth;
             if depth == 0 || depth > finality_depth || depth >= at_height {
-                return Err(OptionsFault::Depth { at_height, depth, finality_depth });
+                return Err(OptionsError::Depth { at_height, depth, finality_depth });
             }
             if at_height <= before.at_height || at_height - depth < before.at_height - before.depth
             {
-                return Err(OptionsFault::Order { at_height });
+                return Err(OptionsError::Order { at_height });
             }
             before = *reorg;
         }
         Ok(Self { reorgs })
     }
 
-    /// How many branches the world will ever have.
+    /// Number of branches over the whole life of the world.
     #[must_use]
     pub fn branches(&self) -> usize {
         self.reorgs.len() + 1
     }
 
-    /// The reorgs, in order; branch `k` is made by reorg `k - 1`.
+    /// The reorgs in order. Reorg `k - 1` creates branch `k`.
     #[must_use]
     pub fn reorgs(&self) -> &[Reorg] {
         &self.reorgs
     }
 
-    /// The branch on which head `number` stands.
+    /// The branch of head `number`.
     #[must_use]
     pub fn branch_of_head(&self, number: u64) -> usize {
         self.reorgs.partition_point(|reorg| reorg.at_height < number)
     }
 
-    /// The branch that holds block `number` in the view whose head is `head`.
+    /// The branch of block `number` in the view of `head`.
     #[must_use]
     pub fn branch_of_block(&self, head: u64, number: u64) -> usize {
         let newest = self.branch_of_head(head);
         self.reorgs[..newest].partition_point(|reorg| reorg.at_height - reorg.depth < number)
     }
 
-    /// The number of the last block that `branch` shares with the one before it; branch 0 begins
-    /// with the world, so it shares nothing.
+    /// The last block that `branch` shares with the branch before it; `None` for branch 0.
     #[must_use]
     pub fn fork_of(&self, branch: usize) -> Option<u64> {
         let reorg = self.reorgs.get(branch.checked_sub(1)?)?;
         Some(reorg.at_height - reorg.depth)
     }
 
-    /// The heads that have block `number` of `branch` on their chain: first and last, both
-    /// included, no last if it stays for ever.
+    /// The first and the last head whose chain has block `number` of `branch`. The last is `None` if no
+    /// reorg replaces the block.
     #[must_use]
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
         let appeared = match branch.checked_sub(1) {
@@ -241,7 +240,7 @@ impl Schedule {
     }
 }
 
-/// Appends the repeating reorgs, up to the cap on branches.
+/// Appends the repeating reorgs, up to [`BRANCHES_MAX`].
 fn repeat(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
     let after = reorgs.last().map_or(0, |reorg| reorg.at_height);
     for turn in 1_u64.. {
@@ -252,10 +251,10 @@ fn repeat(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
         if at_height <= after + every.depth_max {
             continue;
         }
-        let mut draws = crate::seed::Draws::at(options.seed, &[DRAW_REORG, turn]);
+        let mut draws = crate::seed::SeedStream::at(options.seed, &[DRAW_REORG, turn]);
         reorgs.push(Reorg { at_height, depth: draws.within(1, every.depth_max) });
     }
 }
 
-/// Names the stream of reorg depths.
+/// The stream of reorg depths.
 const DRAW_REORG: u64 = 6;

@@ -1,12 +1,10 @@
-//! Deterministic draws: every value of the simulated chain is a pure function of the seed and of
-//! where it stands. Not a source of randomness for a node's latencies and faults; that is
-//! `node/dice.rs`.
+//! Deterministic draws: every value of the chain is a pure function of the seed and of its position.
+//! `node/rng.rs` draws the latencies and faults of a node.
 
 use alloy_primitives::{B256, U256};
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014; the constants are those of Vigna's public
-/// domain `splitmix64.c`). Written here rather than taken from a crate so that the chain of a seed
-/// stays the same when a dependency changes its generator.
+/// One step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`). No crate is
+/// used, so that the chain of a seed does not change with a dependency.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -15,14 +13,14 @@ pub fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of draws that starts from a seed and a place.
+/// A stream of values for one position of the chain.
 #[derive(Clone, Debug)]
-pub struct Draws {
+pub struct SeedStream {
     state: u64,
 }
 
-impl Draws {
-    /// A stream for one place, named by any number of words. Equal places give equal streams.
+impl SeedStream {
+    /// Creates the stream of a position, which any number of words names.
     #[must_use]
     pub fn at(seed: u64, place: &[u64]) -> Self {
         let state = place.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));
@@ -35,8 +33,8 @@ impl Draws {
         mix(self.state)
     }
 
-    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for
-    /// the small ranges used here.
+    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for small
+    /// ranges.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high, "range {low}..={high} is reversed");
         low + self.word() % (high - low + 1)
@@ -51,8 +49,8 @@ impl Draws {
         B256::from(bytes)
     }
 
-    /// A 256-bit number below 2^252, so that it is a valid signature component (the order of
-    /// secp256k1 is just under 2^256) and never zero.
+    /// A 256-bit number from 1 to below 2^252: a valid signature component, because the order of
+    /// secp256k1 is just under 2^256.
     pub fn scalar(&mut self) -> U256 {
         (U256::from_be_bytes(self.hash().0) >> 4) | U256::from(1)
     }

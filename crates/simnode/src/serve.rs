@@ -1,11 +1,12 @@
-//! HTTP/1.1 in front of a node, over TCP or any other stream: the requests' path is
-//! `Node::serve`; here are connections, listening, going down and coming up again. On the same port a
-//! request for a WebSocket gets one (`serve/websocket.rs`); a local socket is `serve/ipc.rs`.
+//! The server of a node: HTTP/1.1 over TCP or any other stream, WebSocket on the same port
+//! (`serve/websocket.rs`) and a local socket (`serve/ipc.rs`). `Node::serve` processes the requests;
+//! this module accepts connections, and closes and opens the port.
 
 mod body;
+mod dispatch;
 mod frame;
 mod ipc;
-mod many;
+mod outgoing;
 mod socket;
 mod subscribe;
 mod websocket;
@@ -31,73 +32,72 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use self::body::ServedBody;
-pub use self::ipc::{IpcListening, listen_ipc};
+use self::body::ResponseBody;
+pub use self::ipc::{IpcServer, listen_ipc};
 use self::socket::Socket;
-use crate::node::{Node, Served};
+use crate::node::{Delivery, Node};
 
-/// The most open connections of one listener; further ones wait in the system's queue.
+/// Maximum open connections of one listener. Further ones wait in the system's queue.
 pub const CONNECTIONS_MAX: usize = 20_000;
-/// The longest body, as in geth (`rpc` package, `defaultBodyLimit`).
+/// Maximum bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
-/// The length of the system's queue of connections.
+/// Length of the system's queue of connections.
 const BACKLOG: u32 = 1_024;
 
-/// Where and how to listen.
+/// The address of a listener and its mode.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// The address; port 0 picks a free one.
+    /// The address. Port 0 picks a free port.
     pub addr: SocketAddr,
-    /// Whether other listeners may share the port (`SO_REUSEPORT`), one per core.
+    /// True if other listeners may share the port (`SO_REUSEPORT`), one per core.
     pub shared: bool,
 }
 
-/// A node that listens. Dropping it closes the port and all connections.
-pub struct Listening {
+/// The server of a node. Dropping it closes the port and all connections.
+pub struct NodeServer {
     addr: SocketAddr,
     node: Arc<Node>,
     up: Arc<AtomicBool>,
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<Command>,
 }
 
-enum Order {
+enum Command {
     Down(oneshot::Sender<io::Result<()>>),
     Up(oneshot::Sender<io::Result<()>>),
 }
 
-/// The request was refused by breaking the connection.
+/// A fault broke the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("connection broken on purpose")]
-struct Broken;
+struct ConnectionBroken;
 
 impl Node {
-    /// Serves the node over TCP on an address; port 0 picks a free one. Runs on the current tokio
-    /// runtime.
+    /// Serves the node over TCP on the current tokio runtime. Port 0 picks a free port.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub fn listen(self: &Arc<Self>, addr: SocketAddr) -> io::Result<Listening> {
+    /// The process cannot listen on the address.
+    pub fn listen(self: &Arc<Self>, addr: SocketAddr) -> io::Result<NodeServer> {
         self.listen_with(ListenOptions { addr, shared: false })
     }
 
-    /// Serves the node over TCP as the options say.
+    /// Serves the node over TCP with options.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub fn listen_with(self: &Arc<Self>, options: ListenOptions) -> io::Result<Listening> {
+    /// The process cannot listen on the address.
+    pub fn listen_with(self: &Arc<Self>, options: ListenOptions) -> io::Result<NodeServer> {
         let listener = bind(options)?;
         let addr = listener.local_addr()?;
         let up = Arc::new(AtomicBool::new(true));
-        // One order at a time is on its way, as each waits for its answer.
-        let (orders, inbox) = mpsc::channel(1);
+        // Each command waits for its reply, so one is in flight at a time.
+        let (commands, inbox) = mpsc::channel(1);
         let again = ListenOptions { addr, ..options };
         tokio::spawn(run(Arc::clone(self), listener, again, Arc::clone(&up), inbox));
-        Ok(Listening { addr, node: Arc::clone(self), up, orders })
+        Ok(NodeServer { addr, node: Arc::clone(self), up, commands })
     }
 }
 
-impl Listening {
-    /// The address with the port that was picked.
+impl NodeServer {
+    /// The address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -109,18 +109,18 @@ impl Listening {
         &self.node
     }
 
-    /// Whether the port is open.
+    /// Returns true if the port is open.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
     }
 
-    /// Closes the port and resets every connection, as when the process is killed. Returns when it
-    /// is done.
+    /// Closes the port and resets every connection, as when the process is killed. Returns when both are
+    /// done.
     pub async fn down(&self) {
         let (done, answer) = oneshot::channel();
-        if self.orders.send(Order::Down(done)).await.is_ok() {
-            // No answer means that the listener has ended, which is down as well.
+        if self.commands.send(Command::Down(done)).await.is_ok() {
+            // No reply means that the listener has ended, so the port is closed as well.
             let _ = answer.await;
         }
     }
@@ -132,13 +132,12 @@ impl Listening {
     pub async fn up(&self) -> io::Result<()> {
         let (done, answer) = oneshot::channel();
         let ended = || io::Error::other("the listener has ended");
-        self.orders.send(Order::Up(done)).await.map_err(|_| ended())?;
+        self.commands.send(Command::Up(done)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }
 
-/// Serves one connection until it ends. Over a stream that is no TCP socket a reset looks like an
-/// end.
+/// Serves one connection until it ends. A stream that is no TCP socket is closed instead of reset.
 pub async fn serve_connection<S>(node: Arc<Node>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -154,7 +153,7 @@ where
     let service = service_fn(|request| {
         respond(Arc::clone(&node), request, Arc::clone(&reset), Arc::clone(&upgrade))
     });
-    // A connection that breaks, on purpose or by the client, concerns nobody else.
+    // A broken connection, by a fault or by the client, concerns no other connection.
     let _ = http1::Builder::new()
         .pipeline_flush(true)
         .header_read_timeout(None)
@@ -169,7 +168,7 @@ where
     }
 }
 
-/// What a connection goes on as, once it was asked to be a WebSocket.
+/// The upgrade of a connection to a WebSocket, if the client has requested it.
 type Upgrade = Arc<Mutex<Option<OnUpgrade>>>;
 
 async fn respond(
@@ -177,7 +176,7 @@ async fn respond(
     mut request: Request<Incoming>,
     reset: Arc<AtomicBool>,
     upgrade: Upgrade,
-) -> Result<Response<ServedBody>, Broken> {
+) -> Result<Response<ResponseBody>, ConnectionBroken> {
     if let Some(accept) = websocket::accept(request.headers()) {
         *upgrade.lock() = Some(hyper::upgrade::on(&mut request));
         return Ok(websocket::accepted(&accept));
@@ -190,13 +189,13 @@ async fn respond(
         return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE, "content length too large"));
     };
     match node.serve(&collected.to_bytes()).await {
-        Served::Close => Err(Broken),
-        Served::Reset => {
+        Delivery::Close => Err(ConnectionBroken),
+        Delivery::Reset => {
             reset.store(true, Ordering::Release);
-            Err(Broken)
+            Err(ConnectionBroken)
         }
-        Served::Whole { status, content_type, retry_after_s, body } => {
-            let mut response = Response::new(ServedBody::whole(body));
+        Delivery::Whole { status, content_type, retry_after_s, body } => {
+            let mut response = Response::new(ResponseBody::whole(body));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -205,15 +204,15 @@ async fn respond(
             }
             Ok(response)
         }
-        Served::Truncated(body) => Ok(announced(body.len(), ServedBody::truncated(body))),
-        Served::Slow { body, bytes_per_second } => {
-            Ok(announced(body.len(), ServedBody::slow(body, bytes_per_second)))
+        Delivery::Truncated(body) => Ok(announced(body.len(), ResponseBody::truncated(body))),
+        Delivery::Slow { body, bytes_per_second } => {
+            Ok(announced(body.len(), ResponseBody::slow(body, bytes_per_second)))
         }
     }
 }
 
-/// An answer that announces its length beforehand.
-fn announced(length: usize, body: ServedBody) -> Response<ServedBody> {
+/// A response with a `Content-Length` that the body may not reach.
+fn announced(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -221,19 +220,19 @@ fn announced(length: usize, body: ServedBody) -> Response<ServedBody> {
     response
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<ServedBody> {
-    let mut response = Response::new(ServedBody::whole(Bytes::from_static(text.as_bytes())));
+fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response
 }
 
-/// Accepts connections and carries out orders until the [`Listening`] is dropped.
+/// Accepts connections and executes commands until the [`NodeServer`] is dropped.
 async fn run(
     node: Arc<Node>,
     listener: TcpListener,
     again: ListenOptions,
     up: Arc<AtomicBool>,
-    mut inbox: mpsc::Receiver<Order>,
+    mut inbox: mpsc::Receiver<Command>,
 ) {
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
@@ -243,15 +242,15 @@ async fn run(
         tokio::select! {
             order = inbox.recv() => match order {
                 None => return,
-                Some(Order::Down(done)) => {
+                Some(Command::Down(done)) => {
                     listener = None;
                     up.store(false, Ordering::Release);
                     killed.store(true, Ordering::Release);
                     connections.shutdown().await;
-                    // The asker may have given up waiting.
+                    // The caller may no longer wait.
                     let _ = done.send(Ok(()));
                 }
-                Some(Order::Up(done)) => {
+                Some(Command::Up(done)) => {
                     let bound = if listener.is_some() { Ok(()) } else {
                         bind(again).map(|bound| listener = Some(bound))
                     };
@@ -261,12 +260,12 @@ async fn run(
                 }
             },
             accepted = accept(listener.as_ref()), if room => {
-                // A client that is gone before it is accepted, or no free descriptor: the next one.
+                // The client has left, or there is no free descriptor: continue with the next one.
                 let Ok((stream, _)) = accepted else {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                // Without it small answers would wait for an acknowledgement (Nagle).
+                // Otherwise small responses wait for an acknowledgement (Nagle).
                 let _ = stream.set_nodelay(true);
                 let socket = Socket::new(stream, Arc::clone(&killed));
                 let reset = socket.reset_flag();
@@ -286,7 +285,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(tokio::net::TcpSt
 
 fn bind(options: ListenOptions) -> io::Result<TcpListener> {
     let socket = if options.addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // The port must be free again at once when the node comes up after going down.
+    // The node must be able to open its port again at once.
     socket.set_reuseaddr(true)?;
     if options.shared {
         socket.set_reuseport(true)?;
@@ -295,7 +294,7 @@ fn bind(options: ListenOptions) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Answers every request of a stream with a function; what the admin port is made of.
+/// Answers every request of a stream with a function; what the admin port is ids_used of.
 pub(crate) async fn serve_with<S, F, Fut>(stream: S, respond: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

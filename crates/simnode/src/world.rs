@@ -1,13 +1,13 @@
-//! The world: one deterministic chain with all its branches, read at any instant. It knows nothing
-//! of nodes, requests or sockets. `schedule.rs` says which block exists when, `block.rs` builds
-//! one, `world/ledger.rs` remembers.
+//! The world: a deterministic chain with all its branches, read at any instant. `schedule.rs` decides
+//! which block exists when, `block.rs` builds a block, `world/block_index.rs` and
+//! `world/block_cache.rs` store it.
 //!
-//! Everything is a function of (options, instant). Blocks are built when first asked for, in order;
-//! old bodies are dropped and rebuilt, so that a long run needs bounded memory. Time is
+//! Everything is a function of (options, instant). Blocks are built in order when they are first read.
+//! Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
 //! `tokio::time::Instant`, so a paused clock gives virtual time.
 
-mod bodies;
-pub mod ledger;
+mod block_cache;
+pub mod block_index;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,61 +18,61 @@ use alloy_primitives::{Address, B256};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use self::bodies::Bodies;
-use self::ledger::{Ledger, Place};
-use crate::block::{ACCOUNTS, Block, Cast, Site, nonce_after};
-use crate::pool::Pool;
-use crate::schedule::{OptionsFault, Schedule, WorldOptions};
+use self::block_cache::BlockCache;
+use self::block_index::{BlockIndex, BlockPosition};
+use crate::block::{ACCOUNTS, Block, BlockBuilder, KnownAddresses, nonce_after};
+use crate::schedule::{OptionsError, Schedule, WorldOptions};
+use crate::transaction_pool::TransactionPool;
 
 /// The chain tree and its clock. Share it in an [`Arc`].
 ///
 /// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
-/// change (`options`, `cast`, `schedule`) and **reads** of one view, named by its head's number
-/// (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`). A read builds what is
-/// missing first.
+/// change (`options`, `addresses`, `schedule`) and **reads** of one view, named by its head's number
+/// (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`). A read builds the
+/// missing blocks first.
 pub struct World {
     options: WorldOptions,
-    cast: Cast,
+    addresses: KnownAddresses,
     schedule: Schedule,
     origin: Instant,
-    pool: Mutex<Pool>,
-    /// The highest head that has been built, beside the lock so that reads need no write.
+    pool: Mutex<TransactionPool>,
+    /// The highest head that has been built. It is outside the lock, so reads need no write lock.
     built: AtomicU64,
-    /// Written once per new block, read by every call.
-    ledger: RwLock<Ledger>,
-    /// Apart from the ledger, because reads of old blocks write here.
-    bodies: RwLock<Bodies>,
+    /// FilterInput once per new block, read by every call.
+    block_index: RwLock<BlockIndex>,
+    /// It has its own lock, because reads of old blocks write to it.
+    block_cache: RwLock<BlockCache>,
 }
 
 impl World {
-    /// A world whose clock starts now.
+    /// Creates a world whose clock starts now.
     ///
     /// # Errors
-    /// The first of the options that cannot be.
-    pub fn new(options: WorldOptions) -> Result<Self, OptionsFault> {
+    /// The first invalid option.
+    pub fn new(options: WorldOptions) -> Result<Self, OptionsError> {
         Self::starting(options, Instant::now())
     }
 
-    /// A world whose head is `height_start` at `origin`. Builds the chain up to there.
+    /// Creates a world whose head is `height_start` at `origin`, and builds its chain up to there.
     ///
     /// # Errors
-    /// The first of the options that cannot be.
-    pub fn starting(options: WorldOptions, origin: Instant) -> Result<Self, OptionsFault> {
+    /// The first invalid option.
+    pub fn starting(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
         let schedule = Schedule::new(&options)?;
-        let cast = Cast::new(options.seed);
-        let (block, standing) = Block::genesis(&options, &cast);
-        let mut ledger = Ledger::default();
-        ledger.add(&block, standing);
-        let mut bodies = Bodies::default();
-        bodies.keep(Place { branch: 0, number: 0 }, Arc::new(block));
+        let addresses = KnownAddresses::new(options.seed);
+        let (block, post_state) = Block::genesis(&options, &addresses);
+        let mut block_index = BlockIndex::default();
+        block_index.add(&block, post_state);
+        let mut block_cache = BlockCache::default();
+        block_cache.keep(BlockPosition { branch: 0, number: 0 }, Arc::new(block));
         let world = Self {
-            cast,
+            addresses,
             schedule,
             origin,
             pool: Mutex::default(),
             built: AtomicU64::new(0),
-            ledger: RwLock::new(ledger),
-            bodies: RwLock::new(bodies),
+            block_index: RwLock::new(block_index),
+            block_cache: RwLock::new(block_cache),
             options,
         };
         world.build_to(world.options.height_start);
@@ -85,7 +85,7 @@ impl World {
         self.origin
     }
 
-    /// The newest head at an instant; the starting one before the world's start.
+    /// The newest head at an instant; the first head before the world's start.
     #[must_use]
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
@@ -101,7 +101,7 @@ impl World {
         self.origin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What the world was made of.
+    /// The options of the world.
     #[must_use]
     pub fn options(&self) -> &WorldOptions {
         &self.options
@@ -109,11 +109,11 @@ impl World {
 
     /// The addresses that appear on the chain.
     #[must_use]
-    pub fn cast(&self) -> &Cast {
-        &self.cast
+    pub fn addresses(&self) -> &KnownAddresses {
+        &self.addresses
     }
 
-    /// Where branches begin and end.
+    /// The branches of the world.
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
@@ -125,27 +125,27 @@ impl World {
         head.saturating_sub(self.options.finality_depth)
     }
 
-    /// The number of the safe block in the view of a head: one epoch where final means two.
+    /// The number of the safe block in the view of a head: half the finality depth below it.
     #[must_use]
     pub fn safe(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth / 2)
     }
 
-    /// The lowest block that is still remembered.
+    /// The lowest block that the world still has.
     #[must_use]
     pub fn floor(&self) -> u64 {
-        let floor = self.ledger.read().floor();
-        // The lowest record is only the parent that the next body is built from.
+        let floor = self.block_index.read().floor();
+        // The lowest record is only the parent that the next block is built from.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
-    /// The place of block `number` in the view of a head.
+    /// The position of block `number` in the view of a head.
     #[must_use]
-    pub fn place(&self, head: u64, number: u64) -> Option<Place> {
+    pub fn place(&self, head: u64, number: u64) -> Option<BlockPosition> {
         if number > head {
             return None;
         }
-        Some(Place { branch: self.schedule.branch_of_block(head, number), number })
+        Some(BlockPosition { branch: self.schedule.branch_of_block(head, number), number })
     }
 
     /// Block `number` in the view of a head.
@@ -161,10 +161,10 @@ impl World {
     pub fn hash_at(&self, head: u64, number: u64) -> Option<B256> {
         let place = self.place(head, number)?;
         self.build_to(head);
-        self.ledger.read().standing(place).map(|standing| standing.hash)
+        self.block_index.read().post_state(place).map(|post_state| post_state.hash)
     }
 
-    /// The block with a hash, if the view of a head has ever held it.
+    /// The block with a hash, if the view of a head has or had it.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
@@ -173,24 +173,24 @@ impl World {
         if appeared > head { None } else { self.body(place) }
     }
 
-    /// The place of a block that the world has built so far, whatever the view.
+    /// The position of a block that the world has built so far, in any view.
     #[must_use]
-    pub fn place_of(&self, hash: &B256) -> Option<Place> {
-        self.ledger.read().block(hash)
+    pub fn place_of(&self, hash: &B256) -> Option<BlockPosition> {
+        self.block_index.read().block(hash)
     }
 
-    /// All places of a transaction that the world has built so far, whatever the view.
+    /// All positions of a transaction that the world has built so far, in any view.
     #[must_use]
-    pub fn places_of(&self, transaction: &B256) -> Vec<(Place, usize)> {
-        let ledger = self.ledger.read();
-        let single = ledger.transaction_single(transaction);
-        let places = single.as_slice().iter().chain(ledger.transaction(transaction));
+    pub fn places_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
+        let block_index = self.block_index.read();
+        let single = block_index.transaction_single(transaction);
+        let places = single.as_slice().iter().chain(block_index.transaction(transaction));
         places.map(|(place, at)| (*place, *at as usize)).collect()
     }
 
-    /// Whether a place is on the chain of a head.
+    /// Returns true if a position is on the chain of a head.
     #[must_use]
-    pub fn holds(&self, head: u64, place: Place) -> bool {
+    pub fn holds(&self, head: u64, place: BlockPosition) -> bool {
         self.place(head, place.number) == Some(place)
     }
 
@@ -199,50 +199,50 @@ impl World {
     pub fn find_transaction(&self, head: u64, hash: &B256) -> Option<(Arc<Block>, usize)> {
         self.build_to(head);
         let found = {
-            let ledger = self.ledger.read();
-            let single = ledger.transaction_single(hash);
-            let mut places = single.as_slice().iter().chain(ledger.transaction(hash));
+            let block_index = self.block_index.read();
+            let single = block_index.transaction_single(hash);
+            let mut places = single.as_slice().iter().chain(block_index.transaction(hash));
             places.find(|(place, _)| self.holds(head, *place)).copied()
         };
         let (place, at) = found?;
         Some((self.body(place)?, at as usize))
     }
 
-    /// The balance of an account after the block at a place, zero for one that never appears;
-    /// nothing if the block is forgotten.
+    /// The balance of an account after the block at a position, zero for one that never appears;
+    /// `None` if the world no longer has the block.
     #[must_use]
-    pub fn balance(&self, place: Place, address: Address) -> Option<u128> {
-        let ledger = self.ledger.read();
-        let standing = ledger.standing(place)?;
-        Some(self.account(address).map_or(0, |account| standing.balances[account]))
+    pub fn balance(&self, place: BlockPosition, address: Address) -> Option<u128> {
+        let block_index = self.block_index.read();
+        let post_state = block_index.post_state(place)?;
+        Some(self.account(address).map_or(0, |account| post_state.balances[account]))
     }
 
-    /// How many transactions an account has sent up to and including the block at a place.
+    /// Transactions that an account has sent up to and including the block at a position.
     #[must_use]
-    pub fn nonce(&self, place: Place, address: Address) -> Option<u64> {
-        let ledger = self.ledger.read();
-        let total = ledger.standing(place)?.transactions_total;
+    pub fn nonce(&self, place: BlockPosition, address: Address) -> Option<u64> {
+        let block_index = self.block_index.read();
+        let total = block_index.post_state(place)?.transactions_total;
         Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
     }
 
-    /// How many transactions an account has received up to and including the block at a place.
+    /// Transactions that an account has received up to and including the block at a position.
     #[must_use]
-    pub fn received(&self, place: Place, address: Address) -> Option<u64> {
-        let ledger = self.ledger.read();
-        let standing = ledger.standing(place)?;
-        Some(self.account(address).map_or(0, |account| standing.received[account]))
+    pub fn received(&self, place: BlockPosition, address: Address) -> Option<u64> {
+        let block_index = self.block_index.read();
+        let post_state = block_index.post_state(place)?;
+        Some(self.account(address).map_or(0, |account| post_state.received[account]))
     }
 
-    /// The hash of the block at a place.
+    /// The hash of the block at a position.
     #[must_use]
-    pub fn hash_of(&self, place: Place) -> Option<B256> {
-        self.ledger.read().standing(place).map(|standing| standing.hash)
+    pub fn hash_of(&self, place: BlockPosition) -> Option<B256> {
+        self.block_index.read().post_state(place).map(|post_state| post_state.hash)
     }
 
-    /// Whether an address is one of the contracts.
+    /// Returns true if an address is one of the contracts.
     #[must_use]
     pub fn is_contract(&self, address: Address) -> bool {
-        self.cast.contracts.contains(&address)
+        self.addresses.contracts.contains(&address)
     }
 
     /// Adds a transaction to the pool that all nodes share. False if it was there already.
@@ -255,28 +255,28 @@ impl World {
         self.pool.lock().get(hash).cloned()
     }
 
-    /// How many transactions were ever sent.
+    /// Number of transactions ever sent.
     pub(crate) fn pooled(&self) -> u64 {
         self.pool.lock().added()
     }
 
-    /// How many were sent by now, and those of them that came after so many.
+    /// Number of transactions sent so far, and the transactions after the first `added`.
     pub(crate) fn pooled_since(&self, added: u64) -> (u64, Vec<B256>) {
         let pool = self.pool.lock();
         (pool.added(), pool.since(added))
     }
 
-    /// How many transactions the pool holds.
+    /// Number of transactions in the pool.
     pub(crate) fn pool_len(&self) -> usize {
         self.pool.lock().len()
     }
 
-    /// Builds every block that a head's view holds or has dropped.
+    /// Builds every block that a head's view has or had.
     pub(crate) fn build_to(&self, head: u64) {
         if head <= self.built.load(Ordering::Acquire) {
             return;
         }
-        let mut ledger = self.ledger.write();
+        let mut block_index = self.block_index.write();
         for next in self.built.load(Ordering::Acquire) + 1..=head {
             let branch = self.schedule.branch_of_head(next);
             let first = match self.schedule.fork_of(branch) {
@@ -284,24 +284,28 @@ impl World {
                 _ => next,
             };
             for number in first..=next {
-                self.build_one(&mut ledger, Place { branch, number });
+                self.build_one(&mut block_index, BlockPosition { branch, number });
             }
-            ledger.trim();
+            block_index.trim();
             self.built.store(next, Ordering::Release);
         }
     }
 
-    fn build_one(&self, ledger: &mut Ledger, place: Place) {
-        let Some((block, standing)) = self.construct(ledger, place) else {
-            debug_assert!(false, "parent of {place:?} is not remembered");
+    fn build_one(&self, block_index: &mut BlockIndex, place: BlockPosition) {
+        let Some((block, post_state)) = self.construct(block_index, place) else {
+            debug_assert!(false, "parent of {place:?} is not in the index");
             return;
         };
-        ledger.add(&block, standing);
-        self.bodies.write().keep(place, Arc::new(block));
+        block_index.add(&block, post_state);
+        self.block_cache.write().keep(place, Arc::new(block));
     }
 
-    fn construct(&self, ledger: &Ledger, place: Place) -> Option<(Block, crate::block::Standing)> {
-        let Place { branch, number } = place;
+    fn construct(
+        &self,
+        block_index: &BlockIndex,
+        place: BlockPosition,
+    ) -> Option<(Block, crate::block::PostState)> {
+        let BlockPosition { branch, number } = place;
         let before = number.checked_sub(1)?;
         // The parent is on the same branch unless the block is the first above the fork.
         let parent_branch = match self.schedule.fork_of(branch) {
@@ -311,31 +315,32 @@ impl World {
             }
             _ => branch,
         };
-        let parent = ledger.standing(Place { branch: parent_branch, number: before })?;
-        let (options, cast) = (&self.options, &self.cast);
-        Some(Site { options, cast, branch, number, parent }.build())
+        let parent =
+            block_index.post_state(BlockPosition { branch: parent_branch, number: before })?;
+        let (options, addresses) = (&self.options, &self.addresses);
+        Some(BlockBuilder { options, addresses, branch, number, parent }.build())
     }
 
-    fn body(&self, place: Place) -> Option<Arc<Block>> {
-        if let Some(block) = self.bodies.read().get(place) {
+    fn body(&self, place: BlockPosition) -> Option<Arc<Block>> {
+        if let Some(block) = self.block_cache.read().get(place) {
             return Some(Arc::clone(block));
         }
         let block = {
-            let ledger = self.ledger.read();
-            ledger.standing(place)?;
+            let block_index = self.block_index.read();
+            block_index.post_state(place)?;
             if place.number == 0 {
-                Block::genesis(&self.options, &self.cast).0
+                Block::genesis(&self.options, &self.addresses).0
             } else {
-                self.construct(&ledger, place)?.0
+                self.construct(&block_index, place)?.0
             }
         };
         let block = Arc::new(block);
-        self.bodies.write().keep(place, Arc::clone(&block));
+        self.block_cache.write().keep(place, Arc::clone(&block));
         Some(block)
     }
 
     fn account(&self, address: Address) -> Option<usize> {
-        (0..ACCOUNTS).find(|account| self.cast.accounts[*account] == address)
+        (0..ACCOUNTS).find(|account| self.addresses.accounts[*account] == address)
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use simnode::node::settings::Latency;
-use simnode::node::{Node, Served};
-use simnode::oracle::{Answered, Exchange, Oracle, OracleOptions, Verdict};
+use simnode::node::{Delivery, Node};
+use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ fn world() -> Arc<World> {
 fn call(world: &World, rng: &mut SmallRng) -> (&'static str, String) {
     let head = world.height_at(Instant::now());
     let number = head.saturating_sub(rng.random_range(0..24));
-    let account = world.cast().accounts[rng.random_range(0..16)];
+    let account = world.addresses().accounts[rng.random_range(0..16)];
     let block = world.block_at(head, number).unwrap();
     let transaction = block.transactions[rng.random_range(0..block.transactions.len())].hash();
     match rng.random_range(0..12) {
@@ -67,15 +67,15 @@ async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<
         let (method, params) = call(world, &mut rng);
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
-        let Served::Whole { body, .. } = node.serve(body.as_bytes()).await else {
+        let Delivery::Whole { body, .. } = node.serve(body.as_bytes()).await else {
             panic!("no fault was asked for");
         };
         let answer = match wire::answer::read_answer(&body, 128).unwrap().outcome {
-            Outcome::Result(result) => Answered::Result(result),
-            Outcome::Error { code, .. } => Answered::Error { code },
+            Outcome::Result(result) => ObservedReply::Result(result),
+            Outcome::Error { code, .. } => ObservedReply::Error { code },
         };
         let (params, received) = (Some(params.as_bytes()), Instant::now());
-        let exchange = Exchange { method, params, answer, sent, received, client: seed };
+        let exchange = Exchange { method, params, reply: answer, sent, received, client: seed };
         let verdict = oracle.judge(&exchange);
         let word = format!("{verdict:?}");
         let word = word.split(['(', ' ']).next().unwrap().to_owned();
@@ -148,13 +148,13 @@ async fn two_nodes_behind_one_client_make_heads_fall() {
         let node = if turn % 2 == 0 { &fast } else { &slow };
         let sent = Instant::now();
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
-        let Served::Whole { body, .. } = node.serve(body).await else { panic!("no fault") };
+        let Delivery::Whole { body, .. } = node.serve(body).await else { panic!("no fault") };
         let Outcome::Result(result) = wire::answer::read_answer(&body, 8).unwrap().outcome else {
             panic!("no error")
         };
-        let (params, answer) = (None, Answered::Result(result));
+        let (params, answer) = (None, ObservedReply::Result(result));
         let method = "eth_blockNumber";
-        let exchange = Exchange { method, params, answer, sent, received: sent, client: 1 };
+        let exchange = Exchange { method, params, reply: answer, sent, received: sent, client: 1 };
         fallen += u32::from(matches!(oracle.judge(&exchange), Verdict::Backward { .. }));
     }
     assert!(fallen >= 40, "only {fallen} of 50 falls were seen");

@@ -15,12 +15,12 @@ use clap::Args;
 use settings::value::duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
-use simnode::replay::{FixedHead, Recording, RecordingFault};
-use simnode::rpc::Keeping;
+use simnode::replay::{FixedHead, Recording, RecordingError};
+use simnode::rpc::Retention;
 use simnode::rpc::wording::Client;
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
-use simnode::serve::{Listening, listen_ipc};
-use simnode::{NodeOptions, StartFault};
+use simnode::serve::{NodeServer, listen_ipc};
+use simnode::{NodeOptions, StartError};
 use tokio::time::Instant;
 
 use crate::FAULTY;
@@ -220,8 +220,8 @@ impl Node {
         }
         let what = format!("{} recorded answers, head {} for ever", recording.len(), self.head);
         let node = simnode::node::Node::replaying("node", Arc::new(recording));
-        node.set(|settings| *settings = self.settings()).map_err(StartFault::from)?;
-        let of = |addr| move |source| StartFault::Listen { addr, source };
+        node.set(|settings| *settings = self.settings()).map_err(StartError::from)?;
+        let of = |addr| move |source| StartError::Listen { addr, source };
         let listening = Arc::new(node.listen(self.listen).map_err(of(self.listen))?);
         let admin = match self.admin {
             None => None,
@@ -239,39 +239,39 @@ impl Node {
             latency: self.latency.unwrap_or_default(),
             capacity: self.capacity,
             rates: self.rate.iter().cloned().collect(),
-            keeping: Keeping { client: self.family, ..Keeping::default() },
+            keeping: Retention { client: self.family, ..Retention::default() },
             ..Settings::default()
         }
     }
 }
 
 /// What has to be held for the node to serve.
-type Started = (Arc<Listening>, Option<Admin>);
+type Started = (Arc<NodeServer>, Option<Admin>);
 
 /// Why the node does not start.
 enum Fault {
     /// The arguments ask for something that cannot be.
     Argument(String),
     /// The system refuses.
-    Start(StartFault),
+    Start(StartError),
 }
 
-impl From<StartFault> for Fault {
-    fn from(fault: StartFault) -> Fault {
+impl From<StartError> for Fault {
+    fn from(fault: StartError) -> Fault {
         match fault {
-            StartFault::Listen { .. } => Fault::Start(fault),
-            StartFault::World(_) | StartFault::Settings(_) => Fault::Argument(fault.to_string()),
+            StartError::Listen { .. } => Fault::Start(fault),
+            StartError::World(_) | StartError::Settings(_) => Fault::Argument(fault.to_string()),
         }
     }
 }
 
-impl From<RecordingFault> for Fault {
-    fn from(fault: RecordingFault) -> Fault {
+impl From<RecordingError> for Fault {
+    fn from(fault: RecordingError) -> Fault {
         Fault::Argument(fault.to_string())
     }
 }
 
-fn announce(what: &str, listening: &Listening, admin: Option<&Admin>) {
+fn announce(what: &str, listening: &NodeServer, admin: Option<&Admin>) {
     let address = listening.addr();
     let mut text = format!("{what}\nweir node listens on http://{address}\n");
     if let Some(admin) = admin {

@@ -39,7 +39,7 @@ pub(super) async fn converse(
     loop {
         let mut at = 0;
         while let Some((first, payload, used)) = frame::read(&mut buffer[at..], REQUEST_BYTES_MAX)
-            .map_err(|frame::Refused| {
+            .map_err(|frame::ProtocolError| {
             anyhow!("no masked frame of up to {REQUEST_BYTES_MAX} bytes")
         })? {
             ensure!(first & 0x80 != 0, "only whole messages are read here");

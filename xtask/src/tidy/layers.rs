@@ -69,6 +69,20 @@ const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
+        folder: "crates/simnode/src",
+        layers: &[
+            &["bech32", "hex", "millis", "seed", "transaction_pool"],
+            &["schedule"],
+            &["block"],
+            &["world"],
+            &["rpc"],
+            &["oracle", "replay"],
+            &["node"],
+            &["serve"],
+            &["admin"],
+        ],
+    },
+    Layers {
         folder: "xtask/src",
         layers: &[
             &["shell"],

@@ -1,21 +1,21 @@
-//! Blocks, transactions, receipts and logs as geth prints them: member order as geth's, so that a
-//! diff against a real node stays readable. Rendered once per block and then shared.
+//! Blocks, transactions, receipts and logs as geth prints them, with members in the same order, so that
+//! a diff against a real node stays readable. A block is rendered once and then shared.
 
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::eip2930::AccessList;
 use alloy_primitives::{Address, B256, Log, U256};
 use bytes::Bytes;
 
-use super::{Block, Signing, Transaction};
+use super::{Block, SignedTransaction, Transaction};
 use crate::hex::{push_bytes, push_quantity, push_quantity_wide};
 
-/// Which of a block's renderings is kept where.
+/// Indexes of a block's renderings.
 const WITH_HASHES: usize = 0;
 const WITH_TRANSACTIONS: usize = 1;
 const RECEIPTS: usize = 2;
 
 impl Block {
-    /// The block with its transactions' hashes.
+    /// The block with the hashes of its transactions.
     pub(crate) fn with_hashes(&self) -> &Bytes {
         self.rendered[WITH_HASHES].get_or_init(|| {
             self.render(|out| {
@@ -27,7 +27,7 @@ impl Block {
         })
     }
 
-    /// The block with its whole transactions.
+    /// The block with its full transactions.
     pub(crate) fn with_transactions(&self) -> &Bytes {
         self.rendered[WITH_TRANSACTIONS].get_or_init(|| {
             self.render(|out| {
@@ -96,7 +96,7 @@ impl Block {
         number(out, ",\"blockTimestamp\":", self.header.timestamp.into());
         let place = Some(at);
         match &transaction.signed {
-            Signing::Legacy(signed) => {
+            SignedTransaction::Legacy(signed) => {
                 let tx = signed.tx();
                 shared(out, transaction.from, tx, transaction.gas_price, signed.hash(), place);
                 number(out, ",\"chainId\":", self.chain_id(transaction).into());
@@ -104,7 +104,7 @@ impl Block {
                 number(out, ",\"v\":", v.into());
                 scalars(out, signed.signature().r(), signed.signature().s());
             }
-            Signing::Dynamic(signed) => {
+            SignedTransaction::Dynamic(signed) => {
                 let tx = signed.tx();
                 shared(out, transaction.from, tx, transaction.gas_price, signed.hash(), place);
                 dynamic(out, tx.chain_id, &tx.access_list, signed.signature().v());
@@ -117,8 +117,8 @@ impl Block {
 
     fn chain_id(&self, transaction: &Transaction) -> u64 {
         match &transaction.signed {
-            Signing::Legacy(signed) => signed.tx().chain_id.unwrap_or_default(),
-            Signing::Dynamic(signed) => signed.tx().chain_id,
+            SignedTransaction::Legacy(signed) => signed.tx().chain_id.unwrap_or_default(),
+            SignedTransaction::Dynamic(signed) => signed.tx().chain_id,
         }
     }
 
@@ -142,13 +142,13 @@ impl Block {
         bytes(out, ",\"to\":", transaction.signed.payment().0.as_slice());
         bytes(out, ",\"transactionHash\":", transaction.hash().as_slice());
         number(out, ",\"transactionIndex\":", at as u128);
-        let kind = u128::from(matches!(transaction.signed, Signing::Dynamic(_))) * 2;
+        let kind = u128::from(matches!(transaction.signed, SignedTransaction::Dynamic(_))) * 2;
         number(out, ",\"type\":", kind);
         out.push(b'}');
     }
 }
 
-/// Appends one log: the `log`th of the block's transaction `at`.
+/// Appends log `log` of the block's transaction `at`.
 pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, at: usize, log: usize) {
     let transaction = &block.transactions[at];
     let entry: &Log = &transaction.logs[log];
@@ -168,8 +168,7 @@ pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, at: usize, log: usize) 
     out.extend_from_slice(b",\"removed\":false}");
 }
 
-/// Appends a transaction that is in no block. The node recovers no signers, so `from` is the zero
-/// address.
+/// Appends a pending transaction. The node recovers no signers, so `from` is the zero address.
 pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
     out.extend_from_slice(b"{\"blockHash\":null,\"blockNumber\":null,\"blockTimestamp\":null");
     let price = envelope.max_fee_per_gas();
@@ -255,7 +254,7 @@ fn bytes(out: &mut Vec<u8>, before: &str, value: &[u8]) {
     push_bytes(out, value);
 }
 
-/// A comma before every element but the first.
+/// Appends a comma before every element except the first.
 pub(super) fn comma(out: &mut Vec<u8>, at: usize) {
     if at > 0 {
         out.push(b',');

@@ -1,30 +1,30 @@
 //! Blocks, headers, transactions and receipts as a Harmony node prints them: `hmyv2_` with decimal
-//! JSON integers of any size, `hmy_` with hexadecimal text. The same chain as `block/eth.rs` shows.
-//! Field names follow the recorded samples of Harmony's documentation.
+//! integers, `hmy_` with hexadecimal text. The chain is that of `block/eth.rs`. Member names follow the
+//! samples in Harmony's documentation.
 
 use alloy_primitives::{Address, U256};
 
 use super::eth::comma;
-use super::{Block, Cast, Signing, push_log};
+use super::{Block, KnownAddresses, SignedTransaction, push_log};
 use crate::bech32;
 use crate::hex::{push_bytes, push_quantity_wide};
-use crate::seed::Draws;
+use crate::seed::SeedStream;
 
-/// Blocks of one epoch (Harmony's mainnet since epoch 186: 2^15).
+/// Blocks of one epoch, as on Harmony's mainnet since epoch 186.
 pub(crate) const EPOCH_BLOCKS: u64 = 32_768;
-/// How many signers a block has, of the committee that the accounts form.
+/// Number of signers of a block. The accounts are the committee.
 pub(crate) const SIGNERS: usize = 4;
 
-/// How numbers are printed.
+/// The format of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum NumberFormat {
     /// JSON integers: `hmyv2_`.
     Decimal,
     /// Hexadecimal text: `hmy_`.
     Hexadecimal,
 }
 
-impl Form {
+impl NumberFormat {
     pub(crate) fn push(self, out: &mut Vec<u8>, number: U256) {
         match self {
             Self::Decimal => out.extend_from_slice(number.to_string().as_bytes()),
@@ -33,21 +33,27 @@ impl Form {
     }
 }
 
-/// What of a block is asked.
+/// The requested parts of a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct BlockOptions {
     pub(crate) transactions: bool,
     pub(crate) signers: bool,
 }
 
-/// A printer of one form.
-pub(crate) struct Print<'a> {
-    pub(crate) form: Form,
-    pub(crate) cast: &'a Cast,
+/// A printer with one number format.
+pub(crate) struct Printer<'a> {
+    pub(crate) form: NumberFormat,
+    pub(crate) addresses: &'a KnownAddresses,
 }
 
-impl Print<'_> {
-    pub(crate) fn block(&self, out: &mut Vec<u8>, block: &Block, wanted: Wanted, newest: bool) {
+impl Printer<'_> {
+    pub(crate) fn block(
+        &self,
+        out: &mut Vec<u8>,
+        block: &Block,
+        wanted: BlockOptions,
+        newest: bool,
+    ) {
         let header = &block.header;
         self.number(out, "{\"difficulty\":", 0);
         self.number(out, ",\"epoch\":", header.number / EPOCH_BLOCKS);
@@ -80,8 +86,7 @@ impl Print<'_> {
             }
         }
         if !wanted.transactions {
-            // Only beside hashes: whole transactions have both of theirs (harmony
-            // `rpc/harmony/v2/types.go`).
+            // Full transactions have both hashes themselves (harmony `rpc/harmony/v2/types.go`).
             out.extend_from_slice(b"],\"transactionsInEthHash\":[");
             for (at, transaction) in block.transactions.iter().enumerate() {
                 comma(out, at);
@@ -116,14 +121,14 @@ impl Print<'_> {
         out.push(b'}');
     }
 
-    /// The signers' addresses; none for block 0 and for the newest block, as on Harmony, where the
-    /// next block carries the commit signature.
+    /// Appends the addresses of the signers. Block 0 and the newest block have none, as on Harmony, where
+    /// the next block carries the commit signature.
     pub(crate) fn signers(&self, out: &mut Vec<u8>, block: &Block, newest: bool) {
         out.push(b'[');
         if block.header.number > 0 && !newest {
             for (at, signer) in signers_of(block).into_iter().enumerate() {
                 comma(out, at);
-                address(out, "", self.cast.accounts[signer]);
+                address(out, "", self.addresses.accounts[signer]);
             }
         }
         out.push(b']');
@@ -132,8 +137,8 @@ impl Print<'_> {
     pub(crate) fn transaction(&self, out: &mut Vec<u8>, block: &Block, at: usize) {
         let transaction = &block.transactions[at];
         let (tx, signature): (&dyn alloy_consensus::Transaction, _) = match &transaction.signed {
-            Signing::Legacy(signed) => (signed.tx(), signed.signature()),
-            Signing::Dynamic(signed) => (signed.tx(), signed.signature()),
+            SignedTransaction::Legacy(signed) => (signed.tx(), signed.signature()),
+            SignedTransaction::Dynamic(signed) => (signed.tx(), signed.signature()),
         };
         bytes(out, "{\"blockHash\":", block.hash.as_slice());
         self.number(out, ",\"blockNumber\":", block.header.number);
@@ -192,22 +197,22 @@ impl Print<'_> {
     }
 }
 
-/// Which accounts signed a block.
+/// The accounts that signed a block.
 pub(crate) fn signers_of(block: &Block) -> [usize; SIGNERS] {
     let first = usize::from(block.header.mix_hash[0]);
     std::array::from_fn(|at| (first + at) % super::ACCOUNTS)
 }
 
-/// The 48 bytes of an account's BLS public key: filler, as nothing verifies it.
+/// The BLS public key of an account. It is synthetic, because nothing verifies it.
 pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
-    let mut draws = Draws::at(seed, &[DRAW_BLS, account as u64]);
+    let mut draws = SeedStream::at(seed, &[DRAW_BLS, account as u64]);
     let mut key = [0; 48];
     key[..32].copy_from_slice(draws.hash().as_slice());
     key[32..].copy_from_slice(&draws.hash()[..16]);
     key
 }
 
-/// Names the stream of BLS keys.
+/// The stream of BLS keys.
 const DRAW_BLS: u64 = 5;
 
 pub(crate) fn address(out: &mut Vec<u8>, before: &str, address: Address) {

@@ -6,17 +6,21 @@ use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{Bloom, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
 
-use super::{Block, Cast, Signing, Site, Standing, nonce_after, receipt_encoded, sender_of};
+use super::{
+    Block, BlockBuilder, KnownAddresses, PostState, SignedTransaction, nonce_after,
+    receipt_encoded, sender_of,
+};
 use crate::schedule::WorldOptions;
 
-fn chain(length: u64) -> Vec<(Block, Standing)> {
+fn chain(length: u64) -> Vec<(Block, PostState)> {
     let options = WorldOptions::default();
-    let cast = Cast::new(options.seed);
-    let mut blocks = vec![Block::genesis(&options, &cast)];
+    let addresses = KnownAddresses::new(options.seed);
+    let mut blocks = vec![Block::genesis(&options, &addresses)];
     for number in 1..=length {
         let parent = &blocks[number as usize - 1].1;
-        let site = Site { options: &options, cast: &cast, branch: 0, number, parent };
-        let built = site.build();
+        let builder =
+            BlockBuilder { options: &options, addresses: &addresses, branch: 0, number, parent };
+        let built = builder.build();
         blocks.push(built);
     }
     blocks
@@ -64,21 +68,21 @@ fn hashes_roots_and_blooms_recompute() {
 #[test]
 fn transactions_encode_validly_and_nonces_follow() {
     let mut total = 0;
-    for (block, standing) in chain(20).iter().skip(1) {
+    for (block, post_state) in chain(20).iter().skip(1) {
         for transaction in &block.transactions {
             let bytes = transaction.signed.encoded();
             let decoded = TxEnvelope::decode_2718_exact(&bytes).unwrap();
             assert_eq!(decoded.tx_hash(), transaction.hash());
             assert_eq!(keccak256(&bytes), *transaction.hash());
             let nonce = match &transaction.signed {
-                Signing::Legacy(signed) => signed.tx().nonce,
-                Signing::Dynamic(signed) => signed.tx().nonce,
+                SignedTransaction::Legacy(signed) => signed.tx().nonce,
+                SignedTransaction::Dynamic(signed) => signed.tx().nonce,
             };
             assert_eq!(sender_of(total).1, nonce);
             total += 1;
             assert_eq!(nonce_after(sender_of(total - 1).0, total), nonce + 1);
         }
-        assert_eq!(standing.transactions_total, total);
+        assert_eq!(post_state.transactions_total, total);
     }
 }
 
@@ -87,7 +91,7 @@ fn balances_change_by_value_and_burn_only() {
     for pair in chain(20).windows(2) {
         let (before, block, after) = (&pair[0].1, &pair[1].0, &pair[1].1);
         let burnt = u128::from(after.gas_used) * u128::from(after.base_fee);
-        let sum = |standing: &Standing| standing.balances.iter().sum::<u128>();
+        let sum = |post_state: &PostState| post_state.balances.iter().sum::<u128>();
         assert_eq!(sum(before), sum(after) + burnt, "block {}", block.header.number);
     }
 }
@@ -95,8 +99,8 @@ fn balances_change_by_value_and_burn_only() {
 #[test]
 fn the_base_fee_stays_near_its_aim() {
     let blocks = chain(300);
-    for (block, standing) in &blocks[50..] {
-        let fee = standing.base_fee;
+    for (block, post_state) in &blocks[50..] {
+        let fee = post_state.base_fee;
         assert!((500_000_000..2_000_000_000).contains(&fee), "{fee} at {}", block.header.number);
     }
 }

@@ -1,56 +1,56 @@
-//! What can be changed on a running node, in Rust and as JSON over the admin port: how it sees the
-//! chain, how fast it is, what it can carry and how it fails.
+//! The settings of a running node: its view of the chain, its speed, its capacity and its faults.
+//! They are changed from Rust, or as JSON over the admin port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rpc::Keeping;
+use crate::rpc::Retention;
 
-/// The most fault rules of a node.
+/// Maximum fault rules of a node.
 pub const FAULTS_MAX: usize = 64;
-/// The most methods that a node may have rates, latencies or refusals for.
+/// Maximum methods with a rate, a latency or a refusal.
 pub const METHODS_MAX: usize = 1_024;
 
-/// Everything that can be changed on a running node. The JSON form has the same names; times are in
-/// milliseconds. The default is an honest, fast node without faults.
+/// The settings of a node. The JSON form has the same names, with times in milliseconds. The default
+/// is an honest, fast node without faults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How many blocks the node stands behind the world's head.
+    /// Blocks by which the node lags behind the world's head.
     pub lag_blocks: u64,
-    /// How long after a block's appearance the node sees it.
+    /// Time from the creation of a block until the node has it.
     #[serde(rename = "delay_ms", with = "crate::millis")]
     pub delay: Duration,
-    /// How long after seeing a block the node has its logs and receipts.
+    /// Time from then until the node has the logs and receipts of the block.
     #[serde(rename = "index_delay_ms", with = "crate::millis")]
     pub index_delay: Duration,
-    /// Some calls for logs and receipts reach another node behind the same address.
-    pub inside: Option<Inside>,
-    /// The node sees nothing above this head.
+    /// A second backend that serves a share of the calls for logs and receipts.
+    pub inside: Option<SecondBackend>,
+    /// The head at which the view is frozen.
     pub frozen_at: Option<u64>,
-    /// The node lies: it announces a head so many blocks above its own, with a made-up header.
+    /// Blocks by which the announced head is above the real one. Above 0 the node lies.
     pub ahead_blocks: u64,
-    /// What it keeps, and whose words it uses.
-    pub keeping: Keeping,
-    /// Time that every call takes.
+    /// The retention of the node, and the client whose errors it sends.
+    pub keeping: Retention,
+    /// Latency of every call.
     pub latency: Latency,
-    /// Time that calls of one method take instead.
+    /// Latency by method, instead of `latency`.
     pub method_latency: BTreeMap<String, Latency>,
-    /// How many calls it can work on at once.
+    /// The workers of the node and their queue; `None` for no limit.
     pub capacity: Option<Capacity>,
-    /// Rates by method; the name `*` is for all methods together that have no rate of their own.
+    /// Rate limits by method. The methods without one share the limit named `*`.
     pub rates: BTreeMap<String, Rate>,
-    /// Methods that it does not have.
+    /// Methods that the node rejects as unknown.
     pub unsupported: BTreeSet<String>,
-    /// Faults, tried in order; the first that strikes is the one.
+    /// Fault rules in order. The first one that applies decides the fault.
     pub faults: Vec<FaultRule>,
-    /// Over a WebSocket, messages come in fragments of so many bytes.
+    /// Bytes per fragment of a WebSocket message; `None` for unfragmented messages.
     pub fragment_bytes: Option<u32>,
-    /// Over a WebSocket, pings are not answered.
+    /// True if the node does not respond to WebSocket pings.
     pub mute_to_pings: bool,
-    /// Nothing is told to those who have subscribed.
+    /// True if the node sends no notifications to subscribers.
     pub mute_subscriptions: bool,
 }
 
@@ -58,19 +58,19 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Latency {
-    /// No time at all.
+    /// No latency.
     #[default]
     None,
-    /// Always the same.
+    /// A constant time.
     Constant {
         /// The time.
         ms: f64,
     },
-    /// Any time of a range with equal probability.
+    /// A uniform distribution.
     Uniform {
-        /// Shortest.
+        /// The shortest time.
         low_ms: f64,
-        /// Longest.
+        /// The longest time.
         high_ms: f64,
     },
     /// Exponential: the gaps of a Poisson process.
@@ -87,26 +87,26 @@ pub enum Latency {
     },
 }
 
-/// Another node behind the same address, as providers have. It ends ranges of logs at its own head.
+/// A second backend behind the same address, as providers have. It cuts a range of logs at its own head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Inside {
-    /// How many blocks it stands further behind.
+pub struct SecondBackend {
+    /// Blocks by which it lags behind the node.
     pub behind_blocks: u64,
-    /// The share of calls for logs and receipts that reach it, from 0 to 1.
+    /// The share of calls for logs and receipts that it serves, from 0 to 1.
     pub share: f64,
 }
 
-/// A queue before a fixed number of workers.
+/// A fixed number of workers with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
-    /// How many calls are worked on at once.
+    /// Number of workers.
     pub slots: u32,
-    /// How long each takes, beside its latency.
+    /// Time that a worker spends on a call, in addition to its latency.
     #[serde(rename = "service_ms", with = "crate::millis")]
     pub service: Duration,
-    /// How many calls may wait; further ones are refused with an error.
+    /// Maximum waiting calls. Further ones get an error.
     pub queue_max: u32,
 }
 
@@ -116,9 +116,9 @@ pub struct Capacity {
 pub struct Rate {
     /// Calls per second.
     pub per_second: f64,
-    /// How many calls may come at once after a pause, at least 1.
+    /// Maximum calls at once after a pause; at least 1.
     pub burst: f64,
-    /// What happens above the rate.
+    /// What happens to calls above the rate.
     pub over: Over,
 }
 
@@ -126,35 +126,35 @@ pub struct Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Over {
-    /// It waits for its turn.
+    /// The call waits for a token.
     Queue,
-    /// It is refused with a JSON-RPC error of this code.
+    /// The call gets a JSON-RPC error.
     Error {
         /// The code, such as -32005.
         code: i64,
     },
-    /// The whole request is refused with status 429.
+    /// The whole request gets status 429.
     TooManyRequests {
         /// The seconds of `Retry-After`.
         retry_after_s: u64,
     },
-    /// It is never answered.
+    /// The call gets no response.
     Hang,
 }
 
-/// When a fault strikes.
+/// A fault and the requests to which it applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
-    /// The share of requests that it strikes, from 0 to 1; all if not given.
+    /// The share of requests, from 0 to 1; 1 by default.
     #[serde(default = "always")]
     pub share: f64,
-    /// Only requests that hold a call of this method.
+    /// If set, the rule applies only to requests with a call of this method.
     #[serde(default)]
     pub method: Option<String>,
-    /// Only so many times, counted from the last change of settings.
+    /// If set, the rule applies at most so many times after a change of settings.
     #[serde(default)]
     pub times: Option<u64>,
 }
@@ -164,63 +164,63 @@ fn always() -> f64 {
 }
 
 impl FaultRule {
-    /// A fault that strikes every request.
+    /// A rule that applies to every request.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self { fault, share: always(), method: None, times: None }
     }
 }
 
-/// A way to fail. Unless said otherwise it strikes the whole request, batch or single.
+/// A fault. It concerns the whole request, batch or single, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// The connection is closed before any byte of an answer.
+    /// The connection is closed before any byte of the response.
     Close,
-    /// The connection is reset (TCP RST) before any byte of an answer.
+    /// The connection is reset (TCP RST) before any byte of the response.
     Reset,
     /// Half of the body is sent, then the connection is closed.
     Truncate,
-    /// An HTML page with status 200, as a provider's front end sends.
+    /// The response is an HTML page with status 200, as a provider's front end sends.
     Html,
-    /// The answer has another id; in a batch, every one.
+    /// The response has another id. In a batch, every item has.
     WrongId,
-    /// The answer's object has its id twice; in a batch, the first two items have one id.
+    /// The response object has its id twice. In a batch, the first two items have the same id.
     DuplicateId,
-    /// Status 429.
+    /// The response has status 429.
     TooManyRequests {
         /// The seconds of `Retry-After`.
         retry_after_s: u64,
     },
-    /// A JSON-RPC error in the words of the node's client, for every call.
+    /// Every call gets an error as the node's client words it.
     Error {
-        /// Which.
+        /// The kind of error.
         error: ErrorKind,
     },
-    /// Both `result` and `error`.
+    /// The response has both `result` and `error`.
     ResultAndError,
-    /// Neither `result` nor `error`.
+    /// The response has neither `result` nor `error`.
     NeitherResultNorError,
-    /// A body that is not JSON, with status 200.
+    /// The body is not JSON; the status is 200.
     NotJson,
-    /// Status 503 with an empty body.
+    /// The response has status 503 and an empty body.
     Unavailable,
-    /// The body comes slowly.
+    /// The body is sent at a limited speed.
     SlowBody {
-        /// Its speed; at least 1.
+        /// The speed; at least 1.
         bytes_per_second: u32,
     },
-    /// No answer ever; the connection stays open.
+    /// No response is sent; the connection stays open.
     Hang,
 }
 
-/// Errors that real clients answer, worded by [`Keeping::client`].
+/// Errors of real clients, worded by [`Retention::client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// Too many calls.
+    /// A rate limit is exceeded.
     LimitExceeded,
-    /// The block is not known (yet).
+    /// The block is unknown, perhaps not yet there.
     HeaderNotFound,
     /// The state was pruned.
     MissingTrieNode,
@@ -228,45 +228,45 @@ pub enum ErrorKind {
     ExecutionTimeout,
 }
 
-/// Settings that cannot be.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SettingsFault {
-    /// A share outside its range.
+pub enum SettingsError {
+    /// A share is outside its range.
     #[error("share {0}: allowed are 0 to 1")]
     Share(f64),
-    /// A rate outside its range.
+    /// A rate is outside its range.
     #[error(
         "rate {per_second} per second with burst {burst}: both must be finite, the rate above 0, the burst at least 1"
     )]
     Rate {
         /// Calls per second.
         per_second: f64,
-        /// Burst.
+        /// The burst.
         burst: f64,
     },
-    /// A time outside its range.
+    /// A time is outside its range.
     #[error("latency {0:?}: times must be finite, not negative, and in rising order")]
     Latency(Latency),
-    /// A capacity without workers.
+    /// A capacity has no workers.
     #[error("capacity of 0 slots: at least 1")]
     Slots,
-    /// A body that never ends.
+    /// A body would never end.
     #[error("slow body at 0 bytes per second: at least 1")]
     BodySpeed,
-    /// Too many entries of one kind.
+    /// There are too many entries of one kind.
     #[error("{count} {what}, at most {allowed} are allowed")]
     Count {
-        /// What there is too much of.
+        /// The kind.
         what: &'static str,
-        /// How many there are.
+        /// The number of entries.
         count: usize,
-        /// How many there may be.
+        /// The maximum.
         allowed: usize,
     },
 }
 
 impl Settings {
-    /// Whether a call can be answered at once, without any of the delays and faults.
+    /// Returns true if no delay and no fault applies to any call.
     pub(super) fn is_plain(&self) -> bool {
         self.latency == Latency::None
             && self.method_latency.is_empty()
@@ -275,11 +275,11 @@ impl Settings {
             && self.faults.is_empty()
     }
 
-    /// Checks what the types do not.
+    /// Validates the values.
     ///
     /// # Errors
-    /// The first value that cannot be.
-    pub fn check(&self) -> Result<(), SettingsFault> {
+    /// The first invalid value.
+    pub fn validate(&self) -> Result<(), SettingsError> {
         let counts = [
             ("faults", self.faults.len(), FAULTS_MAX),
             ("rates", self.rates.len(), METHODS_MAX),
@@ -288,20 +288,20 @@ impl Settings {
         ];
         for (what, count, allowed) in counts {
             if count > allowed {
-                return Err(SettingsFault::Count { what, count, allowed });
+                return Err(SettingsError::Count { what, count, allowed });
             }
         }
         for rule in &self.faults {
             if !(0.0..=1.0).contains(&rule.share) {
-                return Err(SettingsFault::Share(rule.share));
+                return Err(SettingsError::Share(rule.share));
             }
             if rule.fault == (Fault::SlowBody { bytes_per_second: 0 }) {
-                return Err(SettingsFault::BodySpeed);
+                return Err(SettingsError::BodySpeed);
             }
         }
         match self.inside {
-            Some(Inside { share, .. }) if !(0.0..=1.0).contains(&share) => {
-                return Err(SettingsFault::Share(share));
+            Some(SecondBackend { share, .. }) if !(0.0..=1.0).contains(&share) => {
+                return Err(SettingsError::Share(share));
             }
             _ => {}
         }
@@ -309,16 +309,16 @@ impl Settings {
             let (per_second, burst) = (rate.per_second, rate.burst);
             let possible = per_second.is_finite() && burst.is_finite();
             if !possible || per_second <= 0.0 || burst < 1.0 {
-                return Err(SettingsFault::Rate { per_second, burst });
+                return Err(SettingsError::Rate { per_second, burst });
             }
         }
         for latency in self.method_latency.values().chain([&self.latency]) {
             if !latency.is_possible() {
-                return Err(SettingsFault::Latency(*latency));
+                return Err(SettingsError::Latency(*latency));
             }
         }
         match self.capacity {
-            Some(Capacity { slots: 0, .. }) => Err(SettingsFault::Slots),
+            Some(Capacity { slots: 0, .. }) => Err(SettingsError::Slots),
             _ => Ok(()),
         }
     }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::settings::{
-    Capacity, ErrorKind, Fault, FaultRule, Latency, Over, Rate, Settings, SettingsFault,
+    Capacity, ErrorKind, Fault, FaultRule, Latency, Over, Rate, Settings, SettingsError,
 };
-use super::{Node, Served};
+use super::{Delivery, Node};
 use crate::schedule::WorldOptions;
 use crate::world::World;
 
@@ -21,7 +21,7 @@ fn node() -> Arc<Node> {
 
 async fn send(node: &Node, body: &str) -> String {
     match node.serve(body.as_bytes()).await {
-        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        Delivery::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -164,7 +164,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     node.serve(call).await;
     node.serve(call).await;
     let refused = node.serve(call).await;
-    let Served::Whole { status, retry_after_s, .. } = refused else { panic!("{refused:?}") };
+    let Delivery::Whole { status, retry_after_s, .. } = refused else { panic!("{refused:?}") };
     assert_eq!((status, retry_after_s), (429, Some(7)));
 
     with(Over::Hang);
@@ -182,15 +182,15 @@ async fn every_fault_spoils_in_its_way() {
         node.set(|settings| settings.faults = vec![FaultRule::always(fault)]).unwrap();
         node.serve(call.as_bytes()).await
     };
-    let text = |served: Served| match served {
-        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+    let text = |delivery: Delivery| match delivery {
+        Delivery::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(spoilt(Fault::Close).await, Served::Close);
-    assert_eq!(spoilt(Fault::Reset).await, Served::Reset);
-    assert!(matches!(spoilt(Fault::Truncate).await, Served::Truncated(_)));
+    assert_eq!(spoilt(Fault::Close).await, Delivery::Close);
+    assert_eq!(spoilt(Fault::Reset).await, Delivery::Reset);
+    assert!(matches!(spoilt(Fault::Truncate).await, Delivery::Truncated(_)));
     let slow = spoilt(Fault::SlowBody { bytes_per_second: 9 }).await;
-    assert!(matches!(slow, Served::Slow { bytes_per_second: 9, .. }));
+    assert!(matches!(slow, Delivery::Slow { bytes_per_second: 9, .. }));
     assert!(text(spoilt(Fault::Html).await).starts_with("<!DOCTYPE html>"));
     assert!(text(spoilt(Fault::WrongId).await).contains("\"id\":987654321,"));
     assert_eq!(text(spoilt(Fault::DuplicateId).await).matches("\"id\":5").count(), 2);
@@ -200,9 +200,9 @@ async fn every_fault_spoils_in_its_way() {
     assert_eq!(neither, r#"{"jsonrpc":"2.0","id":5}"#);
     serde_json::from_str::<Value>(&text(spoilt(Fault::NotJson).await)).unwrap_err();
     let busy = spoilt(Fault::TooManyRequests { retry_after_s: 3 }).await;
-    assert!(matches!(busy, Served::Whole { status: 429, retry_after_s: Some(3), .. }));
+    assert!(matches!(busy, Delivery::Whole { status: 429, retry_after_s: Some(3), .. }));
     let unavailable = spoilt(Fault::Unavailable).await;
-    assert!(matches!(unavailable, Served::Whole { status: 503, .. }));
+    assert!(matches!(unavailable, Delivery::Whole { status: 503, .. }));
     let error = text(spoilt(Fault::Error { error: ErrorKind::HeaderNotFound }).await);
     assert!(error.contains("\"message\":\"header not found\""), "{error}");
     let hung = timeout(Duration::from_secs(60), spoilt(Fault::Hang)).await;
@@ -250,16 +250,16 @@ async fn impossible_settings_are_refused_and_nothing_changes() {
         let rule = FaultRule { share: 1.5, ..FaultRule::always(Fault::Close) };
         settings.faults = vec![rule];
     });
-    assert_eq!(refused, Err(SettingsFault::Share(1.5)));
+    assert_eq!(refused, Err(SettingsError::Share(1.5)));
     assert_eq!(*node.settings(), Settings::default());
     let refused = node.set(|settings| {
         settings.latency = Latency::Uniform { low_ms: 2.0, high_ms: 1.0 };
     });
-    assert!(matches!(refused, Err(SettingsFault::Latency(_))));
+    assert!(matches!(refused, Err(SettingsError::Latency(_))));
     let service = Duration::ZERO;
     let refused =
         node.set(|settings| settings.capacity = Some(Capacity { slots: 0, service, queue_max: 1 }));
-    assert_eq!(refused, Err(SettingsFault::Slots));
+    assert_eq!(refused, Err(SettingsError::Slots));
 }
 
 /// In virtual time timers fire a millisecond late at most, as they do in real time.

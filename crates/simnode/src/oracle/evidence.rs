@@ -1,5 +1,5 @@
-//! What an untrue answer says about itself: the blocks that it names, and whether any view holds
-//! them together. Only asked when an answer was not right, so it may be slow.
+//! The reason why a response is wrong: the blocks that it names, and whether one view has all of them.
+//! The oracle needs this only if a response was not right, so it may be slow.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::Verdict;
 use crate::hex::{read_bytes, read_hash};
 use crate::world::World;
-use crate::world::ledger::Place;
+use crate::world::block_index::BlockPosition;
 
-/// Finds a block that no chain holds, or blocks that no view holds together.
+/// Finds a block that no chain has, or blocks that no view has together.
 pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
     let Ok(value) = serde_json::from_slice::<Value>(result) else {
         return Some(Verdict::Wrong("the result is not JSON".to_owned()));
@@ -42,7 +42,7 @@ pub(super) fn bytes_argument(params: Option<&[u8]>) -> Option<Vec<u8>> {
     read_bytes(first_argument(params)?.as_str()?)
 }
 
-/// Whether the first argument is the newest block.
+/// Returns true if the first argument is the newest block.
 pub(super) fn asks_latest(params: Option<&[u8]>) -> bool {
     let first = first_argument(params);
     first.is_some_and(|first| first == "latest" || first == "pending" || first == -1)
@@ -53,14 +53,14 @@ fn first_argument(params: Option<&[u8]>) -> Option<Value> {
     values.into_iter().next()
 }
 
-/// The hash of the block that the answer is, if it is one: only blocks have a parent.
+/// The hash of the result itself, if it is a block. Only blocks have a parent.
 fn own_hash(value: &Value) -> Option<B256> {
     value.get("parentHash")?;
     let own = value.get("hash").or_else(|| value.get("blockHash"))?;
     read_hash(own.as_str()?)
 }
 
-/// Every `blockHash` at any depth.
+/// Collects every `blockHash` at any depth.
 fn name_blocks(value: &Value, into: &mut BTreeSet<B256>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| name_blocks(item, into)),
@@ -76,8 +76,8 @@ fn name_blocks(value: &Value, into: &mut BTreeSet<B256>) {
     }
 }
 
-/// Two places that no head has on its chain together.
-fn clash(world: &World, places: &[Place]) -> Option<String> {
+/// Finds two positions that no view has together.
+fn clash(world: &World, places: &[BlockPosition]) -> Option<String> {
     let (mut first, mut last) = (0, u64::MAX);
     let (mut from, mut until) = (places.first()?, places.first()?);
     for place in places {
@@ -97,7 +97,7 @@ fn clash(world: &World, places: &[Place]) -> Option<String> {
     })
 }
 
-/// A transaction in a block's list that stands in another block.
+/// Finds a transaction in a block's list that belongs to another block.
 fn foreign_transaction(world: &World, value: &Value) -> Option<String> {
     let block = world.place_of(&own_hash(value)?)?;
     for transaction in value.get("transactions")?.as_array()? {

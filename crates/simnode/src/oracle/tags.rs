@@ -1,18 +1,18 @@
-//! Calls with their tags put into numbers, as a gateway may send them on. Only asked when an answer
-//! is not what a view says to the call as it came, so it may be slow.
+//! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this only
+//! if a response is not the reply to the call itself, so it may be slow.
 //!
-//! It reads parameters by itself and shares no code with the gateway's resolving.
+//! It reads parameters itself and shares no code with the gateway.
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// A call whose block parameters hold a tag.
-pub(super) enum Tagged<'a> {
-    /// The parameters, the place of the block among them, and the tag there.
+/// A call with a tag in its block parameters.
+pub(super) enum TaggedCall<'a> {
+    /// The parameters, the index of the block parameter, and its tag.
     Block(Vec<&'a RawValue>, usize, Tag),
-    /// A log filter, and which of its bounds are tags.
+    /// A log filter, and the tags of its bounds.
     Logs(serde_json::Map<String, Value>, Bounds),
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Bounds {
     Both(Tag, Tag),
 }
 
-/// A tag that moves with the head.
+/// A tag that depends on the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Latest,
@@ -32,8 +32,8 @@ pub(super) enum Tag {
     Finalized,
 }
 
-impl<'a> Tagged<'a> {
-    /// The call's tags, if it has any. An absent block is the newest one.
+impl<'a> TaggedCall<'a> {
+    /// Reads the tags of a call. An absent block parameter means the newest block.
     pub(super) fn read(method: &str, params: Option<&'a [u8]>) -> Option<Self> {
         let values: Vec<&RawValue> = serde_json::from_slice(params.unwrap_or(b"[]")).ok()?;
         if method == "eth_getLogs" {
@@ -57,7 +57,7 @@ impl<'a> Tagged<'a> {
             None => Value::Null,
             Some(raw) => serde_json::from_str(raw.get()).ok()?,
         };
-        // Those that stand before it must be there, or no block can be put after them.
+        // A block parameter can only be appended if all parameters before it are there.
         (values.len() >= place).then_some(Self::Block(values, place, tag_of(&block)?))
     }
 
@@ -69,7 +69,7 @@ impl<'a> Tagged<'a> {
         }
     }
 
-    /// The second tag, which may be resolved at another head than the first.
+    /// The second tag. It may be resolved at another head than the first.
     pub(super) fn second(&self) -> Option<Tag> {
         match *self {
             Self::Logs(_, Bounds::Both(_, to)) => Some(to),
@@ -77,8 +77,8 @@ impl<'a> Tagged<'a> {
         }
     }
 
-    /// The parameters with the first tag resolved in the view of head `first`, and a second one in
-    /// that of head `second`.
+    /// The parameters with the first tag resolved in the view of head `first`, and the second tag in the
+    /// view of head `second`.
     pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {
@@ -131,7 +131,7 @@ fn tag_of(value: &Value) -> Option<Tag> {
     }
 }
 
-/// Where a method takes its block.
+/// The index of a method's block parameter.
 fn place_of_block(method: &str) -> Option<usize> {
     match method {
         "eth_getBlockByNumber"

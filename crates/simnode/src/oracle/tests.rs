@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Answered, Exchange, Oracle, OracleOptions, Verdict};
-use crate::rpc::{self, Reply, Sight};
+use super::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
+use crate::rpc::{self, Reply, View};
 use crate::schedule::{Reorg, WorldOptions};
 use crate::world::World;
 
@@ -37,8 +37,8 @@ impl Court {
     /// What a node with this head says.
     fn said(&self, head: u64, method: &str, params: &Value) -> Vec<u8> {
         let params = params.to_string();
-        let sight = Sight::honest(head);
-        match rpc::answer(&self.world, &sight, method, Some(params.as_bytes())) {
+        let view = View::honest(head);
+        match rpc::respond(&self.world, &view, method, Some(params.as_bytes())) {
             Reply::Result(result) => result.to_vec(),
             Reply::Error(error) => panic!("{error:?}"),
         }
@@ -46,7 +46,7 @@ impl Court {
 
     /// Judges an answer that came at once, in the middle of the time of a head.
     fn judge(&self, head: u64, method: &str, params: &Value, result: &[u8]) -> Verdict {
-        self.judge_answer(head, method, params, Answered::Result(result), 0)
+        self.judge_answer(head, method, params, ObservedReply::Result(result), 0)
     }
 
     fn judge_answer(
@@ -54,19 +54,19 @@ impl Court {
         head: u64,
         method: &str,
         params: &Value,
-        answer: Answered<'_>,
+        answer: ObservedReply<'_>,
         client: u64,
     ) -> Verdict {
         let params = params.to_string();
         let sent = self.world.instant_of(head) + BLOCK * 3 / 4;
         let params = Some(params.as_bytes());
-        self.oracle.judge(&Exchange { method, params, answer, sent, received: sent, client })
+        self.oracle.judge(&Exchange { method, params, reply: answer, sent, received: sent, client })
     }
 }
 
 /// A call of every kind that reads the chain at or near head 40.
 fn calls(court: &Court) -> Vec<(&'static str, Value)> {
-    let account = court.world.cast().accounts[1].to_string();
+    let account = court.world.addresses().accounts[1].to_string();
     let block = court.world.block_at(40, 38).unwrap();
     let hash = block.hash.to_string();
     let transaction = block.transactions[0].hash().to_string();
@@ -96,7 +96,7 @@ fn what_honest_nodes_say_is_right() {
         for head in [40, 39] {
             let result = court.said(head, method, &params);
             // One client per answer, because heads must not fall for one.
-            let answer = Answered::Result(&result);
+            let answer = ObservedReply::Result(&result);
             let verdict = court.judge_answer(40, method, &params, answer, head);
             assert_eq!(verdict, Verdict::Right, "{method} {params} at {head}");
         }
@@ -130,7 +130,7 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     };
     let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
     assert_eq!(block, Verdict::Right);
-    let account = court.world.cast().accounts[0].to_string();
+    let account = court.world.addresses().accounts[0].to_string();
     let call = json!([{ "to": account, "data": "0x01" }]);
     let at = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
     assert_eq!(judge("eth_call", call.clone(), at), Verdict::Right);
@@ -154,7 +154,7 @@ fn an_old_head_is_stale() {
         // The window at head 40 goes down to 39.
         assert_eq!(court.judge(40, method, &params, &old), Verdict::Stale { by: 3 });
     }
-    let account = json!([court.world.cast().accounts[0].to_string(), "latest"]);
+    let account = json!([court.world.addresses().accounts[0].to_string(), "latest"]);
     let old = court.said(35, "eth_getBalance", &account);
     let verdict = court.judge(40, "eth_getBalance", &account, &old);
     assert!(matches!(verdict, Verdict::Stale { .. }), "{verdict:?}");
@@ -164,13 +164,13 @@ fn an_old_head_is_stale() {
 fn the_staleness_is_a_time() {
     let court = Court::new();
     let params = Some(&b"[]"[..]);
-    let answer = Answered::Result(b"\"0x26\"");
+    let answer = ObservedReply::Result(b"\"0x26\"");
     let judged = |after: Duration| {
         let sent = court.world.instant_of(40) + after;
         let method = "eth_blockNumber";
         let received = sent + Duration::from_millis(1);
         let client = after.as_millis() as u64;
-        court.oracle.judge(&Exchange { method, params, answer, sent, received, client })
+        court.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client })
     };
     // Head 38 is one block behind head 39, which was the head half a second before.
     assert_eq!(judged(BLOCK / 4), Verdict::Right);
@@ -228,10 +228,10 @@ fn a_block_with_another_branchs_transactions_is_mixed() {
 #[test]
 fn a_made_up_header_is_wrong() {
     let court = Court::new();
-    let sight = Sight { ahead: 50, ..Sight::honest(40) };
+    let view = View { ahead: 50, ..View::honest(40) };
     let params = json!(["latest", false]);
     let raw = params.to_string();
-    let reply = rpc::answer(&court.world, &sight, "eth_getBlockByNumber", Some(raw.as_bytes()));
+    let reply = rpc::respond(&court.world, &view, "eth_getBlockByNumber", Some(raw.as_bytes()));
     let Reply::Result(lie) = reply else { panic!("{reply:?}") };
     let verdict = court.judge(40, "eth_getBlockByNumber", &params, &lie);
     let Verdict::Wrong(why) = verdict else { panic!("{verdict:?}") };
@@ -245,7 +245,7 @@ fn heads_of_one_client_must_not_fall() {
     let court = Court::new();
     let judge = |head: u64, said: u64, client: u64| {
         let result = format!("\"{said:#x}\"");
-        let answer = Answered::Result(result.as_bytes());
+        let answer = ObservedReply::Result(result.as_bytes());
         court.judge_answer(head, "eth_blockNumber", &json!([]), answer, client)
     };
     assert_eq!(judge(35, 35, 1), Verdict::Right);
@@ -255,9 +255,9 @@ fn heads_of_one_client_must_not_fall() {
     assert_eq!(judge(37, 36, 1), Verdict::Backward { from: 37, to: 36 });
     assert_eq!(judge(37, 36, 2), Verdict::Right, "another client saw no more");
     let block = court.said(37, "eth_getBlockByNumber", &json!(["latest", false]));
-    let answer = Answered::Result(&block);
+    let answer = ObservedReply::Result(&block);
     let params = json!(["latest", false]);
-    court.judge_answer(38, "eth_blockNumber", &json!([]), Answered::Result(b"\"0x26\""), 2);
+    court.judge_answer(38, "eth_blockNumber", &json!([]), ObservedReply::Result(b"\"0x26\""), 2);
     let verdict = court.judge_answer(38, "eth_getBlockByNumber", &params, answer, 2);
     assert_eq!(verdict, Verdict::Backward { from: 38, to: 37 });
 }
@@ -267,9 +267,9 @@ fn calls_that_overlap_may_answer_in_any_order() {
     let court = Court::new();
     let params = Some(&b"[]"[..]);
     let judge = |said: &str, sent: Instant, received: Instant| {
-        let answer = Answered::Result(said.as_bytes());
+        let answer = ObservedReply::Result(said.as_bytes());
         let method = "eth_blockNumber";
-        court.oracle.judge(&Exchange { method, params, answer, sent, received, client: 1 })
+        court.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client: 1 })
     };
     let (start, end) = (court.world.instant_of(40), court.world.instant_of(41));
     assert_eq!(judge("\"0x29\"", start, end), Verdict::Right);
@@ -280,14 +280,14 @@ fn calls_that_overlap_may_answer_in_any_order() {
 #[test]
 fn errors_are_right_where_they_are_due() {
     let court = Court::new();
-    let error = |code| Answered::Error { code };
+    let error = |code| ObservedReply::Error { code };
     let reversed = json!([{ "fromBlock": "0x5", "toBlock": "0x4" }]);
     let judge =
         |method: &str, params: &Value, answer| court.judge_answer(40, method, params, answer, 0);
     assert_eq!(judge("eth_getLogs", &reversed, error(-32602)), Verdict::Right);
-    let verdict = judge("eth_getLogs", &reversed, Answered::Result(b"[]"));
+    let verdict = judge("eth_getLogs", &reversed, ObservedReply::Result(b"[]"));
     assert_eq!(verdict, Verdict::Wrong("a result where an honest view has an error".to_owned()));
-    let balance = json!([court.world.cast().accounts[0].to_string(), "0x5"]);
+    let balance = json!([court.world.addresses().accounts[0].to_string(), "0x5"]);
     assert_eq!(judge("eth_getBalance", &balance, error(-32000)), Verdict::Failed { code: -32000 });
     assert_eq!(judge("eth_nothing", &json!([]), error(-32601)), Verdict::Right);
 }

@@ -8,8 +8,8 @@ use alloy_primitives::B256;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{FixedHead, Members, Recording, RecordingFault, key};
-use crate::node::{Node, Served};
+use super::{FixedHead, Members, Recording, RecordingError, key};
+use crate::node::{Delivery, Node};
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
@@ -25,7 +25,7 @@ const HEAD: FixedHead = FixedHead {
 
 async fn send(node: &Node, request: &str) -> String {
     match node.serve(request.as_bytes()).await {
-        Served::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        Delivery::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -154,7 +154,7 @@ fn keys_ignore_white_space_outside_strings_only() {
 #[test]
 fn an_empty_folder_is_refused() {
     let fault = Recording::new(None).add_pairs_folder(&fixture("mainnet/nothing")).unwrap_err();
-    assert!(matches!(fault, RecordingFault::Unreadable { .. }));
+    assert!(matches!(fault, RecordingError::Unreadable { .. }));
     let fault = Recording::new(None).add_pairs(&fixture("mainnet/helios/block.json")).unwrap_err();
-    assert!(matches!(fault, RecordingFault::Malformed { .. }), "{fault}");
+    assert!(matches!(fault, RecordingError::Malformed { .. }), "{fault}");
 }

@@ -1,4 +1,4 @@
-//! The arguments of a call, read from raw JSON, refused in geth's words.
+//! The arguments of a call, read from raw JSON. Errors have geth's words.
 
 use alloy_primitives::{Address, B256};
 use serde_json::value::RawValue;
@@ -7,24 +7,24 @@ use super::RpcError;
 use super::wording::INVALID_PARAMS;
 use crate::{bech32, hex};
 
-/// The most arguments of any method here; more are refused as geth does.
+/// Maximum arguments of a method. Calls with more are rejected, as in geth.
 const ARGUMENTS_MAX: usize = 8;
 
-/// A call's arguments by position.
+/// The arguments of a call by position.
 pub(super) struct Arguments<'a> {
     values: Vec<&'a RawValue>,
-    /// Whether blocks may be given as decimal numbers, as on Harmony.
+    /// True if block numbers may be decimal, as on Harmony.
     decimal: bool,
 }
 
-/// Which block a call is about.
+/// The block that a call names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BlockArgument {
     Number(u64),
     Latest,
     Safe,
     Finalized,
-    /// A 32-byte hash; `strict` if it must be canonical.
+    /// A block hash; `strict` is true if the block must be canonical.
     Hash {
         hash: B256,
         strict: bool,
@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, decimal })
     }
 
-    /// The raw JSON of an argument; none if it is absent or null.
+    /// The raw JSON of an argument; `None` if it is absent or null.
     pub(super) fn raw(&self, at: usize) -> Option<&'a str> {
         self.values.get(at).map(|value| value.get()).filter(|raw| *raw != "null")
     }
@@ -56,7 +56,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// All arguments as JSON text, for answers that are functions of them.
+    /// All arguments as JSON text, for replies that depend on all of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &'a str> {
         self.values.iter().map(|value| value.get())
     }
@@ -112,7 +112,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A refusal of one argument, as geth words it.
+/// The error of an invalid argument, as geth words it.
 pub(super) fn invalid(at: usize, why: &str) -> RpcError {
     RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: json: {why}"))
 }
@@ -127,9 +127,10 @@ fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
     }
 }
 
-/// A block number or tag: hexadecimal text, a tag, a hash where `hashes` are taken; where `decimal`
-/// numbers are taken also decimal text, a JSON number, and -1 for latest. `pending` is read as
-/// latest: the node builds no blocks of its own, so its pending block is its newest.
+/// Reads a block number or tag.
+///
+/// If `hashes` is true, a hash is valid too. If `decimal` is true, decimal text and JSON numbers are
+/// valid too, with -1 for latest. `pending` means latest, because the node builds no blocks.
 pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<BlockArgument> {
     let Ok(text) = text(raw, 0) else {
         return match raw {
@@ -156,7 +157,7 @@ pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<Block
     }
 }
 
-/// A number as hexadecimal text, decimal text or JSON number.
+/// Reads a number from hexadecimal text, decimal text or a JSON number.
 pub(super) fn read_number(raw: &str) -> Option<u64> {
     match text(raw, 0) {
         Ok(text) => hex::read_quantity(&text).or_else(|| text.parse().ok()),

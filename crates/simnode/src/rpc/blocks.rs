@@ -6,45 +6,45 @@ use alloy_primitives::B256;
 use bytes::Bytes;
 
 use super::arguments::BlockArgument;
-use super::{Answer, Call, RpcError, fixed, null, quantity};
+use super::{Call, RpcError, RpcResult, fixed, null, quantity};
 use crate::block::{Block, push_pooled};
 
 impl Call<'_> {
-    pub(super) fn block_number(&self) -> Answer {
-        quantity(self.sight.tip().into())
+    pub(super) fn block_number(&self) -> RpcResult {
+        quantity(self.view.tip().into())
     }
 
-    pub(super) fn block_by_number(&self) -> Answer {
+    pub(super) fn block_by_number(&self) -> RpcResult {
         let argument = self.arguments.number(0)?;
         let full = self.arguments.flag(1)?;
         block_json(self.block_of(argument)?, full)
     }
 
-    pub(super) fn block_by_hash(&self) -> Answer {
+    pub(super) fn block_by_hash(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         let full = self.arguments.flag(1)?;
         block_json(self.block_with(&hash)?, full)
     }
 
-    pub(super) fn transaction_count_by_number(&self) -> Answer {
+    pub(super) fn transaction_count_by_number(&self) -> RpcResult {
         let block = self.block_of(self.arguments.number(0)?)?;
         block.map_or_else(null, |block| quantity(block.transactions.len() as u128))
     }
 
-    pub(super) fn transaction_count_by_hash(&self) -> Answer {
+    pub(super) fn transaction_count_by_hash(&self) -> RpcResult {
         let block = self.block_with(&self.arguments.hash(0)?)?;
         block.map_or_else(null, |block| quantity(block.transactions.len() as u128))
     }
 
-    pub(super) fn uncle_count_by_number(&self) -> Answer {
+    pub(super) fn uncle_count_by_number(&self) -> RpcResult {
         self.block_of(self.arguments.number(0)?)?.map_or_else(null, |_| quantity(0))
     }
 
-    pub(super) fn uncle_count_by_hash(&self) -> Answer {
+    pub(super) fn uncle_count_by_hash(&self) -> RpcResult {
         self.block_with(&self.arguments.hash(0)?)?.map_or_else(null, |_| quantity(0))
     }
 
-    pub(super) fn transaction_by_hash(&self) -> Answer {
+    pub(super) fn transaction_by_hash(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         if let Some((block, at)) = self.find(&hash) {
             return transaction_json(&block, at);
@@ -55,17 +55,17 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    pub(super) fn transaction_by_number_and_index(&self) -> Answer {
+    pub(super) fn transaction_by_number_and_index(&self) -> RpcResult {
         let block = self.block_of(self.arguments.number(0)?)?;
         self.transaction_in(block)
     }
 
-    pub(super) fn transaction_by_hash_and_index(&self) -> Answer {
+    pub(super) fn transaction_by_hash_and_index(&self) -> RpcResult {
         let block = self.block_with(&self.arguments.hash(0)?)?;
         self.transaction_in(block)
     }
 
-    pub(super) fn transaction_receipt(&self) -> Answer {
+    pub(super) fn transaction_receipt(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
         let Some((block, at)) = found else { return null() };
@@ -74,17 +74,17 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    pub(super) fn block_receipts(&self) -> Answer {
+    pub(super) fn block_receipts(&self) -> RpcResult {
         let block = self.block_of(self.arguments.block(0)?)?;
         match block {
             Some(block) if self.has_indexed(&block) => Ok(block.receipts().clone()),
             Some(_) => fixed("[]"),
-            None if self.sight.clamps => fixed("[]"),
+            None if self.view.clamps => fixed("[]"),
             None => null(),
         }
     }
 
-    fn transaction_in(&self, block: Option<Arc<Block>>) -> Answer {
+    fn transaction_in(&self, block: Option<Arc<Block>>) -> RpcResult {
         let at = self.arguments.quantity(1)?;
         let Some(block) = block else { return null() };
         match usize::try_from(at) {
@@ -97,21 +97,21 @@ impl Call<'_> {
     pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
         let number = match argument {
             BlockArgument::Hash { hash, .. } => return self.block_with(&hash),
-            BlockArgument::Latest => self.sight.tip(),
+            BlockArgument::Latest => self.view.tip(),
             BlockArgument::Number(number) => number,
-            BlockArgument::Safe => self.world.safe(self.sight.head),
-            BlockArgument::Finalized => self.world.finalized(self.sight.head),
+            BlockArgument::Safe => self.world.safe(self.view.head),
+            BlockArgument::Finalized => self.world.finalized(self.view.head),
         };
-        if number > self.sight.head && number <= self.sight.tip() {
-            let head = self.world.block_at(self.sight.head, self.sight.head);
+        if number > self.view.head && number <= self.view.tip() {
+            let head = self.world.block_at(self.view.head, self.view.head);
             return Ok(head.map(|head| Arc::new(Block::fabricated(&head, number))));
         }
         self.refuse_pruned(number)?;
-        Ok(self.world.block_at(self.sight.head, number))
+        Ok(self.world.block_at(self.view.head, number))
     }
 
     fn block_with(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
-        let block = self.world.block_by_hash(self.sight.head, hash);
+        let block = self.world.block_by_hash(self.view.head, hash);
         if let Some(block) = &block {
             self.refuse_pruned(block.header.number)?;
         }
@@ -120,28 +120,28 @@ impl Call<'_> {
 
     /// The block and index of a transaction, if the node has it.
     pub(super) fn find(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
-        let found = self.world.find_transaction(self.sight.head, hash)?;
+        let found = self.world.find_transaction(self.view.head, hash)?;
         self.refuse_pruned(found.0.header.number).ok()?;
         Some(found)
     }
 
     /// Refuses a block below what the node keeps. Block 0 is never pruned.
     pub(super) fn refuse_pruned(&self, number: u64) -> Result<(), RpcError> {
-        match self.sight.keeping.history_blocks {
-            Some(kept) if number > 0 && number + kept < self.sight.head => {
-                Err(self.sight.keeping.client.history_missing())
+        match self.view.keeping.history_blocks {
+            Some(kept) if number > 0 && number + kept < self.view.head => {
+                Err(self.view.keeping.client.history_missing())
             }
             _ => Ok(()),
         }
     }
 }
 
-fn block_json(block: Option<Arc<Block>>, full: bool) -> Answer {
+fn block_json(block: Option<Arc<Block>>, full: bool) -> RpcResult {
     let Some(block) = block else { return null() };
     Ok(if full { block.with_transactions().clone() } else { block.with_hashes().clone() })
 }
 
-fn transaction_json(block: &Block, at: usize) -> Answer {
+fn transaction_json(block: &Block, at: usize) -> RpcResult {
     let mut out = Vec::with_capacity(1_024);
     block.push_transaction(&mut out, at);
     Ok(Bytes::from(out))

@@ -4,36 +4,35 @@ use alloy_eips::eip1559::{BaseFeeParams, calc_next_block_base_fee};
 
 use super::arguments::{BlockArgument, invalid};
 use super::wording::{INVALID_PARAMS, SERVER};
-use super::{Answer, Call, RpcError, quantity};
+use super::{Call, RpcError, RpcResult, quantity};
 use crate::block::{Block, Transaction};
 use crate::hex::push_quantity;
 
-/// The most blocks of one fee history (geth `eth/gasprice/feehistory.go`, `maxBlockFetchers`
-/// aside: `maxHeaderHistory` is 1,024).
+/// Maximum blocks of one fee history (geth `eth/gasprice/feehistory.go`, `maxHeaderHistory`).
 const BLOCKS_MAX: u64 = 1_024;
-/// The most percentiles (geth, `maxQueryLimit`).
+/// Maximum percentiles of one fee history (geth, `maxQueryLimit`).
 const PERCENTILES_MAX: usize = 100;
 
 impl Call<'_> {
-    pub(super) fn gas_price(&self) -> Answer {
+    pub(super) fn gas_price(&self) -> RpcResult {
         let head = self.head_block()?;
         quantity(u128::from(base_fee(&head)) + median_tip(&head))
     }
 
-    pub(super) fn priority_fee(&self) -> Answer {
+    pub(super) fn priority_fee(&self) -> RpcResult {
         quantity(median_tip(&*self.head_block()?))
     }
 
-    pub(super) fn fee_history(&self) -> Answer {
+    pub(super) fn fee_history(&self) -> RpcResult {
         let asked = self.arguments.quantity(0)?;
         let newest = match self.arguments.number(1)? {
             BlockArgument::Number(number) => number,
-            BlockArgument::Safe => self.world.safe(self.sight.head),
-            BlockArgument::Finalized => self.world.finalized(self.sight.head),
-            BlockArgument::Latest | BlockArgument::Hash { .. } => self.sight.head,
+            BlockArgument::Safe => self.world.safe(self.view.head),
+            BlockArgument::Finalized => self.world.finalized(self.view.head),
+            BlockArgument::Latest | BlockArgument::Hash { .. } => self.view.head,
         };
-        if newest > self.sight.head {
-            let head = self.sight.head;
+        if newest > self.view.head {
+            let head = self.view.head;
             let message = format!("request beyond head block: requested {newest}, head {head}");
             return Err(RpcError::new(SERVER, message));
         }
@@ -45,14 +44,14 @@ impl Call<'_> {
         self.write_history(newest + 1 - count, newest, percentiles.as_deref())
     }
 
-    fn write_history(&self, oldest: u64, newest: u64, percentiles: Option<&[f64]>) -> Answer {
+    fn write_history(&self, oldest: u64, newest: u64, percentiles: Option<&[f64]>) -> RpcResult {
         let (mut fees, mut ratios, mut rewards) = (Vec::new(), Vec::new(), Vec::new());
         for number in oldest..=newest {
             self.refuse_pruned(number)?;
             let block = self
                 .world
-                .block_at(self.sight.head, number)
-                .ok_or_else(|| self.sight.keeping.client.header_not_found())?;
+                .block_at(self.view.head, number)
+                .ok_or_else(|| self.view.keeping.client.header_not_found())?;
             push_quantity(&mut fees, base_fee(&block).into());
             fees.push(b',');
             let header = &block.header;
@@ -96,8 +95,8 @@ impl Call<'_> {
 
     fn head_block(&self) -> Result<std::sync::Arc<Block>, RpcError> {
         self.world
-            .block_at(self.sight.head, self.sight.head)
-            .ok_or_else(|| self.sight.keeping.client.header_not_found())
+            .block_at(self.view.head, self.view.head)
+            .ok_or_else(|| self.view.keeping.client.header_not_found())
     }
 }
 

@@ -1,5 +1,5 @@
-//! The `hmyv2_` and `hmy_` reads that an accelerating proxy for Harmony caches, over the same chain
-//! as the `eth_` ones. The world holds no staking transactions, so those lists are empty.
+//! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves, over the same chain as
+//! the `eth_` methods. The world has no staking transactions, so their lists are empty.
 
 use std::sync::Arc;
 
@@ -8,16 +8,18 @@ use serde::Deserialize;
 
 use super::arguments::{BlockArgument, invalid};
 use super::wording::SERVER;
-use super::{Answer, Call, RpcError, fixed, null};
-pub(super) use crate::block::harmony::Form;
-use crate::block::harmony::{EPOCH_BLOCKS, Print, SIGNERS, Wanted, address, bls_key, signers_of};
+use super::{Call, RpcError, RpcResult, fixed, null};
+pub(super) use crate::block::harmony::NumberFormat;
+use crate::block::harmony::{
+    BlockOptions, EPOCH_BLOCKS, Printer, SIGNERS, address, bls_key, signers_of,
+};
 use crate::block::{ACCOUNTS, Block};
 use crate::hex::push_bytes;
 
-/// The most blocks apart that `getBlocks` serves (Harmony `rpc/blockchain.go`).
+/// Maximum distance between the two blocks of `getBlocks` (Harmony `rpc/blockchain.go`).
 const BLOCKS_APART_MAX: u64 = 1_024;
 
-/// The options of a block read. In `hmy_` a bare boolean stands for `fullTx`.
+/// The options of a block call. In `hmy_` a bare boolean means `fullTx`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Options {
@@ -26,13 +28,13 @@ struct Options {
 }
 
 impl Call<'_> {
-    pub(super) fn harmony(&self, form: Form, name: &str) -> Answer {
-        let print = Print { form, cast: self.world.cast() };
+    pub(super) fn harmony(&self, form: NumberFormat, name: &str) -> RpcResult {
+        let printer = Printer { form, addresses: self.world.addresses() };
         match name {
-            "blockNumber" => number(form, self.sight.tip().into()),
+            "blockNumber" => number(form, self.view.tip().into()),
             "chainId" => number(form, self.world.options().chain_id.into()),
             "gasPrice" => self.gas_price_in(form),
-            "getEpoch" => number(form, (self.sight.head / EPOCH_BLOCKS).into()),
+            "getEpoch" => number(form, (self.view.head / EPOCH_BLOCKS).into()),
             "getShardID" => number(form, 0),
             "getBalance" => self.balance_in(form, BlockArgument::Latest),
             "getBalanceByBlockNumber" => self.balance_in(form, self.arguments.number(1)?),
@@ -43,15 +45,15 @@ impl Call<'_> {
             "getStakingTransactionByHash" => self.arguments.hash(0).and_then(|_| null()),
             "getBlockByNumber" => {
                 let block = self.block_of(self.arguments.number(0)?)?;
-                self.block_in(&print, block)
+                self.block_in(&printer, block)
             }
             "getBlockByHash" => {
                 let (hash, strict) = (self.arguments.hash(0)?, false);
                 let block = self.block_of(BlockArgument::Hash { hash, strict })?;
-                self.block_in(&print, block)
+                self.block_in(&printer, block)
             }
-            "getBlocks" => self.blocks(&print),
-            "getBlockSigners" => self.signers(&print),
+            "getBlocks" => self.blocks(&printer),
+            "getBlockSigners" => self.signers(&printer),
             "getBlockSignersKeys" | "getBlockSignerKeys" => self.signer_keys(),
             "getBlockTransactionCountByNumber" => {
                 count(form, self.block_of(self.arguments.number(0)?)?)
@@ -60,9 +62,9 @@ impl Call<'_> {
                 let (hash, strict) = (self.arguments.hash(0)?, false);
                 count(form, self.block_of(BlockArgument::Hash { hash, strict })?)
             }
-            "getHeaderByNumber" => self.header(&print, self.arguments.number(0)?),
-            "latestHeader" => self.header(&print, BlockArgument::Latest),
-            "getLatestChainHeaders" => self.chain_headers(&print),
+            "getHeaderByNumber" => self.header(&printer, self.arguments.number(0)?),
+            "latestHeader" => self.header(&printer, BlockArgument::Latest),
+            "getLatestChainHeaders" => self.chain_headers(&printer),
             "getValidators" => self.validators(form),
             "getValidatorKeys" => self.validator_keys(),
             "getValidatorInformation" => self.validator(form),
@@ -70,38 +72,38 @@ impl Call<'_> {
             "getCode" => self.code(),
             "getStorageAt" => self.storage(),
             "call" => self.call(),
-            "getTransactionByHash" => self.transaction_found(&print),
-            "getTransactionReceipt" => self.receipt_found(&print),
+            "getTransactionByHash" => self.transaction_found(&printer),
+            "getTransactionReceipt" => self.receipt_found(&printer),
             "getTransactionByBlockNumberAndIndex" => {
-                self.transaction_at(&print, self.block_of(self.arguments.number(0)?)?)
+                self.transaction_at(&printer, self.block_of(self.arguments.number(0)?)?)
             }
             "getTransactionByBlockHashAndIndex" => {
                 let (hash, strict) = (self.arguments.hash(0)?, false);
-                self.transaction_at(&print, self.block_of(BlockArgument::Hash { hash, strict })?)
+                self.transaction_at(&printer, self.block_of(BlockArgument::Hash { hash, strict })?)
             }
             _ => Err(self.unsupported()),
         }
     }
 
-    fn gas_price_in(&self, form: Form) -> Answer {
+    fn gas_price_in(&self, form: NumberFormat) -> RpcResult {
         let text = self.gas_price()?;
         let price = std::str::from_utf8(&text).ok().and_then(super::arguments::read_number);
         number(form, price.unwrap_or_default().into())
     }
 
-    fn balance_in(&self, form: Form, at: BlockArgument) -> Answer {
+    fn balance_in(&self, form: NumberFormat, at: BlockArgument) -> RpcResult {
         let address = self.arguments.address(0)?;
         let balance = self.world.balance(self.state_at(at)?, address);
         number(form, balance.unwrap_or_default())
     }
 
-    fn nonce_in(&self, form: Form) -> Answer {
+    fn nonce_in(&self, form: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
         let place = self.state_at(self.arguments.block(1)?)?;
         number(form, self.world.nonce(place, address).unwrap_or_default().into())
     }
 
-    fn transactions_count(&self, form: Form) -> Answer {
+    fn transactions_count(&self, form: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
         let place = self.state_at(BlockArgument::Latest)?;
         let sent = self.world.nonce(place, address).unwrap_or_default();
@@ -114,7 +116,7 @@ impl Call<'_> {
         }
     }
 
-    fn options(&self, at: usize) -> Result<Wanted, RpcError> {
+    fn options(&self, at: usize) -> Result<BlockOptions, RpcError> {
         let options = match self.arguments.raw(at) {
             None => Options::default(),
             Some("true") => Options { full_tx: true, ..Options::default() },
@@ -122,18 +124,18 @@ impl Call<'_> {
             Some(raw) => serde_json::from_str(raw)
                 .map_err(|_| invalid(at, "cannot unmarshal into Go value of type BlockArgs"))?,
         };
-        Ok(Wanted { transactions: options.full_tx, signers: options.with_signers })
+        Ok(BlockOptions { transactions: options.full_tx, signers: options.with_signers })
     }
 
-    fn block_in(&self, print: &Print<'_>, block: Option<Arc<Block>>) -> Answer {
+    fn block_in(&self, printer: &Printer<'_>, block: Option<Arc<Block>>) -> RpcResult {
         let wanted = self.options(1)?;
         let Some(block) = block else { return null() };
         let mut out = Vec::with_capacity(4_096);
-        print.block(&mut out, &block, wanted, self.is_newest(&block));
+        printer.block(&mut out, &block, wanted, self.is_newest(&block));
         Ok(out.into())
     }
 
-    fn blocks(&self, print: &Print<'_>) -> Answer {
+    fn blocks(&self, printer: &Printer<'_>) -> RpcResult {
         let from = self.number_at(0)?;
         let to = self.number_at(1)?;
         let wanted = self.options(2)?;
@@ -143,32 +145,32 @@ impl Call<'_> {
         }
         let mut out = vec![b'['];
         // Beyond the head the list ends without an error, as on Harmony.
-        for number in from..=to.min(self.sight.head) {
+        for number in from..=to.min(self.view.head) {
             let Some(block) = self.block_of(BlockArgument::Number(number))? else { break };
             if number > from {
                 out.push(b',');
             }
-            print.block(&mut out, &block, wanted, self.is_newest(&block));
+            printer.block(&mut out, &block, wanted, self.is_newest(&block));
         }
         out.push(b']');
         Ok(out.into())
     }
 
-    fn signers(&self, print: &Print<'_>) -> Answer {
+    fn signers(&self, printer: &Printer<'_>) -> RpcResult {
         let block = self.existing(self.arguments.number(0)?)?;
         let mut out = Vec::new();
-        print.signers(&mut out, &block, self.is_newest(&block));
+        printer.signers(&mut out, &block, self.is_newest(&block));
         Ok(out.into())
     }
 
-    fn signer_keys(&self) -> Answer {
+    fn signer_keys(&self) -> RpcResult {
         let block = self.existing(self.arguments.number(0)?)?;
         let empty = block.header.number == 0 || self.is_newest(&block);
         let signers = if empty { Vec::new() } else { signers_of(&block).to_vec() };
         self.keys(signers)
     }
 
-    fn keys(&self, accounts: impl IntoIterator<Item = usize>) -> Answer {
+    fn keys(&self, accounts: impl IntoIterator<Item = usize>) -> RpcResult {
         let mut out = vec![b'['];
         for (at, account) in accounts.into_iter().enumerate() {
             if at > 0 {
@@ -180,28 +182,28 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    fn header(&self, print: &Print<'_>, at: BlockArgument) -> Answer {
+    fn header(&self, printer: &Printer<'_>, at: BlockArgument) -> RpcResult {
         let block = self.existing(at)?;
         let mut out = Vec::new();
-        print.header(&mut out, &block);
+        printer.header(&mut out, &block);
         Ok(out.into())
     }
 
-    fn chain_headers(&self, print: &Print<'_>) -> Answer {
+    fn chain_headers(&self, printer: &Printer<'_>) -> RpcResult {
         let block = self.existing(BlockArgument::Latest)?;
         let mut out = b"{\"beacon-chain-header\":".to_vec();
-        print.header(&mut out, &block);
+        printer.header(&mut out, &block);
         out.extend_from_slice(b",\"shard-chain-header\":");
-        print.header(&mut out, &block);
+        printer.header(&mut out, &block);
         out.push(b'}');
         Ok(out.into())
     }
 
-    fn validators(&self, form: Form) -> Answer {
+    fn validators(&self, form: NumberFormat) -> RpcResult {
         self.epoch_argument()?;
         let place = self.state_at(BlockArgument::Latest)?;
         let mut out = b"{\"shardID\":0,\"validators\":[".to_vec();
-        for (at, account) in self.world.cast().accounts.iter().enumerate() {
+        for (at, account) in self.world.addresses().accounts.iter().enumerate() {
             address(&mut out, if at > 0 { ",{\"address\":" } else { "{\"address\":" }, *account);
             out.extend_from_slice(b",\"balance\":");
             let balance = self.world.balance(place, *account).unwrap_or_default();
@@ -212,9 +214,9 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    /// One validator as its block says. Every address is one, so that recorded requests that name a
-    /// validator of the main network get a result.
-    fn validator(&self, form: Form) -> Answer {
+    /// One validator. Every address is a validator, so recorded requests for validators of the main
+    /// network get a result.
+    fn validator(&self, form: NumberFormat) -> RpcResult {
         let account = self.arguments.address(0)?;
         let place = self.state_at(self.arguments.block(1)?)?;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
@@ -250,7 +252,7 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    fn validator_keys(&self) -> Answer {
+    fn validator_keys(&self) -> RpcResult {
         self.epoch_argument()?;
         self.keys(0..ACCOUNTS)
     }
@@ -258,7 +260,7 @@ impl Call<'_> {
     fn epoch_argument(&self) -> Result<(), RpcError> {
         let epoch = self.arguments.number(0)?;
         match epoch {
-            BlockArgument::Number(epoch) if epoch > self.sight.head / EPOCH_BLOCKS => {
+            BlockArgument::Number(epoch) if epoch > self.view.head / EPOCH_BLOCKS => {
                 Err(RpcError::new(SERVER, "epoch is in the future"))
             }
             _ => Ok(()),
@@ -266,8 +268,8 @@ impl Call<'_> {
     }
 
     /// The node's metadata, which changes with every block.
-    fn metadata(&self) -> Answer {
-        let head = self.sight.head;
+    fn metadata(&self) -> RpcResult {
+        let head = self.view.head;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
         fixed(&format!(
             "{{\"blskey\":[\"{key}\"],\"version\":\"Harmony (C) weir simulated node\",\
@@ -278,43 +280,43 @@ impl Call<'_> {
              \"consensus\":{{\"viewId\":{head},\"viewChangeId\":{head},\"mode\":\"Normal\",\
              \"phase\":\"Announce\",\"blocknum\":{next},\"finality\":{SIGNERS}}}}}",
             epoch = head / EPOCH_BLOCKS,
-            archival = self.sight.keeping.state_blocks.is_none(),
+            archival = self.view.keeping.state_blocks.is_none(),
             start = self.world.options().genesis_seconds,
             next = head + 1,
         ))
     }
 
-    fn transaction_found(&self, print: &Print<'_>) -> Answer {
+    fn transaction_found(&self, printer: &Printer<'_>) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         let Some((block, at)) = self.find(&hash) else { return null() };
         let mut out = Vec::new();
-        print.transaction(&mut out, &block, at);
+        printer.transaction(&mut out, &block, at);
         Ok(out.into())
     }
 
-    fn receipt_found(&self, print: &Print<'_>) -> Answer {
+    fn receipt_found(&self, printer: &Printer<'_>) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
         let Some((block, at)) = found else { return null() };
         let mut out = Vec::new();
-        print.receipt(&mut out, &block, at);
+        printer.receipt(&mut out, &block, at);
         Ok(out.into())
     }
 
-    fn transaction_at(&self, print: &Print<'_>, block: Option<Arc<Block>>) -> Answer {
+    fn transaction_at(&self, printer: &Printer<'_>, block: Option<Arc<Block>>) -> RpcResult {
         let at = usize::try_from(self.arguments.quantity(1)?).unwrap_or(usize::MAX);
         let Some(block) = block.filter(|block| at < block.transactions.len()) else {
             return null();
         };
         let mut out = Vec::new();
-        print.transaction(&mut out, &block, at);
+        printer.transaction(&mut out, &block, at);
         Ok(out.into())
     }
 
     fn number_at(&self, at: usize) -> Result<u64, RpcError> {
         match self.arguments.number(at)? {
             BlockArgument::Number(number) => Ok(number),
-            _ => Ok(self.sight.head),
+            _ => Ok(self.view.head),
         }
     }
 
@@ -325,16 +327,16 @@ impl Call<'_> {
     }
 
     fn is_newest(&self, block: &Block) -> bool {
-        block.header.number >= self.sight.head
+        block.header.number >= self.view.head
     }
 }
 
-fn number(form: Form, value: u128) -> Answer {
+fn number(form: NumberFormat, value: u128) -> RpcResult {
     let mut out = Vec::new();
     form.push(&mut out, U256::from(value));
     Ok(out.into())
 }
 
-fn count(form: Form, block: Option<Arc<Block>>) -> Answer {
+fn count(form: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
     block.map_or_else(null, |block| number(form, block.transactions.len() as u128))
 }

@@ -1,4 +1,4 @@
-//! `eth_getLogs`: every form of the filter, refused as geth does
+//! `eth_getLogs` with every form of its filter. Invalid filters are rejected as in geth
 //! (go-ethereum `eth/filters/api.go`, `FilterCriteria.UnmarshalJSON` and `GetLogs`).
 
 use std::sync::Arc;
@@ -8,21 +8,20 @@ use serde_json::value::RawValue;
 
 use super::arguments::{BlockArgument, invalid, read_block};
 use super::wording::{INVALID_PARAMS, LIMIT, SERVER};
-use super::{Answer, Call, RpcError, Sight};
+use super::{Call, RpcError, RpcResult, View};
 use crate::block::{Block, push_log};
 use crate::hex;
 
-/// The most blocks of one query, whatever the node's own limit: so many bodies may have to be
-/// rebuilt, at about 0.1 ms each.
+/// Maximum blocks of one query. Each block may have to be rebuilt, which takes about 0.1 ms.
 const RANGE_BLOCKS_MAX: u64 = 10_000;
-/// Topic positions of a log (yellow paper: at most four).
+/// Maximum topics of a log (yellow paper).
 const TOPICS_MAX: usize = 4;
-/// The most addresses, or alternatives of one topic (geth, `maxAddresses` and `maxSubTopics`).
+/// Maximum addresses, or alternatives of one topic (geth, `maxAddresses` and `maxSubTopics`).
 const ALTERNATIVES_MAX: usize = 1_000;
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct FilterInput<'a> {
     #[serde(borrow)]
     from_block: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -48,17 +47,17 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// Which logs; an empty list admits all.
+/// A log filter. An empty list matches every log.
 struct Filter {
     addresses: Vec<Address>,
     topics: Vec<Vec<B256>>,
 }
 
 impl Call<'_> {
-    /// Whether the node has the logs and receipts of a block: it has indexed the block and not
-    /// pruned it.
+    /// Returns true if the node has the logs and receipts of a block: the block is indexed and not
+    /// pruned.
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
-        let Sight { head, indexed, keeping, .. } = self.sight;
+        let View { head, indexed, keeping, .. } = self.view;
         let number = block.header.number;
         let kept = keeping.logs_blocks.is_none_or(|kept| number + kept >= *head);
         let early = number + keeping.unindexed_blocks <= *head;
@@ -66,16 +65,16 @@ impl Call<'_> {
             && (indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash))
     }
 
-    /// Adds what matches of a block, if it is indexed.
+    /// Appends the matching logs of a block, if the block is indexed.
     fn push_indexed(&self, filter: &Filter, out: &mut Vec<u8>, block: &Block) {
         if self.has_indexed(block) {
             filter.push_matching(out, block);
         }
     }
 
-    pub(super) fn logs(&self) -> Answer {
+    pub(super) fn logs(&self) -> RpcResult {
         let raw = self.arguments.required(0)?;
-        let written: Written<'_> = serde_json::from_str(raw)
+        let written: FilterInput<'_> = serde_json::from_str(raw)
             .map_err(|_| invalid(0, "cannot unmarshal into Go value of type filters.input"))?;
         let (from, to) = (written.from_block, written.to_block);
         let block_hash = written.block_hash.clone();
@@ -91,7 +90,7 @@ impl Call<'_> {
                 let block = self.block_of(BlockArgument::Hash { hash, strict: false })?;
                 match block {
                     Some(block) => self.push_indexed(&filter, &mut out, &block),
-                    None if self.sight.clamps => {}
+                    None if self.view.clamps => {}
                     None => return Err(RpcError::new(SERVER, "unknown block")),
                 }
             }
@@ -99,8 +98,8 @@ impl Call<'_> {
                 let (from, to) = self.range(from, to)?;
                 for number in from..=to {
                     self.refuse_pruned(number)?;
-                    let block = self.world.block_at(self.sight.head, number);
-                    let missing = || self.sight.keeping.client.history_missing();
+                    let block = self.world.block_at(self.view.head, number);
+                    let missing = || self.view.keeping.client.history_missing();
                     let block: Arc<Block> = block.ok_or_else(missing)?;
                     self.push_indexed(&filter, &mut out, &block);
                 }
@@ -120,14 +119,14 @@ impl Call<'_> {
         if from > to {
             return Err(RpcError::new(INVALID_PARAMS, "invalid block range params"));
         }
-        if to > self.sight.head && self.sight.clamps {
-            return Ok((from, self.sight.head));
+        if to > self.view.head && self.view.clamps {
+            return Ok((from, self.view.head));
         }
-        if to > self.sight.head {
+        if to > self.view.head {
             let message = "block range extends beyond current head block";
             return Err(RpcError::new(INVALID_PARAMS, message));
         }
-        let limit = self.sight.keeping.logs_range_blocks_max.unwrap_or(RANGE_BLOCKS_MAX);
+        let limit = self.view.keeping.logs_range_blocks_max.unwrap_or(RANGE_BLOCKS_MAX);
         let limit = limit.min(RANGE_BLOCKS_MAX);
         if to - from >= limit {
             let message = format!("query exceeds max block range {limit}");
@@ -141,7 +140,7 @@ impl Call<'_> {
         if raw == "\"pending\"" {
             return Err(RpcError::new(INVALID_PARAMS, "pending logs are not supported"));
         }
-        let head = self.sight.head;
+        let head = self.view.head;
         match read_block(raw, false, false) {
             Some(BlockArgument::Number(number)) => Ok(number),
             Some(BlockArgument::Safe) => Ok(self.world.safe(head)),
@@ -154,7 +153,7 @@ impl Call<'_> {
 }
 
 impl Filter {
-    fn read(written: Written<'_>) -> Result<Self, RpcError> {
+    fn read(written: FilterInput<'_>) -> Result<Self, RpcError> {
         let addresses = written.address.map(OneOrMany::list).unwrap_or_default();
         let topics = written.topics.unwrap_or_default();
         if topics.len() > TOPICS_MAX {
@@ -175,7 +174,7 @@ impl Filter {
             if alternatives.len() > ALTERNATIVES_MAX {
                 return Err(too_many());
             }
-            // A null among the alternatives admits every topic, as in geth.
+            // A null among the alternatives matches every topic, as in geth.
             let any = alternatives.iter().any(Option::is_none);
             let topic = |text: String| {
                 hex::read_hash(&text).ok_or_else(|| invalid(0, "invalid topic in filter"))

@@ -1,16 +1,16 @@
-//! `eth_sendRawTransaction`: decoded, kept in the world's pool, never mined.
+//! `eth_sendRawTransaction`: decodes a transaction and adds it to the world's pool. It is never mined.
 
 use alloy_consensus::TxEnvelope;
 use alloy_eips::eip2718::Decodable2718;
 
 use super::wording::SERVER;
-use super::{Answer, Call, RpcError, data};
+use super::{Call, RpcError, RpcResult, data};
 
-/// The longest transaction (geth `core/txpool/legacypool`, `txMaxSize`).
+/// Maximum bytes of a transaction (geth `core/txpool/legacypool`, `txMaxSize`).
 const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
 
 impl Call<'_> {
-    pub(super) fn send_raw(&self) -> Answer {
+    pub(super) fn send_raw(&self) -> RpcResult {
         let raw = self.arguments.bytes(0)?;
         if raw.len() > TRANSACTION_BYTES_MAX {
             let message = format!(
@@ -20,12 +20,12 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER, message));
         }
         let envelope = TxEnvelope::decode_2718_exact(&raw)
-            .map_err(|fault| RpcError::new(SERVER, format!("rlp: {fault}")))?;
+            .map_err(|error| RpcError::new(SERVER, format!("rlp: {error}")))?;
         if matches!(envelope, TxEnvelope::Eip4844(_) | TxEnvelope::Eip7702(_)) {
             return Err(RpcError::new(SERVER, "transaction type not supported"));
         }
         let hash = *envelope.tx_hash();
-        let mined = self.world.find_transaction(self.sight.head, &hash).is_some();
+        let mined = self.world.find_transaction(self.view.head, &hash).is_some();
         if mined || !self.world.pool_add(envelope) {
             return Err(RpcError::new(SERVER, "already known"));
         }

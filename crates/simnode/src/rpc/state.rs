@@ -1,6 +1,7 @@
-//! State reads. Balances and nonces follow from the chain's transactions. Code belongs to the
-//! contracts. Storage, calls and gas estimates are functions of the block's hash and the arguments,
-//! so that an answer from another block, branch or call differs in every case.
+//! State reads. Balances and nonces follow from the chain's transactions, code from the contracts.
+//!
+//! Storage, calls and gas estimates are functions of the block's hash and the arguments, so a reply
+//! for another block, branch or call differs in every case.
 
 use alloy_primitives::{B256, KECCAK256_EMPTY, keccak256};
 use bytes::Bytes;
@@ -8,33 +9,32 @@ use serde_json::Value;
 
 use super::arguments::{BlockArgument, invalid};
 use super::wording::{NOT_FOUND, REVERTED, SERVER};
-use super::{Answer, Call, RpcError, data, fixed, quantity};
-use crate::world::ledger::Place;
+use super::{Call, RpcError, RpcResult, data, fixed, quantity};
+use crate::world::block_index::BlockPosition;
 
-/// A call whose input starts with these four bytes reverts.
+/// The first four bytes of the input of a call that reverts.
 pub(super) const SELECTOR_REVERTS: &str = "0xdeadbeef";
-/// What a reverting call returns: `Error("no")`, as Solidity encodes it.
+/// The return data of a call that reverts: `Error("no")`, as Solidity encodes it.
 const REVERT_DATA: &str = "\"0x08c379a0000000000000000000000000000000000000000000000000000000000000002000000000000000000000000000000000000000000000000000000000000000026e6f000000000000000000000000000000000000000000000000000000000000\"";
-/// The runtime code of every contract, followed by the contract's own address: an ERC-20-like
-/// preamble, so that the text looks like code; nothing executes it.
+/// The start of every contract's code; the contract's address follows. Nothing executes it.
 const CODE: [u8; 11] = [0x60, 0x80, 0x60, 0x40, 0x52, 0x34, 0x80, 0x15, 0x60, 0x0e, 0x57];
-/// What every transaction costs before it does anything (yellow paper, appendix G).
+/// Gas of a transaction without any operation (yellow paper, appendix G).
 const GAS_BASE: u64 = 21_000;
 
 impl Call<'_> {
-    pub(super) fn balance(&self) -> Answer {
+    pub(super) fn balance(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         let place = self.state_at(self.arguments.block(1)?)?;
         self.known(self.world.balance(place, address)).and_then(quantity)
     }
 
-    pub(super) fn nonce(&self) -> Answer {
+    pub(super) fn nonce(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         let place = self.state_at(self.arguments.block(1)?)?;
         self.known(self.world.nonce(place, address)).and_then(|nonce| quantity(nonce.into()))
     }
 
-    pub(super) fn code(&self) -> Answer {
+    pub(super) fn code(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         self.state_at(self.arguments.block(1)?)?;
         if !self.world.is_contract(address) {
@@ -43,7 +43,7 @@ impl Call<'_> {
         data(&[&CODE[..], address.as_slice()].concat())
     }
 
-    pub(super) fn storage(&self) -> Answer {
+    pub(super) fn storage(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         let slot = self.arguments.required(1)?.to_ascii_lowercase();
         let hash = self.hash_of(self.state_at(self.arguments.block(2)?)?)?;
@@ -54,17 +54,17 @@ impl Call<'_> {
         data(&keccak256([hash.as_slice(), address.as_slice(), slot.as_bytes()].concat())[..])
     }
 
-    pub(super) fn call(&self) -> Answer {
+    pub(super) fn call(&self) -> RpcResult {
         data(&self.execute(self.arguments.block(1)?)?[..])
     }
 
-    pub(super) fn estimate_gas(&self) -> Answer {
+    pub(super) fn estimate_gas(&self) -> RpcResult {
         let outcome = self.execute(self.arguments.block(1)?)?;
         let spent = u16::from_be_bytes([outcome[0], outcome[1]]);
         quantity(u128::from(GAS_BASE + u64::from(spent)))
     }
 
-    pub(super) fn sha3(&self) -> Answer {
+    pub(super) fn sha3(&self) -> RpcResult {
         let bytes = self.arguments.bytes(0)?;
         if bytes.is_empty() {
             return data(KECCAK256_EMPTY.as_slice());
@@ -72,8 +72,8 @@ impl Call<'_> {
         data(keccak256(bytes).as_slice())
     }
 
-    /// The outcome of executing the call object in argument 0: a hash of the block, the object and
-    /// whatever overrides follow.
+    /// Executes the call object in argument 0. The outcome is a hash of the block, the object and the
+    /// overrides that follow.
     fn execute(&self, argument: BlockArgument) -> Result<B256, RpcError> {
         let object = self.arguments.required(0)?;
         let place = self.state_at(argument)?;
@@ -100,10 +100,10 @@ impl Call<'_> {
         Ok(keccak256(material))
     }
 
-    /// The place of the block whose state an argument asks for, if the node has that state.
-    pub(super) fn state_at(&self, argument: BlockArgument) -> Result<Place, RpcError> {
-        let (world, head) = (self.world, self.sight.head);
-        let client = self.sight.keeping.client;
+    /// The position of the block whose state an argument names, if the node has that state.
+    pub(super) fn state_at(&self, argument: BlockArgument) -> Result<BlockPosition, RpcError> {
+        let (world, head) = (self.world, self.view.head);
+        let client = self.view.keeping.client;
         let place = match argument {
             BlockArgument::Latest => world.place(head, head),
             BlockArgument::Safe => world.place(head, world.safe(head)),
@@ -113,7 +113,7 @@ impl Call<'_> {
                 let Some(block) = world.block_by_hash(head, &hash) else {
                     return Err(RpcError::new(NOT_FOUND, "header for hash not found"));
                 };
-                let place = Place { branch: block.branch, number: block.header.number };
+                let place = BlockPosition { branch: block.branch, number: block.header.number };
                 if strict && !world.holds(head, place) {
                     return Err(RpcError::new(SERVER, "hash is not currently canonical"));
                 }
@@ -122,7 +122,7 @@ impl Call<'_> {
         };
         let Some(place) = place else { return Err(client.header_not_found()) };
         world.build_to(head);
-        match self.sight.keeping.state_blocks {
+        match self.view.keeping.state_blocks {
             Some(kept) if place.number + kept < head => {
                 let root = world.block_at(head, place.number).map(|block| block.header.state_root);
                 Err(client.state_missing(place.number, root.unwrap_or_default()))
@@ -131,13 +131,13 @@ impl Call<'_> {
         }
     }
 
-    fn hash_of(&self, place: Place) -> Result<B256, RpcError> {
+    fn hash_of(&self, place: BlockPosition) -> Result<B256, RpcError> {
         self.known(self.world.hash_of(place))
     }
 
     /// A value of a block that the world may have forgotten.
     fn known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
-        value.ok_or_else(|| self.sight.keeping.client.header_not_found())
+        value.ok_or_else(|| self.view.keeping.client.header_not_found())
     }
 }
 

@@ -5,7 +5,7 @@ use alloy_primitives::Bloom;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Keeping, Reply, Sight, answer};
+use super::{Reply, Retention, View, respond};
 use crate::schedule::{Reorg, WorldOptions};
 use crate::world::World;
 
@@ -18,8 +18,8 @@ fn world() -> World {
     World::starting(options, Instant::now()).unwrap()
 }
 
-fn ask_as(world: &World, sight: &Sight, method: &str, params: &Value) -> Value {
-    match answer(world, sight, method, Some(params.to_string().as_bytes())) {
+fn ask_as(world: &World, view: &View, method: &str, params: &Value) -> Value {
+    match respond(world, view, method, Some(params.to_string().as_bytes())) {
         Reply::Result(result) => serde_json::from_slice(&result).unwrap(),
         Reply::Error(error) => {
             json!({ "error": serde_json::from_slice::<Value>(&error.to_json()).unwrap() })
@@ -28,7 +28,7 @@ fn ask_as(world: &World, sight: &Sight, method: &str, params: &Value) -> Value {
 }
 
 fn ask(world: &World, method: &str, params: Value) -> Value {
-    ask_as(world, &Sight::honest(HEAD), method, &params)
+    ask_as(world, &View::honest(HEAD), method, &params)
 }
 
 fn code(answer: &Value) -> i64 {
@@ -90,7 +90,7 @@ fn transactions_and_receipts_agree_with_their_block() {
 #[test]
 fn state_follows_from_transactions() {
     let world = world();
-    let sender = world.cast().accounts[3].to_string();
+    let sender = world.addresses().accounts[3].to_string();
     let nonce = |block: &str| {
         let text = ask(&world, "eth_getTransactionCount", json!([sender, block]));
         u64::from_str_radix(text.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
@@ -99,7 +99,8 @@ fn state_follows_from_transactions() {
     for number in 0..=HEAD {
         let block = world.block_at(HEAD, number).unwrap();
         sent +=
-            block.transactions.iter().filter(|t| t.from == world.cast().accounts[3]).count() as u64;
+            block.transactions.iter().filter(|t| t.from == world.addresses().accounts[3]).count()
+                as u64;
         assert_eq!(nonce(&format!("{number:#x}")), sent, "block {number}");
     }
     let balance = |block: Value| ask(&world, "eth_getBalance", json!([sender, block]));
@@ -117,7 +118,7 @@ fn state_follows_from_transactions() {
 fn blocks_by_eip_1898_are_refused_as_it_says() {
     let world = world();
     let dropped = world.hash_at(30, 30).unwrap().to_string();
-    let account = world.cast().accounts[0].to_string();
+    let account = world.addresses().accounts[0].to_string();
     let at = |block: Value| ask(&world, "eth_getBalance", json!([account, block]));
     let unknown = alloy_primitives::B256::repeat_byte(1).to_string();
     assert_eq!(code(&at(json!({ "blockHash": unknown }))), -32001);
@@ -137,8 +138,8 @@ fn calls_depend_on_block_and_object_only() {
     assert_eq!(call(one.clone(), "0x28"), call(one.clone(), "latest"));
     assert_ne!(call(one.clone(), "0x28"), call(one.clone(), "0x27"));
     assert_ne!(call(one, "0x28"), call(json!({ "to": "0xAB", "data": "0x02" }), "0x28"));
-    let sight = Sight::honest(HEAD);
-    let raw = |text: &str| answer(&world, &sight, "eth_call", Some(text.as_bytes()));
+    let view = View::honest(HEAD);
+    let raw = |text: &str| respond(&world, &view, "eth_call", Some(text.as_bytes()));
     let same = raw("[ { \"data\" : \"0x01\", \"to\" : \"0xab\" } , \"0x28\"]");
     assert_eq!(same, raw("[{\"to\":\"0xAB\",\"data\":\"0x01\"},\"0x28\"]"));
     let reverted = call(json!({ "data": "0xdeadbeef" }), "latest");
@@ -225,16 +226,17 @@ fn fees_follow_from_blocks() {
 #[test]
 fn pruned_nodes_refuse_in_their_own_words() {
     let world = world();
-    let account = world.cast().accounts[0].to_string();
-    let keeping = Keeping { state_blocks: Some(5), history_blocks: Some(20), ..Keeping::default() };
-    let sight = Sight { keeping, ..Sight::honest(HEAD) };
-    let pruned = ask_as(&world, &sight, "eth_getBalance", &json!([account, "0x10"]));
+    let account = world.addresses().accounts[0].to_string();
+    let keeping =
+        Retention { state_blocks: Some(5), history_blocks: Some(20), ..Retention::default() };
+    let view = View { keeping, ..View::honest(HEAD) };
+    let pruned = ask_as(&world, &view, "eth_getBalance", &json!([account, "0x10"]));
     assert!(pruned["error"]["message"].as_str().unwrap().starts_with("missing trie node"));
-    assert!(ask_as(&world, &sight, "eth_getBalance", &json!([account, "0x23"])).is_string());
-    let history = ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["0x5", false]));
+    assert!(ask_as(&world, &view, "eth_getBalance", &json!([account, "0x23"])).is_string());
+    let history = ask_as(&world, &view, "eth_getBlockByNumber", &json!(["0x5", false]));
     assert_eq!(code(&history), 4444);
     assert_eq!(
-        ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["0x0", false]))["number"],
+        ask_as(&world, &view, "eth_getBlockByNumber", &json!(["0x0", false]))["number"],
         "0x0"
     );
 }
@@ -242,9 +244,9 @@ fn pruned_nodes_refuse_in_their_own_words() {
 #[test]
 fn a_lying_node_announces_a_header_that_no_chain_holds() {
     let world = world();
-    let sight = Sight { ahead: 100, ..Sight::honest(HEAD) };
-    assert_eq!(ask_as(&world, &sight, "eth_blockNumber", &json!([])), "0x8c");
-    let block = ask_as(&world, &sight, "eth_getBlockByNumber", &json!(["latest", false]));
+    let view = View { ahead: 100, ..View::honest(HEAD) };
+    assert_eq!(ask_as(&world, &view, "eth_blockNumber", &json!([])), "0x8c");
+    let block = ask_as(&world, &view, "eth_getBlockByNumber", &json!(["latest", false]));
     assert_eq!(block["number"], "0x8c");
     let hash = block["hash"].as_str().unwrap().parse().unwrap();
     assert!(world.block_by_hash(200, &hash).is_none());
@@ -253,11 +255,11 @@ fn a_lying_node_announces_a_header_that_no_chain_holds() {
 #[test]
 fn harmony_prints_decimal_numbers_above_2_to_the_53() {
     let world = world();
-    let one = crate::bech32::write_address(world.cast().accounts[2]);
-    let sight = Sight::honest(HEAD);
-    let raw = |method: &str, params: Value| match answer(
+    let one = crate::bech32::write_address(world.addresses().accounts[2]);
+    let view = View::honest(HEAD);
+    let raw = |method: &str, params: Value| match respond(
         &world,
-        &sight,
+        &view,
         method,
         Some(params.to_string().as_bytes()),
     ) {
@@ -294,7 +296,7 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
         ("getTransactionByBlockNumberAndIndex", json!([40, 0])),
     ] {
         let text = raw(&format!("hmyv2_{method}"), params);
-        serde_json::from_str::<Value>(&text).unwrap_or_else(|fault| panic!("{method}: {fault}"));
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{method}: {error}"));
     }
     let blocks: Vec<Value> =
         serde_json::from_str(&raw("hmyv2_getBlocks", json!([38, 60, {}]))).unwrap();

@@ -1,5 +1,4 @@
-//! Errors as the execution clients word them. The texts and codes are theirs; the gateway under
-//! test has to tell them apart.
+//! Errors as execution clients word them. A gateway under test has to classify them.
 //!
 //! Sources: go-ethereum `rpc/errors.go`, `eth/filters/api.go`, `internal/ethapi/api.go`,
 //! `trie/errors.go`; Erigon `db/state` (`PrunedError`) and its RPC daemon; Nethermind
@@ -14,9 +13,9 @@ use super::RpcError;
 pub const INVALID_PARAMS: i64 = -32602;
 /// Method not found (JSON-RPC 2.0, section 5.1).
 pub const METHOD_NOT_FOUND: i64 = -32601;
-/// Any server error; what geth gives to every error without a code of its own.
+/// Server error: the code that geth uses for every error without its own code.
 pub const SERVER: i64 = -32000;
-/// Resource not found (EIP-1474), asked for by EIP-1898 where a block is not found.
+/// Resource not found (EIP-1474). EIP-1898 requires it for an unknown block.
 pub const NOT_FOUND: i64 = -32001;
 /// Resource unavailable (EIP-1474).
 pub const UNAVAILABLE: i64 = -32002;
@@ -27,7 +26,7 @@ pub const REVERTED: i64 = 3;
 /// Unknown block of Besu (`RpcErrorType.UNKNOWN_BLOCK`).
 const BESU_UNKNOWN_BLOCK: i64 = -39001;
 
-/// A client software.
+/// An execution client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Client {
@@ -45,7 +44,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// What `web3_clientVersion` says.
+    /// The result of `web3_clientVersion`.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -58,7 +57,7 @@ impl Client {
         }
     }
 
-    /// A method that the client does not have.
+    /// The method is unknown.
     pub(crate) fn unsupported(self, method: &str) -> RpcError {
         let message = match self {
             Self::Geth | Self::Erigon | Self::Harmony => {
@@ -70,7 +69,7 @@ impl Client {
         RpcError::new(METHOD_NOT_FOUND, message)
     }
 
-    /// State asked of a block that the node does not have.
+    /// The block of a state read is unknown.
     pub(crate) fn header_not_found(self) -> RpcError {
         match self {
             Self::Geth | Self::Harmony => RpcError::new(SERVER, "header not found"),
@@ -80,7 +79,7 @@ impl Client {
         }
     }
 
-    /// State that was pruned.
+    /// The state was pruned.
     pub(crate) fn state_missing(self, number: u64, root: B256) -> RpcError {
         match self {
             Self::Geth | Self::Harmony => RpcError::new(
@@ -97,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Blocks, receipts or logs that were pruned (EIP-4444).
+    /// Blocks, receipts or logs were pruned (EIP-4444).
     pub(crate) fn history_missing(self) -> RpcError {
         match self {
             // geth `ethdb`/`eth` `history.PrunedHistoryError`, code 4444.
@@ -108,7 +107,7 @@ impl Client {
         }
     }
 
-    /// A call that ran too long.
+    /// The call ran too long.
     pub(crate) fn execution_timeout(self) -> RpcError {
         match self {
             Self::Geth | Self::Erigon | Self::Harmony => {
@@ -121,7 +120,7 @@ impl Client {
         }
     }
 
-    /// A client that asks too much.
+    /// The rate limit is exceeded.
     pub(crate) fn limit_exceeded(self) -> RpcError {
         RpcError::new(LIMIT, "limit exceeded: too many requests, try again later")
     }

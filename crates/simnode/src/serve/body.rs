@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, cut short, or slow.
+//! BlockCache of replies: whole, cut short, or slow.
 
 use std::io;
 use std::pin::Pin;
@@ -9,25 +9,24 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-/// The pause after the first half of a truncated body, so that it is on the wire before the
-/// connection ends.
+/// Pause after the first half of a truncated body, so that it is sent before the connection ends.
 const CUT_PAUSE: Duration = Duration::from_millis(5);
-/// How often a slow body sends its next piece.
+/// Interval between the chunks of a slow body.
 const PIECE_INTERVAL: Duration = Duration::from_millis(20);
 
-pub(super) struct ServedBody {
+pub(super) struct ResponseBody {
     rest: Bytes,
     pace: Pace,
 }
 
 enum Pace {
     Whole,
-    /// So many bytes more, then the end of the connection.
+    /// `left` more bytes, then the end of the connection.
     Cut {
         left: usize,
         pause: Option<Pin<Box<Sleep>>>,
     },
-    /// A piece of so many bytes after each pause.
+    /// A chunk of `piece` bytes after each pause.
     Slow {
         piece: usize,
         gap: Duration,
@@ -35,12 +34,12 @@ enum Pace {
     },
 }
 
-impl ServedBody {
+impl ResponseBody {
     pub(super) fn whole(body: Bytes) -> Self {
         Self { rest: body, pace: Pace::Whole }
     }
 
-    /// The first half of a body, then a broken connection.
+    /// The first half of a body, then an error that breaks the connection.
     pub(super) fn truncated(body: Bytes) -> Self {
         let left = body.len() / 2;
         Self { rest: body, pace: Pace::Cut { left, pause: None } }
@@ -49,13 +48,13 @@ impl ServedBody {
     pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
         let per_piece = f64::from(bytes_per_second) * PIECE_INTERVAL.as_secs_f64();
         let piece = (per_piece as usize).max(1);
-        // Below one byte per interval the pause grows instead.
+        // A speed below one byte per interval lengthens the pause instead.
         let gap = Duration::from_secs_f64(piece as f64 / f64::from(bytes_per_second.max(1)));
         Self { rest: body, pace: Pace::Slow { piece, gap, pause: Box::pin(sleep(gap)) } }
     }
 }
 
-impl Body for ServedBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -94,7 +93,7 @@ impl Body for ServedBody {
     fn size_hint(&self) -> SizeHint {
         match self.pace {
             Pace::Whole => SizeHint::with_exact(self.rest.len() as u64),
-            // The length is announced in a header; what is sent may be less.
+            // A header announces the length, but fewer bytes may be sent.
             Pace::Cut { .. } | Pace::Slow { .. } => SizeHint::default(),
         }
     }

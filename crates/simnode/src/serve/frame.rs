@@ -1,6 +1,6 @@
-//! What a WebSocket server of few lines needs of RFC 6455: accepting, whole masked frames in, frames
-//! out. The bench's constant node is made of it too. The gateway, which is tested against it, has its
-//! own.
+//! The part of RFC 6455 that a small WebSocket server needs: the handshake, reading of masked frames and
+//! writing of frames. The bench's backend uses it too. The gateway has its own implementation, because
+//! it is tested against this one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,24 +9,24 @@ use sha1::{Digest, Sha1};
 /// RFC 6455, 1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a server answers to a client's key.
+/// What a server replies to a client's key.
 pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }
 
-/// The client breaks the protocol, or asks for too much.
+/// The client violates the protocol or a limit.
 #[derive(Debug)]
-pub(super) struct Refused;
+pub(super) struct ProtocolError;
 
-/// A frame: its first byte, its unmasked payload and its whole length.
+/// A frame: its first byte, its unmasked payload and its length in the buffer.
 pub(super) type Frame<'a> = (u8, &'a [u8], usize);
 
-/// The first frame, once it is there.
-pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_>>, Refused> {
+/// Reads the first frame; `None` if it is incomplete.
+pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_>>, ProtocolError> {
     let [first, second, rest @ ..] = &*bytes else { return Ok(None) };
     let first = *first;
     if second & 0x80 == 0 || first & 0x70 != 0 {
-        return Err(Refused);
+        return Err(ProtocolError);
     }
     let (length, head) = match second & 0x7f {
         126 => match rest.first_chunk() {
@@ -40,7 +40,7 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
         short => (u64::from(short), 2),
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
-    let whole = head + 4 + length.ok_or(Refused)?;
+    let whole = head + 4 + length.ok_or(ProtocolError)?;
     if bytes.len() < whole {
         return Ok(None);
     }
@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
     Ok(Some((first, payload, whole)))
 }
 
-/// A frame that begins with this byte, unmasked as servers send them.
+/// Encodes an unmasked frame with this first byte.
 pub(super) fn write(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![first];
     match payload.len() {

@@ -1,4 +1,4 @@
-//! A local socket in front of a node, as geth has it: JSON values one after the other.
+//! The local socket of a node, as geth has it: a sequence of JSON values.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,29 +11,30 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use wire::json::split::{Cut, Splitter};
 
-use super::many::{ANSWERS_MAX, Serving, write};
+use super::dispatch::CallDispatcher;
+use super::outgoing::{REPLIES_MAX, write};
 use super::{BODY_BYTES_MAX, CONNECTIONS_MAX};
 use crate::node::Node;
 
-/// A local socket that listens. Dropping it closes it, with all connections, and removes its file.
-pub struct IpcListening {
+/// The server of a local socket. Dropping it closes all connections and removes the file.
+pub struct IpcServer {
     path: PathBuf,
     task: JoinHandle<()>,
 }
 
-impl Drop for IpcListening {
+impl Drop for IpcServer {
     fn drop(&mut self) {
         self.task.abort();
-        // It may be gone already.
+        // The file may no longer exist.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Serves the node over a local socket at this path. Runs on the current tokio runtime.
+/// Serves the node over a local socket on the current tokio runtime.
 ///
 /// # Errors
-/// The path is taken, or no file can be made there.
-pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcListening> {
+/// The path is taken, or no file can be ids_used there.
+pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
     let listener = UnixListener::bind(path)?;
     let node = Arc::clone(node);
     let task = tokio::spawn(async move {
@@ -47,20 +48,20 @@ pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcListening> {
                 Ok((stream, _)) => {
                     connections.spawn(serve(Arc::clone(&node), stream));
                 }
-                // No free descriptor: the next one.
+                // There is no free descriptor: continue with the next one.
                 Err(_) => tokio::task::yield_now().await,
             }
         }
     });
-    Ok(IpcListening { path: path.to_owned(), task })
+    Ok(IpcServer { path: path.to_owned(), task })
 }
 
 async fn serve(node: Arc<Node>, stream: UnixStream) {
     let (mut read, written) = stream.into_split();
-    let (answers, inbox) = mpsc::channel(ANSWERS_MAX);
-    let mut serving = Serving::new(node, answers);
+    let (replies, inbox) = mpsc::channel(REPLIES_MAX);
+    let mut dispatcher = CallDispatcher::new(node, replies);
     let line = |message: &[u8]| [message, b"\n"].concat();
-    let take = async {
+    let read_messages = async {
         let (mut splitter, mut piece, mut message) =
             (Splitter::default(), Vec::with_capacity(16 << 10), Vec::new());
         while read.read_buf(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
@@ -78,7 +79,7 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
                     return;
                 }
                 if ends {
-                    serving.begin(Bytes::from(std::mem::take(&mut message))).await;
+                    dispatcher.start(Bytes::from(std::mem::take(&mut message))).await;
                 }
             }
             piece.clear();
@@ -86,6 +87,6 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
     };
     tokio::select! {
         _ = write(written, inbox, line) => {}
-        () = take => {}
+        () = read_messages => {}
     }
 }

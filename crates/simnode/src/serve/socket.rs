@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 
 pub(super) struct Socket {
     stream: TcpStream,
-    /// This connection shall be reset.
+    /// True if this connection must end with a reset.
     reset: Arc<AtomicBool>,
-    /// All connections of the listener shall be reset.
+    /// True if all connections of the listener must end with a reset.
     killed: Arc<AtomicBool>,
 }
 
@@ -30,8 +30,8 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Acquire) || self.killed.load(Ordering::Acquire) {
-            // Closing a socket that lingers for no time sends RST (tcp(7), SO_LINGER). If it fails,
-            // the connection is gone already.
+            // Closing a socket with a zero linger time sends RST (tcp(7), SO_LINGER). It fails only if
+            // the connection has ended.
             let _ = self.stream.set_zero_linger();
         }
     }

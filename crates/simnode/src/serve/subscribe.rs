@@ -1,5 +1,5 @@
-//! Subscriptions over a connection that carries many calls: `newHeads` and `newPendingTransactions`,
-//! as geth has them (`eth/filters/api.go`), under the names of Ethereum and of Harmony.
+//! Subscriptions: `newHeads` and `newPendingTransactions` as in geth (`eth/filters/api.go`), under the
+//! names of Ethereum and of Harmony.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, sleep};
 use wire::call::{Body, Call, Id};
 
-use super::many::Said;
-use crate::node::{LIMITS, Node, Served};
+use super::outgoing::Outgoing;
+use crate::node::{Delivery, LIMITS, Node};
 use crate::rpc::{self, Reply, RpcError};
 use crate::world::World;
 
-/// How often it is looked whether there is something to be told.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Subscriptions of one connection.
+/// Interval at which a subscription polls the chain.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Maximum subscriptions of one connection.
 const SUBSCRIPTIONS_MAX: usize = 1024;
 
-/// What one connection has subscribed to.
+/// The subscriptions of one connection.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     tasks: JoinSet<()>,
     by_id: HashMap<String, AbortHandle>,
-    made: u64,
+    ids_used: u64,
 }
 
 impl Subscriptions {
-    /// The answer to a message that subscribes or unsubscribes, and what begins behind it; none for
-    /// any other message.
-    pub(super) fn answer(
+    /// Responds to a message that subscribes or unsubscribes, and starts or ends the subscription.
+    /// Returns `None` for any other message.
+    pub(super) fn respond(
         &mut self,
         node: &Arc<Node>,
         message: &[u8],
-        said: &mpsc::Sender<Said>,
-    ) -> Option<Served> {
-        // Most messages are none, and are decoded only once.
+        outgoing: &mpsc::Sender<Outgoing>,
+    ) -> Option<Delivery> {
+        // Most messages are other calls. They are not decoded here.
         memchr::memmem::find(message, b"subscribe")?;
         let Ok(Body::Single(Ok(call))) = wire::call::decode(message, &LIMITS) else { return None };
         let Id::Raw(id) = call.id else { return None };
@@ -47,8 +47,8 @@ impl Subscriptions {
             return None;
         }
         let answered = match &*call.method {
-            "eth_subscribe" => self.subscribe(node, world, &call, "eth", said),
-            "hmy_subscribe" => self.subscribe(node, world, &call, "hmy", said),
+            "eth_subscribe" => self.subscribe(node, world, &call, "eth", outgoing),
+            "hmy_subscribe" => self.subscribe(node, world, &call, "hmy", outgoing),
             "eth_unsubscribe" | "hmy_unsubscribe" => self.unsubscribe(&call),
             _ => return None,
         };
@@ -58,7 +58,7 @@ impl Subscriptions {
             Err(error) => wire::answer::write_error_raw(&mut body, id, &error.to_json()),
         }
         let content_type = "application/json";
-        Some(Served::Whole { status: 200, content_type, retry_after_s: None, body: body.into() })
+        Some(Delivery::Whole { status: 200, content_type, retry_after_s: None, body: body.into() })
     }
 
     fn subscribe(
@@ -67,19 +67,19 @@ impl Subscriptions {
         world: &Arc<World>,
         call: &Call<'_>,
         namespace: &'static str,
-        said: &mpsc::Sender<Said>,
+        outgoing: &mpsc::Sender<Outgoing>,
     ) -> Result<Value, RpcError> {
         if self.by_id.len() >= SUBSCRIPTIONS_MAX {
             return Err(RpcError::new(-32000, "too many subscriptions"));
         }
         let kind = parameter(call)?;
-        self.made += 1;
-        let id = format!("0x{:x}", self.made);
-        let (node, world, said) = (Arc::clone(node), Arc::clone(world), said.clone());
-        let telling = Telling { node, world, said, namespace, id: id.clone() };
+        self.ids_used += 1;
+        let id = format!("0x{:x}", self.ids_used);
+        let (node, world, outgoing) = (Arc::clone(node), Arc::clone(world), outgoing.clone());
+        let subscription = Subscription { node, world, outgoing, namespace, id: id.clone() };
         let task = match &*kind {
-            "newHeads" => self.tasks.spawn(telling.heads()),
-            "newPendingTransactions" => self.tasks.spawn(telling.pending()),
+            "newHeads" => self.tasks.spawn(subscription.heads()),
+            "newPendingTransactions" => self.tasks.spawn(subscription.pending()),
             _ => {
                 let message = format!("no \"{kind}\" subscription in {namespace} namespace");
                 return Err(RpcError::new(-32601, message));
@@ -96,7 +96,7 @@ impl Subscriptions {
     }
 }
 
-/// The first parameter, a string.
+/// Reads the first parameter, which must be a string.
 fn parameter(call: &Call<'_>) -> Result<String, RpcError> {
     let params: Option<Value> = call.params.raw().and_then(|raw| serde_json::from_slice(raw).ok());
     let first = params.as_ref().and_then(|params| params[0].as_str());
@@ -104,25 +104,25 @@ fn parameter(call: &Call<'_>) -> Result<String, RpcError> {
 }
 
 /// One subscription.
-struct Telling {
+struct Subscription {
     node: Arc<Node>,
     world: Arc<World>,
-    said: mpsc::Sender<Said>,
+    outgoing: mpsc::Sender<Outgoing>,
     namespace: &'static str,
     id: String,
 }
 
-impl Telling {
+impl Subscription {
     async fn heads(self) {
-        let Some(mut sight) = self.node.sight(Instant::now()) else { return };
+        let Some(mut view) = self.node.view(Instant::now()) else { return };
         loop {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
             let (Some(now), false) =
-                (self.node.sight(Instant::now()), self.node.settings().mute_subscriptions)
+                (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
             else {
                 continue;
             };
-            let (before, head) = (sight.head, now.head);
+            let (before, head) = (view.head, now.head);
             let hash = |head, number| self.world.hash_at(head, number);
             let mut fork = before.min(head);
             while fork > 0 && hash(before, fork) != hash(head, fork) {
@@ -132,35 +132,35 @@ impl Telling {
                 let Some(hash) = hash(head, number) else { continue };
                 let params = format!("[\"{hash}\",false]");
                 let block =
-                    rpc::answer(&self.world, &now, "eth_getBlockByHash", Some(params.as_bytes()));
+                    rpc::respond(&self.world, &now, "eth_getBlockByHash", Some(params.as_bytes()));
                 let Reply::Result(block) = block else { continue };
-                if !self.tell(&wire::block::header_of(&block)).await {
+                if !self.send(&wire::block::header_of(&block)).await {
                     return;
                 }
             }
-            sight = now;
+            view = now;
         }
     }
 
     async fn pending(self) {
         let mut seen = self.world.pooled();
         loop {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
             if self.node.settings().mute_subscriptions {
                 continue;
             }
             let (now, new) = self.world.pooled_since(seen);
             seen = now;
             for hash in new {
-                if !self.tell(format!("\"{hash}\"").as_bytes()).await {
+                if !self.send(format!("\"{hash}\"").as_bytes()).await {
                     return;
                 }
             }
         }
     }
 
-    /// Whether somebody still listens.
-    async fn tell(&self, result: &[u8]) -> bool {
+    /// Sends a notification. Returns true if the connection is still open.
+    async fn send(&self, result: &[u8]) -> bool {
         let mut body = Vec::with_capacity(result.len() + 128);
         body.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
         body.extend_from_slice(self.namespace.as_bytes());
@@ -171,7 +171,7 @@ impl Telling {
         body.extend_from_slice(b"}}");
         let content_type = "application/json";
         let body = Bytes::from(body);
-        let served = Served::Whole { status: 200, content_type, retry_after_s: None, body };
-        self.said.send(Said::Answer(served)).await.is_ok()
+        let delivery = Delivery::Whole { status: 200, content_type, retry_after_s: None, body };
+        self.outgoing.send(Outgoing::Reply(delivery)).await.is_ok()
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::{Listening, serve_connection};
+use super::{NodeServer, serve_connection};
 use crate::admin::Admin;
 use crate::node::Node;
 use crate::node::settings::{Fault, FaultRule, Latency};
@@ -25,7 +25,7 @@ fn node() -> Arc<Node> {
     Node::new("a", Arc::new(World::new(options).unwrap()))
 }
 
-fn listen(node: &Arc<Node>) -> Listening {
+fn listen(node: &Arc<Node>) -> NodeServer {
     node.listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap()
 }
 

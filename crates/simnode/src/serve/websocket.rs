@@ -1,8 +1,8 @@
-//! A WebSocket in front of a node, as geth has it: one message is one call or one batch.
+//! The WebSocket of a node, as geth has it: one message is one call or one batch.
 //!
-//! It takes whole, masked frames of up to [`BODY_BYTES_MAX`] and fragments of them, answers pings, and
-//! closes what is against the protocol. The node's settings say whether it answers in fragments and
-//! whether it answers pings at all.
+//! It reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to pings, and
+//! closes the connection on a protocol violation. Two settings fragment its messages and disable its
+//! pongs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +14,24 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
 use tokio::sync::mpsc;
 
 use super::BODY_BYTES_MAX;
-use super::body::ServedBody;
+use super::body::ResponseBody;
+use super::dispatch::CallDispatcher;
 use super::frame;
-use super::many::{ANSWERS_MAX, End, Said, Serving, write};
+use super::outgoing::{ConnectionEnd, Outgoing, REPLIES_MAX, write};
 use crate::node::Node;
 
 const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 
-/// What accepts the request for a WebSocket, if it is one.
+/// The `Sec-WebSocket-Accept` value for a request, if it requests a WebSocket.
 pub(super) fn accept(headers: &HeaderMap) -> Option<String> {
     headers.get(UPGRADE).filter(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))?;
     Some(frame::accept(headers.get(KEY)?.to_str().ok()?))
 }
 
-/// The answer that opens it.
-pub(super) fn accepted(accept: &str) -> Response<ServedBody> {
-    let mut response = Response::new(ServedBody::whole(Bytes::new()));
+/// The response that opens the WebSocket.
+pub(super) fn accepted(accept: &str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -47,26 +48,26 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (read, written) = tokio::io::split(stream);
-    let (answers, inbox) = mpsc::channel(ANSWERS_MAX);
+    let (replies, inbox) = mpsc::channel(REPLIES_MAX);
     let fragment_bytes = node.settings().fragment_bytes;
     let framed = move |message: &[u8]| frames(message, fragment_bytes);
-    let serving = Serving::new(Arc::clone(&node), answers.clone());
+    let dispatcher = CallDispatcher::new(Arc::clone(&node), replies.clone());
     tokio::select! {
         end = write(written, inbox, framed) => {
-            if end == End::Reset {
+            if end == ConnectionEnd::Reset {
                 reset.store(true, Ordering::Release);
             }
         }
-        () = take(&node, read, serving, answers) => {}
+        () = read_messages(&node, read, dispatcher, replies) => {}
     }
 }
 
-/// Reads messages until the client leaves or breaks the protocol.
-async fn take<S>(
+/// Reads messages until the client leaves or violates the protocol.
+async fn read_messages<S>(
     node: &Node,
     mut stream: ReadHalf<S>,
-    mut serving: Serving,
-    answers: mpsc::Sender<Said>,
+    mut dispatcher: CallDispatcher,
+    replies: mpsc::Sender<Outgoing>,
 ) where
     S: AsyncRead + Unpin,
 {
@@ -76,7 +77,7 @@ async fn take<S>(
             let (first, payload, used) = match frame::read(&mut buffer, BODY_BYTES_MAX) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
-                Err(frame::Refused) => return,
+                Err(frame::ProtocolError) => return,
             };
             match first & 0x0f {
                 0x0..=0x2 => {
@@ -85,12 +86,12 @@ async fn take<S>(
                         return;
                     }
                     if first & 0x80 != 0 {
-                        serving.begin(std::mem::take(&mut message).into()).await;
+                        dispatcher.start(std::mem::take(&mut message).into()).await;
                     }
                 }
                 0x8 => return,
                 0x9 if !node.settings().mute_to_pings => {
-                    let _ = answers.send(Said::Frame(frame::write(0x8a, payload))).await;
+                    let _ = replies.send(Outgoing::Frame(frame::write(0x8a, payload))).await;
                 }
                 _ => {}
             }
@@ -103,7 +104,7 @@ async fn take<S>(
     }
 }
 
-/// A message in one frame, or in fragments of so many bytes.
+/// Encodes a message as one frame, or as fragments of `fragment_bytes`.
 fn frames(message: &[u8], fragment_bytes: Option<u32>) -> Vec<u8> {
     let Some(bytes) = fragment_bytes else { return frame::write(0x81, message) };
     let pieces: Vec<&[u8]> = message.chunks(bytes.max(1) as usize).collect();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::World;
-use super::ledger::Place;
-use crate::schedule::{OptionsFault, Reorg, ReorgEvery, Schedule, WorldOptions};
+use super::block_index::BlockPosition;
+use crate::schedule::{OptionsError, Reorg, ReorgEvery, Schedule, WorldOptions};
 
 fn small() -> WorldOptions {
     WorldOptions { height_start: 20, finality_depth: 8, ..WorldOptions::default() }
@@ -56,7 +56,7 @@ fn overlapping_reorgs_link_up() {
         for number in 1..=head {
             let block = world.block_at(head, number).unwrap();
             assert_eq!(Some(block.header.parent_hash), world.hash_at(head, number - 1));
-            let place = Place { branch: block.branch, number };
+            let place = BlockPosition { branch: block.branch, number };
             let (first, last) = world.schedule().heads_with(place.branch, number);
             assert!(first <= head && last.is_none_or(|last| head <= last), "{place:?} at {head}");
         }
@@ -85,7 +85,7 @@ fn a_reorg_moves_some_transactions_and_drops_others() {
 fn a_body_that_fell_out_is_rebuilt_the_same() {
     let world = reorged();
     let first = world.block_at(40, 29).unwrap();
-    *world.bodies.write() = super::Bodies::default();
+    *world.block_cache.write() = super::BlockCache::default();
     let again = world.block_at(40, 29).unwrap();
     assert_eq!((first.hash, &first.header), (again.hash, &again.header));
     assert_eq!(again.hash, again.header.hash_slow());
@@ -97,9 +97,9 @@ fn what_is_forgotten_is_gone_and_the_rest_stays() {
     let world = reorged();
     world.build_to(40);
     for _ in 0..25 {
-        world.ledger.write().forget_floor();
+        world.block_index.write().forget_floor();
     }
-    *world.bodies.write() = super::Bodies::default();
+    *world.block_cache.write() = super::BlockCache::default();
     assert_eq!(world.floor(), 26);
     assert!(world.block_at(40, 24).is_none());
     assert!(world.block_at(40, 26).is_some());
@@ -123,21 +123,21 @@ fn options_that_cannot_be_are_refused() {
     let check = |options: WorldOptions| Schedule::new(&options).unwrap_err();
     let reorg = |at_height, depth| Reorg { at_height, depth };
     let with = |reorgs| WorldOptions { reorgs, ..small() };
-    assert!(matches!(check(with(vec![reorg(30, 9)])), OptionsFault::Depth { depth: 9, .. }));
-    assert!(matches!(check(with(vec![reorg(30, 0)])), OptionsFault::Depth { .. }));
+    assert!(matches!(check(with(vec![reorg(30, 9)])), OptionsError::Depth { depth: 9, .. }));
+    assert!(matches!(check(with(vec![reorg(30, 0)])), OptionsError::Depth { .. }));
     let fall = with(vec![reorg(30, 2), reorg(30, 1)]);
-    assert!(matches!(check(fall), OptionsFault::Order { at_height: 30 }));
+    assert!(matches!(check(fall), OptionsError::Order { at_height: 30 }));
     let under = with(vec![reorg(30, 2), reorg(31, 8)]);
-    assert!(matches!(check(under), OptionsFault::Order { at_height: 31 }));
+    assert!(matches!(check(under), OptionsError::Order { at_height: 31 }));
     let every = Some(ReorgEvery { blocks: 3, depth_max: 3 });
     assert!(matches!(
         check(WorldOptions { reorg_every: every, ..small() }),
-        OptionsFault::Every { .. }
+        OptionsError::Every { .. }
     ));
     let still = WorldOptions { block_time: Duration::ZERO, ..small() };
-    assert_eq!(check(still), OptionsFault::BlockTime);
+    assert_eq!(check(still), OptionsError::BlockTime);
     let count = WorldOptions { transactions_min: 5, transactions_max: 4, ..small() };
-    assert_eq!(check(count), OptionsFault::Transactions { min: 5, max: 4 });
+    assert_eq!(check(count), OptionsError::Transactions { min: 5, max: 4 });
 }
 
 #[test]

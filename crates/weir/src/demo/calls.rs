@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use simnode::block::Block;
-use simnode::seed::Draws;
+use simnode::seed::SeedStream;
 use simnode::world::World;
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ pub(super) struct Asked {
 /// Call number `index` of a stream, made when `head` is the newest block. Kinds take turns.
 pub(super) fn draw(world: &World, head: u64, stream: u64, index: u64) -> Asked {
     let seed = world.options().seed;
-    let mut draws = Draws::at(seed, &[DRAW_CALLS, stream, index]);
+    let mut draws = SeedStream::at(seed, &[DRAW_CALLS, stream, index]);
     let kind = Kind::ALL[(index % 2) as usize];
     let (method, params) = match kind {
         Kind::Head => head_read(world, &mut draws),
@@ -54,8 +54,8 @@ pub(super) fn draw(world: &World, head: u64, stream: u64, index: u64) -> Asked {
     Asked { kind, method, params }
 }
 
-fn head_read(world: &World, draws: &mut Draws) -> (&'static str, String) {
-    let cast = world.cast();
+fn head_read(world: &World, draws: &mut SeedStream) -> (&'static str, String) {
+    let cast = world.addresses();
     match draws.within(0, 4) {
         0 => ("eth_blockNumber", "[]".to_owned()),
         1 => ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
@@ -73,7 +73,7 @@ fn head_read(world: &World, draws: &mut Draws) -> (&'static str, String) {
     }
 }
 
-fn history_read(world: &World, head: u64, draws: &mut Draws) -> (&'static str, String) {
+fn history_read(world: &World, head: u64, draws: &mut SeedStream) -> (&'static str, String) {
     let number = head - age(draws).min(head);
     let block = world.block_at(head, number);
     let block = block.expect("the chain remembers far more blocks than history reads go back");
@@ -85,7 +85,8 @@ fn history_read(world: &World, head: u64, draws: &mut Draws) -> (&'static str, S
         4 => ("eth_getTransactionReceipt", format!("[\"{}\"]", transaction(&block, draws))),
         _ => {
             let from = number.saturating_sub(LOGS_BLOCKS) / LOGS_BLOCKS * LOGS_BLOCKS;
-            let (to, contract) = (from + LOGS_BLOCKS - 1, pick(&world.cast().contracts, draws));
+            let (to, contract) =
+                (from + LOGS_BLOCKS - 1, pick(&world.addresses().contracts, draws));
             let range = format!("\"fromBlock\":\"{from:#x}\",\"toBlock\":\"{to:#x}\"");
             ("eth_getLogs", format!("[{{{range},\"address\":\"{contract:#x}\"}}]"))
         }
@@ -94,17 +95,17 @@ fn history_read(world: &World, head: u64, draws: &mut Draws) -> (&'static str, S
 
 /// How old a block is asked for, from 1 block on: the cube of an even draw, so that half of the
 /// calls fall on the newest eighth.
-fn age(draws: &mut Draws) -> u64 {
+fn age(draws: &mut SeedStream) -> u64 {
     const STEPS: u64 = 1 << 20;
     let even = draws.within(0, STEPS - 1) as f64 / STEPS as f64;
     1 + (even.powi(3) * HISTORY_BLOCKS as f64) as u64
 }
 
-fn transaction(block: &Block, draws: &mut Draws) -> String {
+fn transaction(block: &Block, draws: &mut SeedStream) -> String {
     let last = block.transactions.len() - 1; // the demo's chain has no empty blocks
     block.transactions[draws.within(0, last as u64) as usize].hash().to_string()
 }
 
-fn pick<'a, T>(of: &'a [T], draws: &mut Draws) -> &'a T {
+fn pick<'a, T>(of: &'a [T], draws: &mut SeedStream) -> &'a T {
     &of[draws.within(0, of.len() as u64 - 1) as usize]
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use parking_lot::Mutex;
-use simnode::oracle::{Answered, Exchange, Oracle, OracleOptions, Verdict};
+use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::world::World;
 use tokio::time::Instant;
 use wire::answer::{Outcome, read_answer};
@@ -158,7 +158,7 @@ fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     let verdict = oracle.judge(&Exchange {
         method,
         params: Some(params.as_bytes()),
-        answer: Answered::Result(result),
+        reply: ObservedReply::Result(result),
         sent: *sent,
         received: *received,
         client: *client,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use simnode::node::Node;
 use simnode::node::settings::{Fault, FaultRule, Latency};
 use simnode::schedule::WorldOptions;
-use simnode::serve::Listening;
+use simnode::serve::NodeServer;
 use simnode::world::World;
 use tokio::sync::oneshot;
 
@@ -29,7 +29,7 @@ pub(super) struct Nodes {
 }
 
 struct Running {
-    listening: Listening,
+    listening: NodeServer,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

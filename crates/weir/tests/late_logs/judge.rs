@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use simnode::rpc::{self, Reply, Sight};
+use simnode::rpc::{self, Reply, View};
 use simnode::world::World;
 use tokio::time::Instant;
 
@@ -61,7 +61,8 @@ impl Judge {
 
     /// The method and the parameters of a question; none about a transaction that is not there.
     pub(crate) fn call(&self, question: Question) -> Option<(&'static str, String)> {
-        let address = |at: Option<usize>| at.map(|at| self.world.cast().contracts[at].to_string());
+        let address =
+            |at: Option<usize>| at.map(|at| self.world.addresses().contracts[at].to_string());
         let hash = |number| self.world.hash_at(number, number).unwrap().to_string();
         Some(match question {
             Question::Range { from, to, address: at }
@@ -103,7 +104,7 @@ impl Judge {
             | Question::Receipts { number, .. }
             | Question::Receipt { number, .. } => number,
         };
-        let due = rpc::answer(&self.world, &Sight::honest(newest), method, Some(params.as_bytes()));
+        let due = rpc::respond(&self.world, &View::honest(newest), method, Some(params.as_bytes()));
         let Reply::Result(due) = due else { panic!("{method} {params}: no truth") };
         let due: Value = serde_json::from_slice(&due).unwrap();
         let mut account = self.account.borrow_mut();
@@ -150,7 +151,7 @@ impl Judge {
             |from: u64| [("fromBlock", format!("{from:#x}")), ("toBlock", format!("{last:#x}"))];
         let params = filter(&bounds(began + 1), None);
         let due =
-            rpc::answer(&self.world, &Sight::honest(last), "eth_getLogs", Some(params.as_bytes()));
+            rpc::respond(&self.world, &View::honest(last), "eth_getLogs", Some(params.as_bytes()));
         let Reply::Result(due) = due else { panic!("no truth") };
         let due: Vec<Value> = serde_json::from_slice(&due).unwrap();
         assert!(due.len() > 20, "a filter over {began} to {last} selects nothing");

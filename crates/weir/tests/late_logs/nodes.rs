@@ -10,7 +10,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use simnode::node::Node;
-use simnode::node::settings::{Inside, Latency};
+use simnode::node::settings::{Latency, SecondBackend};
 use simnode::world::World;
 use tokio::time::{Instant, sleep};
 
@@ -24,7 +24,7 @@ pub(crate) enum Trouble {
     /// Logs and receipts come this much later than their block.
     Late(Duration),
     /// Some calls reach a node that is one block behind, as late as this one.
-    Inside(f64, Duration),
+    SecondBackend(f64, Duration),
 }
 
 struct Phase {
@@ -96,9 +96,9 @@ impl Nodes {
                 match trouble {
                     Trouble::None => {}
                     Trouble::Late(delay) => settings.index_delay = delay,
-                    Trouble::Inside(share, delay) => {
+                    Trouble::SecondBackend(share, delay) => {
                         settings.index_delay = delay;
-                        settings.inside = Some(Inside { behind_blocks: 1, share });
+                        settings.inside = Some(SecondBackend { behind_blocks: 1, share });
                     }
                 }
             });
@@ -131,7 +131,7 @@ impl Nodes {
                 && overlapping.iter().all(|(since, troubles)| match troubles[node] {
                     Trouble::None => appeared <= *since,
                     Trouble::Late(delay) => appeared + delay <= *since,
-                    Trouble::Inside(..) => false,
+                    Trouble::SecondBackend(..) => false,
                 })
         })
     }
@@ -153,7 +153,7 @@ fn draw(rng: &mut SmallRng) -> [Trouble; 3] {
     let other = |rng: &mut SmallRng| {
         let late = Duration::from_millis(rng.random_range(200..3_000));
         match rng.random_range(0..3) {
-            0 => Trouble::Inside(rng.random_range(0.2..0.8), late / 4),
+            0 => Trouble::SecondBackend(rng.random_range(0.2..0.8), late / 4),
             _ => Trouble::Late(late),
         }
     };

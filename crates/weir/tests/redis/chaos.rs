@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use simnode::oracle::{Answered, Exchange, Oracle, OracleOptions, Verdict};
+use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 use tokio::time::Instant;
@@ -57,12 +57,14 @@ fn load(
         seen.took.push(received - sent);
         let said = read_answer(&answer.body, 128).unwrap();
         let (answered, own) = match said.outcome {
-            Outcome::Result(result) => (Answered::Result(result), false),
-            Outcome::Error { code, .. } => (Answered::Error { code }, OWN_ERRORS.contains(&code)),
+            Outcome::Result(result) => (ObservedReply::Result(result), false),
+            Outcome::Error { code, .. } => {
+                (ObservedReply::Error { code }, OWN_ERRORS.contains(&code))
+            }
         };
         let params = Some(call.params.as_bytes());
         let method = call.method;
-        let exchange = Exchange { method, params, answer: answered, sent, received, client };
+        let exchange = Exchange { method, params, reply: answered, sent, received, client };
         match oracle.judge(&exchange) {
             Verdict::Right => seen.right += 1,
             Verdict::Unjudged(_) if !own && answer.status == 200 => {}

@@ -79,7 +79,7 @@ fn balances_at_latest_turn_with_the_head() {
     let served = Served::before(&[&node], &polled_often(""));
     let mut client = served.client();
     // An account that blocks 900 to 902 change.
-    let accounts = node.node.world().unwrap().cast().accounts;
+    let accounts = node.node.world().unwrap().addresses().accounts;
     let at = |account: usize, block: &str| format!(r#"["{:#x}","{block}"]"#, accounts[account]);
     let balance = |account, block: u64| node.result(READ, &at(account, &format!("0x{block:x}")));
     let mut changing = (0..accounts.len()).filter(|&account| {

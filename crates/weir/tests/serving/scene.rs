@@ -13,7 +13,7 @@ use serde_json::Value;
 use simnode::node::Node;
 use simnode::node::settings::{FaultRule, Latency, Settings};
 use simnode::schedule::WorldOptions;
-use simnode::serve::Listening;
+use simnode::serve::NodeServer;
 use simnode::world::World;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ pub(crate) struct SimNode {
     pub(crate) name: &'static str,
     pub(crate) node: Arc<Node>,
     pub(crate) address: SocketAddr,
-    listening: Listening,
+    listening: NodeServer,
     handle: Handle,
 }
 

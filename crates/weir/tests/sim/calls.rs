@@ -104,8 +104,8 @@ impl Draw<'_> {
     }
 
     fn of_state(&mut self) -> (&'static str, String) {
-        let account = self.world.cast().accounts[self.rng.random_range(0..4)];
-        let contract = self.world.cast().contracts[self.rng.random_range(0..2)];
+        let account = self.world.addresses().accounts[self.rng.random_range(0..4)];
+        let contract = self.world.addresses().contracts[self.rng.random_range(0..2)];
         let block = self.block();
         match self.rng.random_range(0..12) {
             0..4 => ("eth_getBalance", format!("[\"{account}\",{block}]")),
@@ -123,7 +123,7 @@ impl Draw<'_> {
     }
 
     fn filter(&mut self) -> String {
-        let contract = self.world.cast().contracts[self.rng.random_range(0..2)];
+        let contract = self.world.addresses().contracts[self.rng.random_range(0..2)];
         let bounds = match self.rng.random_range(0..12) {
             0 => format!("\"blockHash\":\"{}\"", self.hash()),
             1 => "\"fromBlock\":\"latest\"".to_owned(),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use simnode::oracle::{Answered, Exchange, Oracle, OracleOptions, Verdict};
-use simnode::rpc::{self, Reply, Sight};
+use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
+use simnode::rpc::{self, Reply, View};
 use simnode::world::World;
 use tokio::time::Instant;
 use wire::answer::{Outcome, read_answer};
@@ -145,17 +145,17 @@ impl Court {
         let received = Instant::now();
         let spoilt;
         let answered = match said.outcome {
-            Outcome::Error { code, .. } => Answered::Error { code },
+            Outcome::Error { code, .. } => ObservedReply::Error { code },
             Outcome::Result(result) => {
                 let mut adversary = self.adversary.borrow_mut();
                 spoilt = adversary.pass(sent.client, call, result, received);
-                Answered::Result(spoilt.as_deref().unwrap_or(result))
+                ObservedReply::Result(spoilt.as_deref().unwrap_or(result))
             }
         };
         let verdict = self.oracle.judge(&Exchange {
             method: call.method,
             params: Some(call.params.as_bytes()),
-            answer: answered,
+            reply: answered,
             sent: sent.at,
             received,
             client: sent.client,
@@ -173,11 +173,12 @@ impl Court {
         match verdict {
             Verdict::Right => {}
             // A node in trouble may word its error as an honest one words another.
-            Verdict::Unjudged(_) if !matches!(answered, Answered::Error { code: OWN_ERROR }) => {}
+            Verdict::Unjudged(_)
+                if !matches!(answered, ObservedReply::Error { code: OWN_ERROR }) => {}
             Verdict::Failed { .. } | Verdict::Unjudged(_)
                 if cluster.all_unsound(begun_at(sent, answer), received) =>
             {
-                if let Answered::Error { code } = answered {
+                if let ObservedReply::Error { code } = answered {
                     *self.account.borrow_mut().excused.entry(code).or_default() += 1;
                 }
             }
@@ -234,9 +235,9 @@ impl Court {
         received: Instant,
         cluster: &Cluster,
         call: &Call,
-        answered: &Answered<'_>,
+        answered: &ObservedReply<'_>,
     ) -> bool {
-        let Answered::Result(given) = *answered else { return false };
+        let ObservedReply::Result(given) = *answered else { return false };
         if !["Logs", "Receipts", "Receipt"].iter().any(|end| call.method.ends_with(end)) {
             return false;
         }
@@ -262,8 +263,8 @@ impl Court {
         let params = Some(call.params.as_bytes());
         (lowest..=newest).any(|head| {
             // A range above the served head is for the node to judge, and some end it at theirs.
-            let sight = Sight { clamps: true, ..Sight::honest(head) };
-            let due = rpc::answer(&self.world, &sight, call.method, params);
+            let view = View { clamps: true, ..View::honest(head) };
+            let due = rpc::respond(&self.world, &view, call.method, params);
             let Reply::Result(due) = due else { return false };
             let due = items(serde_json::from_slice(&due).expect("a node says JSON"));
             given.iter().all(|item| due.contains(item))
@@ -322,10 +323,10 @@ fn begun_at(sent: &Sent, answer: &Answer) -> Instant {
 }
 
 /// What the client was given: the bytes that were judged if they are a result.
-fn spoilt_or<'a>(answered: &Answered<'a>, item: &'a [u8]) -> &'a [u8] {
+fn spoilt_or<'a>(answered: &ObservedReply<'a>, item: &'a [u8]) -> &'a [u8] {
     match answered {
-        Answered::Result(result) => result,
-        Answered::Error { .. } => item,
+        ObservedReply::Result(result) => result,
+        ObservedReply::Error { .. } => item,
     }
 }
 

@@ -18,7 +18,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use simnode::node::Node;
-use simnode::node::settings::{ErrorKind, Fault, FaultRule, Inside, Latency, Settings};
+use simnode::node::settings::{ErrorKind, Fault, FaultRule, Latency, SecondBackend, Settings};
 use simnode::world::World;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ pub(crate) enum Trouble {
     Unindexed(Duration),
     /// This share of calls for logs and receipts reaches a node behind the same address that is one
     /// block behind and ends ranges at its head.
-    Inside(f64),
+    SecondBackend(f64),
     /// Refuses connections; those that it had are closed.
     Down,
     /// Fails this share of requests in this way.
@@ -284,7 +284,7 @@ impl Member {
         if let Some(former) = self.worsening.take() {
             former.abort();
         }
-        let sight = self.node.sight(Instant::now()).expect("it looks at a world");
+        let view = self.node.view(Instant::now()).expect("it looks at a world");
         let set = self.node.set(|settings| {
             *settings = self.usual.clone();
             match trouble {
@@ -292,11 +292,11 @@ impl Member {
                 Trouble::Slow => {
                     settings.latency = Latency::Lognormal { median_ms: 60.0, sigma: 0.6 };
                 }
-                Trouble::Frozen | Trouble::Lagging(_) => settings.frozen_at = Some(sight.head),
+                Trouble::Frozen | Trouble::Lagging(_) => settings.frozen_at = Some(view.head),
                 Trouble::Lying(blocks) => settings.ahead_blocks = *blocks,
                 Trouble::Unindexed(delay) => settings.index_delay = *delay,
-                Trouble::Inside(share) => {
-                    settings.inside = Some(Inside { behind_blocks: 1, share: *share });
+                Trouble::SecondBackend(share) => {
+                    settings.inside = Some(SecondBackend { behind_blocks: 1, share: *share });
                 }
                 Trouble::Faulty(fault, share) => {
                     let rule = FaultRule { share: *share, ..FaultRule::always(*fault) };
@@ -309,7 +309,7 @@ impl Member {
             let lag_blocks = self.usual.lag_blocks + blocks;
             let node = Arc::clone(&self.node);
             let world = node.world().expect("it looks at a world");
-            let reached = world.instant_of(sight.head + lag_blocks) + self.usual.delay;
+            let reached = world.instant_of(view.head + lag_blocks) + self.usual.delay;
             let worsening = tokio::spawn(async move {
                 tokio::time::sleep_until(reached).await;
                 let set = node.set(|settings| {
@@ -357,7 +357,7 @@ fn deceit(rng: &mut SmallRng) -> Trouble {
 /// Something that makes responses lack what their blocks have.
 fn incomplete(rng: &mut SmallRng) -> Trouble {
     match rng.random_range(0..3) {
-        0 => Trouble::Inside([0.3, 1.0][rng.random_range(0..2)]),
+        0 => Trouble::SecondBackend([0.3, 1.0][rng.random_range(0..2)]),
         _ => Trouble::Unindexed(Duration::from_millis(rng.random_range(200..3_000))),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use simnode::rpc::{Reply, Sight, answer};
+use simnode::rpc::{Reply, View, respond};
 use simnode::world::World;
 
 use super::{Kind, draw};
@@ -19,7 +19,7 @@ fn every_call_has_a_result() {
         let asked = draw(&world, head, 0, index);
         *methods.entry(asked.method).or_insert(0) += 1;
         let params = Some(asked.params.as_bytes());
-        match answer(&world, &Sight::honest(head), asked.method, params) {
+        match respond(&world, &View::honest(head), asked.method, params) {
             Reply::Result(result) => assert_ne!(&*result, b"null", "{asked:?}"),
             Reply::Error(error) => panic!("{asked:?}: {error:?}"),
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simnode::rpc::{Reply, Sight, answer};
+use simnode::rpc::{Reply, View, respond};
 use simnode::world::World;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ fn planted_answers_are_caught() {
     let head = world.options().height_start;
     let (method, params) = ("eth_getBlockByNumber", "[\"latest\",false]");
     let block_at =
-        |head| match answer(&world, &Sight::honest(head), method, Some(params.as_bytes())) {
+        |head| match respond(&world, &View::honest(head), method, Some(params.as_bytes())) {
             Reply::Result(result) => String::from_utf8(result.to_vec()).unwrap(),
             Reply::Error(error) => panic!("{error:?}"),
         };

@@ -1,5 +1,4 @@
-//! What a node can carry: token buckets per method and workers with a queue. Decisions take `now`
-//! as an argument; `node.rs` does the waiting.
+//! The token bucket of a rate limit. `now` is an argument; `node.rs` waits.
 
 use std::time::Duration;
 
@@ -7,23 +6,22 @@ use tokio::time::Instant;
 
 use super::settings::Rate;
 
-/// A token bucket that may go into debt: a negative fill is the queue.
+/// A token bucket that may go into debt. A negative number of tokens is the queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     tokens: f64,
     last: Instant,
 }
 
-/// The longest queue of a bucket, in seconds of its rate; calls beyond it wait no longer than that,
-/// so that the debt stays finite.
+/// Maximum debt of a bucket, in seconds of its rate. A call waits no longer than that.
 const DEBT_SECONDS_MAX: f64 = 3_600.0;
 
-impl Bucket {
+impl TokenBucket {
     pub(super) fn full(rate: &Rate, now: Instant) -> Self {
         Self { tokens: rate.burst, last: now }
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token and returns true if there is one.
     pub(super) fn take(&mut self, rate: &Rate, now: Instant) -> bool {
         self.fill(rate, now);
         let there = self.tokens >= 1.0;
@@ -33,7 +31,7 @@ impl Bucket {
         there
     }
 
-    /// Takes a token in any case and tells how long to wait for it.
+    /// Takes a token, if need be on debt, and returns how long to wait for it.
     pub(super) fn reserve(&mut self, rate: &Rate, now: Instant) -> Duration {
         self.fill(rate, now);
         self.tokens = (self.tokens - 1.0).max(-DEBT_SECONDS_MAX * rate.per_second);

@@ -1,39 +1,39 @@
-//! A bounded store of whole blocks. What falls out is rebuilt from the seed when asked for.
+//! A bounded cache of complete blocks. An evicted block is rebuilt from the seed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::ledger::Place;
+use super::block_index::BlockPosition;
 use crate::block::Block;
 
-/// The most blocks kept whole.
+/// Maximum blocks.
 const BLOCKS_MAX: usize = 2_048;
-/// The most transactions kept whole: with every rendering about 4 kB each, so about 64 MB.
+/// Maximum transactions: with all renderings about 4 kB each, so about 64 MB.
 const TRANSACTIONS_MAX: usize = 16_384;
 
 #[derive(Default)]
-pub(super) struct Bodies {
-    blocks: HashMap<Place, Arc<Block>, RandomState>,
-    order: VecDeque<Place>,
+pub(super) struct BlockCache {
+    blocks: HashMap<BlockPosition, Arc<Block>, RandomState>,
+    order: VecDeque<BlockPosition>,
     transactions: usize,
 }
 
-impl Bodies {
-    pub(super) fn get(&self, place: Place) -> Option<&Arc<Block>> {
+impl BlockCache {
+    pub(super) fn get(&self, place: BlockPosition) -> Option<&Arc<Block>> {
         self.blocks.get(&place)
     }
 
-    /// Keeps a block, dropping those that came first.
-    pub(super) fn keep(&mut self, place: Place, block: Arc<Block>) {
+    /// Adds a block and evicts the oldest ones.
+    pub(super) fn keep(&mut self, place: BlockPosition, block: Arc<Block>) {
         self.transactions += block.transactions.len();
         match self.blocks.insert(place, block) {
             Some(former) => self.transactions -= former.transactions.len(),
             None => self.order.push_back(place),
         }
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
-            // The newest stays even if it alone is above the cap: it is about to be read.
+            // The newest block stays even if it alone exceeds the maximum, because it is about to be read.
             if self.order.len() <= 1 {
                 return;
             }

@@ -1,38 +1,37 @@
-//! What the world remembers of each block: a short record by branch and number, and indexes from
-//! hashes to places. Bodies are not kept here but rebuilt from the seed (`world/bodies.rs`).
+//! A bounded index of blocks: a short record by branch and number, and the positions of block and
+//! transaction hashes. `world/block_cache.rs` has the complete blocks.
 
 use std::collections::{HashMap, VecDeque};
 
 use alloy_primitives::B256;
 use foldhash::fast::RandomState;
 
-use crate::block::{Block, Standing};
+use crate::block::{Block, PostState};
 
-/// The most blocks that are remembered; the oldest are forgotten first, and nodes then answer as
-/// though they never had them. Measured with 8 transactions per block it takes about 2.5 kB each, so
-/// 125 MB in all, after 14 hours of one block a second.
+/// Maximum blocks. The oldest are removed first, and nodes then respond as if they never had them. A
+/// block with 8 transactions takes about 2.5 kB, so all take 125 MB.
 pub(super) const RECORDS_MAX: usize = 50_000;
-/// The most transactions that are remembered, for worlds with large blocks: about 100 MB.
+/// Maximum transactions, for worlds with large blocks: about 100 MB.
 pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
 
-/// Where a block stands.
+/// The position of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
-    /// The branch that holds it.
+pub struct BlockPosition {
+    /// The branch of the block.
     pub branch: usize,
-    /// Its number.
+    /// The number of the block.
     pub number: u64,
 }
 
 struct Record {
-    standing: Standing,
+    post_state: PostState,
     transactions: Box<[B256]>,
 }
 
-/// The places of one transaction: nearly always one, more after a reorg.
+/// The positions of one transaction: more than one after a reorg.
 enum Places {
-    One(Place, u32),
-    Many(Vec<(Place, u32)>),
+    One(BlockPosition, u32),
+    Many(Vec<(BlockPosition, u32)>),
 }
 
 #[derive(Default)]
@@ -43,35 +42,35 @@ struct Branch {
 
 /// Records and indexes.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct BlockIndex {
     branches: Vec<Branch>,
-    blocks: HashMap<B256, Place, RandomState>,
+    blocks: HashMap<B256, BlockPosition, RandomState>,
     transactions: HashMap<B256, Places, RandomState>,
     records: usize,
     places: usize,
     floor: u64,
 }
 
-impl Ledger {
-    /// The lowest number that is remembered.
+impl BlockIndex {
+    /// The lowest number in the index.
     pub(super) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// What the block at a place left, if it is remembered.
-    pub(super) fn standing(&self, place: Place) -> Option<&Standing> {
+    /// The state after the block at a position, if the index has it.
+    pub(super) fn post_state(&self, place: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(place.branch)?;
         let at = usize::try_from(place.number.checked_sub(branch.first)?).ok()?;
-        Some(&branch.records.get(at)?.standing)
+        Some(&branch.records.get(at)?.post_state)
     }
 
-    /// The place of a block.
-    pub(super) fn block(&self, hash: &B256) -> Option<Place> {
+    /// The position of a block.
+    pub(super) fn block(&self, hash: &B256) -> Option<BlockPosition> {
         self.blocks.get(hash).copied()
     }
 
-    /// The places of a transaction: block and index in it.
-    pub(super) fn transaction(&self, hash: &B256) -> &[(Place, u32)] {
+    /// The positions of a transaction that is in several blocks.
+    pub(super) fn transaction(&self, hash: &B256) -> &[(BlockPosition, u32)] {
         match self.transactions.get(hash) {
             None => &[],
             Some(Places::One(..)) => &[],
@@ -79,8 +78,8 @@ impl Ledger {
         }
     }
 
-    /// The only place of a transaction that stands in one block.
-    pub(super) fn transaction_single(&self, hash: &B256) -> Option<(Place, u32)> {
+    /// The position of a transaction that is in one block.
+    pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
         match self.transactions.get(hash)? {
             Places::One(place, at) => Some((*place, *at)),
             Places::Many(_) => None,
@@ -88,8 +87,8 @@ impl Ledger {
     }
 
     /// Adds the next block of its branch, which must be the newest branch.
-    pub(super) fn add(&mut self, block: &Block, standing: Standing) {
-        let place = Place { branch: block.branch, number: block.header.number };
+    pub(super) fn add(&mut self, block: &Block, post_state: PostState) {
+        let place = BlockPosition { branch: block.branch, number: block.header.number };
         if self.branches.len() <= place.branch {
             self.branches.resize_with(place.branch + 1, Branch::default);
             self.branches[place.branch].first = place.number;
@@ -108,11 +107,11 @@ impl Ledger {
         }
         self.blocks.insert(block.hash, place);
         self.records += 1;
-        let record = Record { standing, transactions: hashes };
+        let record = Record { post_state, transactions: hashes };
         self.branches[place.branch].records.push_back(record);
     }
 
-    /// Forgets the oldest blocks until the caps hold.
+    /// Removes the oldest blocks until the maxima hold.
     pub(super) fn trim(&mut self) {
         while self.records > RECORDS_MAX || self.places > TRANSACTIONS_MAX {
             self.forget_floor();
@@ -131,15 +130,15 @@ impl Ledger {
             branch.first += 1;
             self.records -= 1;
             self.places -= record.transactions.len();
-            self.blocks.remove(&record.standing.hash);
-            let place = Place { branch: at, number };
+            self.blocks.remove(&record.post_state.hash);
+            let place = BlockPosition { branch: at, number };
             for hash in &record.transactions {
                 self.forget_transaction(hash, place);
             }
         }
     }
 
-    fn forget_transaction(&mut self, hash: &B256, place: Place) {
+    fn forget_transaction(&mut self, hash: &B256, place: BlockPosition) {
         match self.transactions.get_mut(hash) {
             Some(Places::Many(places)) => {
                 places.retain(|(held, _)| *held != place);

@@ -1,4 +1,4 @@
-//! A node's chance: seeded, so that a run repeats. The chain's values come from `seed.rs` instead.
+//! A node's random numbers. They are seeded, so a run repeats. `seed.rs` draws the values of the chain.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use rand::{Rng, SeedableRng};
 
 use super::settings::Latency;
 
-/// The longest time that a draw may give, so that a tail cannot outlive any test.
+/// Maximum drawn latency in milliseconds, so that the tail of a distribution cannot outlive a test.
 const LATENCY_MAX_MS: f64 = 60_000.0;
 
-/// A seeded source of chance.
-pub(super) struct Dice {
+/// A seeded random number generator.
+pub(super) struct NodeRng {
     rng: SmallRng,
 }
 
-impl Dice {
+impl NodeRng {
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: SmallRng::seed_from_u64(seed) }
     }
 
-    /// True with a probability.
-    pub(super) fn strikes(&mut self, share: f64) -> bool {
+    /// Returns true with probability `share`.
+    pub(super) fn chance(&mut self, share: f64) -> bool {
         share >= 1.0 || self.rng.random::<f64>() < share
     }
 
-    /// A time of a distribution.
-    pub(super) fn time(&mut self, latency: Latency) -> Duration {
-        // In (0, 1], so that its logarithm is finite.
+    /// Draws a time from a distribution.
+    pub(super) fn latency(&mut self, latency: Latency) -> Duration {
+        // The value is in (0, 1], so its logarithm is finite.
         let unit = 1.0 - self.rng.random::<f64>();
         let ms = match latency {
             Latency::None => return Duration::ZERO,
@@ -35,7 +35,7 @@ impl Dice {
             Latency::Uniform { low_ms, high_ms } => low_ms + (high_ms - low_ms) * unit,
             Latency::Exponential { mean_ms } => -unit.ln() * mean_ms,
             Latency::Lognormal { median_ms, sigma } => {
-                // Box and Muller 1958: two uniform draws give a normal one.
+                // Box and Muller 1958: two uniform values give a normal one.
                 let angle = self.rng.random::<f64>() * std::f64::consts::TAU;
                 let normal = (-2.0 * unit.ln()).sqrt() * angle.cos();
                 median_ms * (sigma * normal).exp()

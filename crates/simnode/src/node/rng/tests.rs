@@ -1,11 +1,11 @@
 //! Goal: distributions are what they are called. Method: ten thousand seeded draws.
 
-use super::{Dice, Latency};
+use super::{Latency, NodeRng};
 
 fn sorted(latency: Latency) -> Vec<f64> {
-    let mut dice = Dice::new(7);
+    let mut rng = NodeRng::new(7);
     let mut times: Vec<_> =
-        (0..10_000).map(|_| dice.time(latency).as_secs_f64() * 1_000.0).collect();
+        (0..10_000).map(|_| rng.latency(latency).as_secs_f64() * 1_000.0).collect();
     times.sort_by(f64::total_cmp);
     times
 }
@@ -34,5 +34,5 @@ fn equal_seeds_draw_equally() {
         sorted(Latency::Exponential { mean_ms: 1.0 }),
         sorted(Latency::Exponential { mean_ms: 1.0 })
     );
-    assert!((0..1_000).filter(|_| Dice::new(1).strikes(0.0)).count() == 0);
+    assert!((0..1_000).filter(|_| NodeRng::new(1).chance(0.0)).count() == 0);
 }

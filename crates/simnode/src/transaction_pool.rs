@@ -1,5 +1,5 @@
-//! Transactions that were sent to a node: kept, shown as pending, never mined. All nodes of a world
-//! share one pool, as though gossip were instant.
+//! Transactions that were sent to a node: they are pending for ever and never mined. All nodes of a
+//! world share one pool, as if gossip were instant.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,19 +7,19 @@ use alloy_consensus::TxEnvelope;
 use alloy_primitives::B256;
 use foldhash::fast::RandomState;
 
-/// The most transactions kept; geth's default is 5,120 executable ones (`txpool.globalslots`).
+/// Maximum transactions of the pool. geth's default is 5,120 executable transactions (`txpool.globalslots`).
 const TRANSACTIONS_MAX: usize = 5_120;
 
 #[derive(Default)]
-pub(crate) struct Pool {
+pub(crate) struct TransactionPool {
     transactions: HashMap<B256, TxEnvelope, RandomState>,
     order: VecDeque<B256>,
-    /// How many were ever added.
+    /// Number of transactions ever added.
     added: u64,
 }
 
-impl Pool {
-    /// Keeps a transaction, dropping the oldest above the cap. False if it is there already.
+impl TransactionPool {
+    /// Adds a transaction and removes the oldest above the maximum. Returns false for a duplicate.
     pub(crate) fn add(&mut self, envelope: TxEnvelope) -> bool {
         let hash = *envelope.tx_hash();
         if self.transactions.contains_key(&hash) {
@@ -40,12 +40,12 @@ impl Pool {
         self.transactions.get(hash)
     }
 
-    /// How many transactions were ever added.
+    /// Number of transactions ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }
 
-    /// Those that were added after so many had been, as far as they are kept.
+    /// The transactions after the first `added`, as far as the pool still has them.
     pub(crate) fn since(&self, added: u64) -> Vec<B256> {
         let new = usize::try_from(self.added - added).unwrap_or(usize::MAX);
         let known = self.order.len();

@@ -1,0 +1,48 @@
+//! One connection with many calls in flight: each message is served concurrently, as in geth, and
+//! responses are written as they arrive.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::outgoing::Outgoing;
+use super::subscribe::Subscriptions;
+use crate::node::Node;
+
+/// Maximum messages in flight per connection. Further ones are not read.
+const SERVED_MAX: usize = 1024;
+
+/// The messages in flight on one connection.
+pub(super) struct CallDispatcher {
+    node: Arc<Node>,
+    tasks: JoinSet<()>,
+    subscriptions: Subscriptions,
+    replies: mpsc::Sender<Outgoing>,
+}
+
+impl CallDispatcher {
+    pub(super) fn new(node: Arc<Node>, replies: mpsc::Sender<Outgoing>) -> CallDispatcher {
+        let subscriptions = Subscriptions::default();
+        CallDispatcher { node, tasks: JoinSet::new(), subscriptions, replies }
+    }
+
+    /// Serves a message concurrently. Waits while [`SERVED_MAX`] are in flight.
+    pub(super) async fn start(&mut self, message: Bytes) {
+        while self.tasks.len() >= SERVED_MAX {
+            self.tasks.join_next().await;
+        }
+        while self.tasks.try_join_next().is_some() {}
+        if let Some(delivery) = self.subscriptions.respond(&self.node, &message, &self.replies) {
+            let _ = self.replies.send(Outgoing::Reply(delivery)).await;
+            return;
+        }
+        let (node, replies) = (Arc::clone(&self.node), self.replies.clone());
+        self.tasks.spawn(async move {
+            let delivery = node.serve(&message).await;
+            // Without a writer the connection has ended.
+            let _ = replies.send(Outgoing::Reply(delivery)).await;
+        });
+    }
+}

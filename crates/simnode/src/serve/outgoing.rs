@@ -1,0 +1,75 @@
+//! The write side of a connection with many calls in flight: the queue of items and its writer.
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, sleep};
+
+use crate::node::Delivery;
+
+/// Maximum items that wait to be written.
+pub(super) const REPLIES_MAX: usize = 64;
+/// Bytes per write of a slow response.
+const SLOW_CHUNK_BYTES: usize = 64;
+
+/// The next item to write.
+pub(super) enum Outgoing {
+    /// A response, which the transport frames.
+    Reply(Delivery),
+    /// A complete frame.
+    Frame(Vec<u8>),
+}
+
+/// How the connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionEnd {
+    Close,
+    Reset,
+}
+
+/// Writes responses until a fault or the client ends the connection. `frame` encodes a message for the
+/// transport.
+pub(super) async fn write<W>(
+    mut stream: W,
+    mut replies: mpsc::Receiver<Outgoing>,
+    frame: impl Fn(&[u8]) -> Vec<u8>,
+) -> ConnectionEnd
+where
+    W: AsyncWrite + Unpin,
+{
+    while let Some(outgoing) = replies.recv().await {
+        let written = match outgoing {
+            Outgoing::Frame(bytes) => stream.write_all(&bytes).await,
+            Outgoing::Reply(Delivery::Close) => return ConnectionEnd::Close,
+            Outgoing::Reply(Delivery::Reset) => return ConnectionEnd::Reset,
+            // This transport has no status. A response without a body is not sent.
+            Outgoing::Reply(Delivery::Whole { body, .. }) if body.is_empty() => Ok(()),
+            Outgoing::Reply(Delivery::Whole { body, .. }) => stream.write_all(&frame(&body)).await,
+            Outgoing::Reply(Delivery::Truncated(body)) => {
+                let whole = frame(&body);
+                let _ = stream.write_all(&whole[..whole.len() / 2]).await;
+                let _ = stream.flush().await;
+                return ConnectionEnd::Close;
+            }
+            Outgoing::Reply(Delivery::Slow { body, bytes_per_second }) => {
+                write_slowly(&mut stream, &frame(&body), bytes_per_second).await
+            }
+        };
+        if written.is_err() || stream.flush().await.is_err() {
+            return ConnectionEnd::Close;
+        }
+    }
+    ConnectionEnd::Close
+}
+
+async fn write_slowly<W>(stream: &mut W, bytes: &[u8], bytes_per_second: u32) -> std::io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+{
+    for piece in bytes.chunks(SLOW_CHUNK_BYTES) {
+        sleep(Duration::from_secs_f64(piece.len() as f64 / f64::from(bytes_per_second.max(1))))
+            .await;
+        stream.write_all(piece).await?;
+        stream.flush().await?;
+    }
+    Ok(())
+}
