@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-#[path = "../../crates/weir/tests/support/programs.rs"]
-mod programs;
-
-pub(crate) use programs::find;
+pub(crate) use test_support::programs::find;
 
 /// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {

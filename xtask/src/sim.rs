@@ -34,7 +34,8 @@ pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
 /// If the simulation finds a wrong answer or does not build.
 pub(crate) fn run(seed: Option<u64>, calls: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
-    command.args(["test", "--release", "--package", "weir", "--test", "sim", "--", "--nocapture"]);
+    command.args(["test", "--release", "--package", "weir", "--test", "gateway"]);
+    command.args(["--", "sim::", "--nocapture"]);
     if let Some(seed) = seed {
         command.env("WEIR_SIM_SEED", seed.to_string());
     }

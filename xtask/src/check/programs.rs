@@ -2,7 +2,7 @@
 //!
 //! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo; client
 //! libraries by npm and pip. What is here already is left alone. Tests find the programs by themselves
-//! (`crates/weir/tests/support/programs.rs`).
+//! (`crates/test-support/src/programs.rs`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -96,7 +96,7 @@ pub(crate) fn fetch() -> Result<String> {
 /// Fetches the client libraries that the gateway is tested with into `target/clients`, and builds the
 /// program of the one that is a crate; whether that was needed.
 fn fetch_clients() -> Result<bool> {
-    let source = shell::root().join("crates/weir/tests/clients");
+    let source = shell::root().join("crates/weir/tests/gateway/clients");
     let folder = shell::root().join("target/clients");
     let lists = ["package.json", "package-lock.json", "requirements.txt"];
     let crates = ["alloy/Cargo.toml", "alloy/Cargo.lock", "alloy/src/main.rs"];

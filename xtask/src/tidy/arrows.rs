@@ -6,7 +6,8 @@ use super::Finding;
 use super::tree::Tree;
 
 /// A crate and the crates of ours that its manifest may name, for tests and build scripts too.
-/// `weir`, the binary, joins everything; `xtask` stands apart and sees only files and commands.
+/// `weir`, the binary, joins everything; `xtask` stands apart and sees only files, commands, and
+/// where programs are.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
@@ -14,13 +15,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lab-model", &["wire", "settings"]),
     ("lab-engine", &["wire", "lab-model"]),
     ("lab", &["wire", "settings", "lab-model", "lab-engine"]),
-    ("index", &["wire"]),
+    ("index", &["wire", "test-support"]),
     ("simnode", &["wire"]),
     (
         "weir",
-        &["wire", "settings", "gateway", "lab-model", "lab-engine", "lab", "index", "simnode"],
+        &[
+            "wire",
+            "settings",
+            "gateway",
+            "lab-model",
+            "lab-engine",
+            "lab",
+            "index",
+            "simnode",
+            "test-support",
+        ],
     ),
-    ("xtask", &[]),
+    ("test-support", &[]),
+    ("xtask", &["test-support"]),
 ];
 
 const RULE: &str = "crate arrows";

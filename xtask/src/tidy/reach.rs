@@ -40,6 +40,7 @@ fn is_root(tree: &Tree, path: &str) -> bool {
         ("src", "lib.rs" | "main.rs") => package(1),
         ("bin", _) => package(2),
         ("tests" | "examples" | "benches", _) => package(1),
+        (_, "main.rs") if folder.ends_with(&format!("/tests/{place}")) => package(2),
         (_, "build.rs") => package(0),
         _ => named_by_manifest(tree, path),
     }

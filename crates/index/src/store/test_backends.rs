@@ -4,13 +4,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
+use test_support::postgres;
 
 use super::{Location, Settings};
-
-#[path = "../../../weir/tests/support/postgres.rs"]
-mod postgres;
-#[path = "../../../weir/tests/support/programs.rs"]
-mod programs;
 
 /// The server of all tests; `None` if PostgreSQL is not installed.
 fn server() -> Option<&'static postgres::Postgres> {

@@ -31,6 +31,8 @@ fn roots_by_place_by_manifest_and_by_path_count() {
             "mod golden;\n#[path = \"support/programs.rs\"]\nmod programs;",
         ),
         ("crates/weir/tests/support/programs.rs", ""),
+        ("crates/weir/tests/gateway/main.rs", "mod limits;"),
+        ("crates/weir/tests/gateway/limits.rs", ""),
         ("crates/weir/tests/golden.rs", ""),
         ("crates/weir/build.rs", ""),
         ("fuzz/Cargo.toml", "[[bin]]\npath = \"targets/jsonrpc.rs\""),
@@ -40,6 +42,20 @@ fn roots_by_place_by_manifest_and_by_path_count() {
         ("crates/weir/tests/support/more.rs", ""),
     ];
     assert_eq!(caught(&files), [""; 0]);
+}
+
+#[test]
+fn a_main_file_is_a_root_only_right_below_tests() {
+    let files = [
+        ("crates/weir/Cargo.toml", ""),
+        ("crates/weir/tests/gateway/main.rs", ""),
+        ("crates/weir/tests/gateway/limits/main.rs", ""),
+        ("crates/weir/tests/gateway/limits.rs", ""),
+    ];
+    assert_eq!(
+        caught(&files),
+        ["crates/weir/tests/gateway/limits.rs", "crates/weir/tests/gateway/limits/main.rs"]
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Goal: the arithmetic is nginx's to the thousandth and the millisecond. Method: tables worked out
 //! by hand from nginx's source; a second, literal transcription of its C over random sequences; and
 //! properties that hold for any limit. nginx's own decisions, logged by a running one, are replayed
-//! in `crates/weir/tests/limits.rs`.
+//! in `crates/weir/tests/gateway/limits.rs`.
 
 use proptest::prelude::*;
 

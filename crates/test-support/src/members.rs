@@ -1,0 +1,47 @@
+//! The raw members of JSON-RPC answers, and where two answers differ.
+//!
+//! Nothing is parsed but the envelope: a
+//! `result`, `error` or `id` is compared as the bytes between its neighbours.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+/// The members of one answer or call, each as raw text.
+pub type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
+
+/// The members of an object.
+pub fn members(text: &str) -> Members<'_> {
+    serde_json::from_str(text).unwrap_or_else(|fault| panic!("{fault}: {}", start(text)))
+}
+
+/// The raw items of an array.
+pub fn items(text: &str) -> Vec<&RawValue> {
+    serde_json::from_str(text).unwrap_or_else(|fault| panic!("{fault}: {}", start(text)))
+}
+
+/// Where `ours` differs from `theirs`, in words; `None` where no byte of result, error and id does.
+pub fn difference(theirs: &str, ours: &str) -> Option<String> {
+    let (theirs, ours) = (members(theirs), members(ours));
+    let named = |all: &Members<'_>| all.keys().copied().collect::<Vec<_>>().join(" ");
+    if theirs.keys().ne(ours.keys()) {
+        return Some(format!("members {} became {}", named(&theirs), named(&ours)));
+    }
+    theirs.iter().find_map(|(name, theirs)| {
+        let (theirs, ours) = (theirs.get(), ours[name].get());
+        if theirs == ours {
+            return None;
+        }
+        let at = theirs.bytes().zip(ours.bytes()).take_while(|(left, right)| left == right).count();
+        let around = |text: &str| {
+            let bytes = &text.as_bytes()[at.saturating_sub(40)..(at + 40).min(text.len())];
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        Some(format!("{name} at byte {at}: {:?} became {:?}", around(theirs), around(ours)))
+    })
+}
+
+/// The start of a long text, for messages.
+pub fn start(text: &str) -> String {
+    text.chars().take(300).collect()
+}

@@ -1,0 +1,78 @@
+//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
+//! postgres, chromium, prometheus).
+//!
+//! It installs nothing: `cargo xtask check`
+//! does that. A missing program skips the test, and the skip is written to the file named by
+//! `WEIR_SKIP_LOG` so that the check can count it; with `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a
+//! missing program fails the test instead, so that nothing is skipped unseen where it matters.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The path of `program`, looked up in `PATH`, then where `go install` and `cargo install` put it.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let from_path = env::var_os("PATH");
+    let mut folders: Vec<PathBuf> = from_path.iter().flat_map(env::split_paths).collect();
+    folders.extend(env::var_os("GOBIN").map(PathBuf::from));
+    folders.extend(env::var_os("GOPATH").map(|path| PathBuf::from(path).join("bin")));
+    folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
+    // Debian keeps servers here, and a plain user's PATH lacks it.
+    folders.push(PathBuf::from("/usr/sbin"));
+    // And each version of PostgreSQL in a folder of its own.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    versions.sort_unstable();
+    folders.extend(versions.into_iter().rev());
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| runs(path))
+}
+
+/// As [`find`], but a missing program is a failure under `WEIR_REQUIRE_PROGRAMS=1` and a counted
+/// skip otherwise: on `None` the test returns at once.
+///
+/// # Panics
+/// If the program is missing and required.
+pub fn require(program: &str) -> Option<PathBuf> {
+    let found = find(program);
+    if found.is_none() {
+        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "{program} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check"
+        );
+        skip(&format!("needs {program}"));
+    }
+    found
+}
+
+/// Whether a folder that `cargo xtask check` fills is there; without it as [`require`].
+///
+/// # Panics
+/// If the folder is missing and required.
+pub fn require_folder(folder: &Path) -> bool {
+    let found = folder.is_dir();
+    if !found {
+        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+        let name = folder.display();
+        assert!(!required, "{name} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
+        skip(&format!("needs {name}"));
+    }
+    found
+}
+
+/// Notes that the running test did not judge anything, and why.
+pub fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    println!("SKIPPED: {name}: {reason}");
+    let Some(log) = env::var_os("WEIR_SKIP_LOG") else { return };
+    let mut file =
+        OpenOptions::new().create(true).append(true).open(log).expect("the skip log opens");
+    writeln!(file, "{name}: {reason}").expect("the skip log takes a line");
+}
+
+fn runs(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

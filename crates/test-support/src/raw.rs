@@ -1,0 +1,240 @@
+//! An HTTP/1.1 client of exact bytes: it sends what it is given and reads answers strictly.
+//!
+//! It blocks, follows nothing and repairs
+//! nothing: an answer without a length, or with a byte too many, is seen as such.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+/// Longer than anything that is asked here takes on a busy machine; what hangs fails by it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than the largest answer of any test.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code of its first line.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The bytes after the head, without those that frame chunks.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of a header that occurs at most once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut all = self.headers.iter().filter(|(known, _)| known == name);
+        let first = all.next();
+        assert!(all.next().is_none(), "{name} occurs twice: {:?}", self.headers);
+        first.map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("an answer is text")
+    }
+}
+
+/// A POST of a JSON body with a length.
+pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
+    post_with(path, "", body)
+}
+
+/// A POST of a JSON body with further header lines, each ending in CR LF.
+pub fn post_with(path: &str, lines: &str, body: &[u8]) -> Vec<u8> {
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    request.extend_from_slice(body);
+    request
+}
+
+impl Client {
+    /// Opens a connection to `HOST:PORT`.
+    pub fn connect(address: &str) -> Client {
+        let stream = TcpStream::connect(address).expect("something listens there");
+        stream.set_nodelay(true).expect("a socket takes options");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes options");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes options");
+        Client { stream, read: Vec::new() }
+    }
+
+    /// A connection whose own buffer takes little, so that what is not read stays with the sender.
+    pub fn with_little_room(address: &str) -> Client {
+        let address: std::net::SocketAddr = address.parse().expect("an address");
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            None,
+        )
+        .expect("a socket");
+        socket.set_recv_buffer_size(16 * 1024).expect("a socket takes options");
+        socket.connect(&address.into()).expect("something listens there");
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes options");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes options");
+        Client { stream, read: Vec::new() }
+    }
+
+    /// How many bytes have come, and whether they are one whole answer.
+    pub fn taken(&self) -> (usize, bool) {
+        let head = self.read.windows(4).position(|four| four == b"\r\n\r\n");
+        let head =
+            head.map(|at| (at + 4, String::from_utf8_lossy(&self.read[..at + 2]).into_owned()));
+        let whole = head.and_then(|(at, head)| {
+            let head = head.to_ascii_lowercase();
+            let (_, rest) = head.split_once("content-length: ")?;
+            let length: usize = rest.split_once("\r\n")?.0.parse().ok()?;
+            Some(at + length)
+        });
+        (self.read.len(), whole == Some(self.read.len()))
+    }
+
+    /// Sends bytes. A connection that was closed meanwhile is no failure here: what was answered
+    /// before is still to be read.
+    pub fn send(&mut self, bytes: &[u8]) {
+        match self.stream.write_all(bytes) {
+            Ok(()) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+            Err(error) => panic!("cannot send: {error}"),
+        }
+    }
+
+    /// Says that no more will be sent.
+    pub fn half_close(&self) {
+        self.stream.shutdown(Shutdown::Write).expect("it is open");
+    }
+
+    /// Sends a call and gives its answer.
+    pub fn call(&mut self, path: &str, body: &[u8]) -> Answer {
+        self.send(&post(path, body));
+        self.answer().expect("the connection is open")
+    }
+
+    /// The next answer; `None` when the connection ends instead.
+    pub fn answer(&mut self) -> Option<Answer> {
+        self.read_answer(true)
+    }
+
+    /// The next answer, to a HEAD.
+    pub fn answer_to_head(&mut self) -> Option<Answer> {
+        self.read_answer(false)
+    }
+
+    fn read_answer(&mut self, with_body: bool) -> Option<Answer> {
+        let head_end = loop {
+            if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if !self.fill() {
+                let rest = String::from_utf8_lossy(&self.read);
+                assert!(self.read.is_empty(), "the connection ended within a head: {rest}");
+                return None;
+            }
+        };
+        let head = String::from_utf8(self.read.drain(..head_end).collect()).expect("text");
+        let mut lines = head.trim_end().split("\r\n");
+        let first = lines.next().expect("a split has a first part");
+        let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+        let status = status.and_then(|digits| digits.parse().ok());
+        let status: u16 = status.unwrap_or_else(|| panic!("no status line: {first:?}"));
+        let headers = lines
+            .map(|line| line.split_once(": ").unwrap_or_else(|| panic!("no header: {line:?}")))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let mut answer = Answer { status, headers, body: Vec::new() };
+        let bodiless = !with_body || status < 200 || matches!(status, 204 | 304);
+        if !bodiless && answer.header("transfer-encoding") == Some("chunked") {
+            answer.body = self.read_chunks();
+        } else if !bodiless {
+            let length = answer.header("content-length").expect("a body has a length");
+            answer.body = self.take(length.parse().expect("a length is a number"));
+        }
+        Some(answer)
+    }
+
+    /// A chunked body, which nodes send and Weir does not.
+    fn read_chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let line_end = loop {
+                if let Some(at) = self.read.windows(2).position(|two| two == b"\r\n") {
+                    break at + 2;
+                }
+                assert!(self.fill(), "the connection ended within a chunk's size");
+            };
+            let line = String::from_utf8(self.take(line_end)).expect("text");
+            let size = usize::from_str_radix(line.trim_end(), 16).expect("a size is hexadecimal");
+            body.extend_from_slice(&self.take(size));
+            assert_eq!(self.take(2), b"\r\n", "a chunk ends in CR LF, and there is no trailer");
+            if size == 0 {
+                return body;
+            }
+        }
+    }
+
+    /// Exactly so many bytes.
+    fn take(&mut self, length: usize) -> Vec<u8> {
+        assert!(length <= ANSWER_BYTES_MAX, "{length} bytes at once");
+        while self.read.len() < length {
+            assert!(self.fill(), "the connection ended within a body");
+        }
+        self.read.drain(..length).collect()
+    }
+
+    /// Whether the other side has closed and said nothing more. Waits for it.
+    pub fn is_closed(&mut self) -> bool {
+        self.read.is_empty() && !self.fill()
+    }
+
+    /// Reads and drops everything until the other side closes.
+    pub fn drain(&mut self) {
+        while self.fill() {
+            assert!(self.read.len() <= ANSWER_BYTES_MAX, "it never ends");
+        }
+    }
+
+    /// Everything up to the end.
+    pub fn rest(&mut self) -> &[u8] {
+        self.drain();
+        &self.read
+    }
+
+    /// Whether there is nothing to read for now.
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it takes options");
+        let mut byte = [0];
+        let silent = self.read.is_empty()
+            && self.stream.peek(&mut byte).is_err_and(|error| {
+                matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+            });
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("it takes options");
+        silent
+    }
+
+    /// Reads once; whether bytes came.
+    fn fill(&mut self) -> bool {
+        let mut part = [0; 64 * 1024];
+        match self.stream.read(&mut part) {
+            Ok(bytes) => {
+                self.read.extend_from_slice(&part[..bytes]);
+                bytes > 0
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A `weir` process that ends with the test: started, watched for panics and memory, killed.
+//!
+//! The process is a child, so that a panic, an
+//! abort or a leak of it is seen from outside, and so that its memory is its own.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use tempfile::NamedTempFile;
+
+/// A command whose process the kernel kills when the process of the tests ends, in whichever way:
+/// a killed test drops nothing. To be started with [`spawn`].
+pub fn bound_command(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Starts a process from a thread that lives as long as this process. The kernel kills a bound
+/// process when the thread that started it ends, and a test's own thread may end too early.
+pub fn spawn(command: Command) -> io::Result<Child> {
+    type Start = (Command, SyncSender<io::Result<Child>>);
+    static STARTER: LazyLock<SyncSender<Start>> = LazyLock::new(|| {
+        let (starter, starts) = sync_channel::<Start>(1);
+        std::thread::spawn(move || {
+            for (mut command, reply) in starts {
+                // The receiver waits below.
+                let _ = reply.send(command.spawn());
+            }
+        });
+        starter
+    });
+    let (reply, started) = sync_channel(1);
+    STARTER.send((command, reply)).expect("its thread runs");
+    started.recv().expect("its thread runs")
+}
+
+/// The `weir` that cargo built for the test that runs.
+///
+/// # Panics
+/// Outside the tests of the crate `weir`, to which alone cargo tells it.
+pub fn weir() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
+}
+
+/// A `weir serve` or `weir node`.
+pub struct Running {
+    child: Child,
+    log: NamedTempFile,
+    /// Where it answers calls, as `127.0.0.1:PORT`.
+    pub address: String,
+    /// Its admin address, where one was asked for.
+    pub admin: Option<String>,
+}
+
+impl Running {
+    /// `weir serve` in front of nodes at these URLs, with default settings.
+    pub fn gateway(upstreams: &[String], more: &[&str]) -> Running {
+        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "off"];
+        for upstream in upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
+        arguments.extend(more);
+        Running::start(&arguments)
+    }
+
+    /// The same with an admin address.
+    pub fn observed_gateway(upstreams: &[String]) -> Running {
+        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        for upstream in upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
+        Running::start(&arguments)
+    }
+
+    /// `weir serve` of a file with this text.
+    pub fn configured(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "off", path])
+    }
+
+    /// `weir serve` of a file that a test goes on changing, with an admin address.
+    pub fn of_file(file: &Path) -> Running {
+        let path = file.to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
+    }
+
+    /// The same of a copy of the program.
+    pub fn of_program(program: &Path, file: &Path) -> Running {
+        let path = file.to_str().expect("its name is text");
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path];
+        Running::start_as(program, &arguments)
+    }
+
+    /// The same for a text that says itself where to listen: clients are served over TLS only.
+    pub fn sealed(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--admin", "off", path])
+    }
+
+    /// Sends it a signal, as `-TERM`.
+    pub fn signal(&self, signal: &str) {
+        let id = self.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(sent.success(), "kill {signal} {id}");
+    }
+
+    /// Waits until it has ended by itself, and says how.
+    pub fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("it is our child")
+    }
+
+    /// The same with an admin address.
+    pub fn configured_observed(toml: &str) -> Running {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let path = file.path().to_str().expect("its name is text");
+        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
+    }
+
+    /// `weir node`, the simulated one.
+    pub fn node(more: &[&str]) -> Running {
+        Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    /// The same at a given address, with an admin address.
+    pub fn observed_node(listen: &str, more: &[&str]) -> Running {
+        Running::start(&[&["node", "--listen", listen, "--admin", "127.0.0.1:0"], more].concat())
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Starts `weir` and waits until it says where it listens.
+    fn start(arguments: &[&str]) -> Running {
+        Running::start_as(&weir(), arguments)
+    }
+
+    fn start_as(program: &Path, arguments: &[&str]) -> Running {
+        let log = NamedTempFile::new().expect("a file for its log");
+        let mut command = bound_command(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.reopen().expect("its log opens twice"));
+        let mut child = spawn(command).expect("weir starts");
+        let out = child.stdout.take().expect("it is piped");
+        let mut running = Running { child, log, address: String::new(), admin: None };
+        let observed = arguments.contains(&"--admin") && !arguments.contains(&"off");
+        let place =
+            |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
+        for line in BufReader::new(out).lines() {
+            let line = line.expect("it prints text");
+            let clear = line.split_once("listens on http://");
+            let told = clear.or_else(|| line.split_once("listens on https://"));
+            if let Some((_, rest)) = told {
+                running.address = place(rest);
+            } else if let Some((_, rest)) = line.split_once(" on http://") {
+                running.admin = Some(place(rest));
+            }
+            if !running.address.is_empty() && (running.admin.is_some() || !observed) {
+                return running;
+            }
+        }
+        panic!("weir {arguments:?} ended before it listened: {}", running.said());
+    }
+
+    /// Changes the settings of a simulated node that has an admin address.
+    pub fn set(&self, settings: &str) {
+        let address = self.admin.as_ref().expect("it has an admin address");
+        let mut stream = TcpStream::connect(address).expect("it answers there");
+        let length = settings.len();
+        let request = format!(
+            "POST /faults HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n{settings}"
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    }
+
+    /// The URL to call it at.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Everything it has logged.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.log.path()).expect("its log is text")
+    }
+
+    /// Fails if it ended or panicked.
+    pub fn assert_sound(&mut self) {
+        let ended = self.child.try_wait().expect("its state can be read");
+        let said = self.said();
+        assert!(ended.is_none(), "weir ended with {ended:?}: {said}");
+        assert!(!said.contains("panicked"), "a thread of weir panicked: {said}");
+    }
+
+    /// Resident memory in bytes: now, and the most so far.
+    pub fn memory(&self) -> (u64, u64) {
+        let status = Path::new("/proc").join(self.child.id().to_string()).join("status");
+        let text = std::fs::read_to_string(status).expect("the process runs");
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).expect("Linux has it");
+            let kib = line.split_whitespace().nth(1).expect("a value follows");
+            kib.parse::<u64>().expect("it is a number") * 1024
+        };
+        (field("VmRSS:"), field("VmHWM:"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which a test that cares has noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,450 @@
+//! Goal: who may not call gets nothing, who may gets all that they may, and what is told to a client
+//! is what the field's clients understand. Method: simulated nodes and the gateway in this process,
+//! over real sockets; what must not reach a node is counted there.
+
+mod spellings;
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+
+use crate::support::scene::{self, HEAD, Scene, Served, SimNode, body, polled_once};
+use test_support::raw::{Answer, post_with};
+
+const ALICE: &str = "weir_alice_0123456789abcdef";
+const BOB: &str = "weir_bob_0123456789abcdef01";
+const OLD: &str = "weir_old_0123456789abcdef01";
+const AWAY: &str = "weir_away_0123456789abcdef0";
+const SECRET: &str = "a-shared-secret-of-more-than-32-bytes";
+
+fn keys() -> String {
+    let key = |name: &str, secret: &str, more: &str| {
+        format!("[[key]]\nname = \"{name}\"\nsecret = \"{secret}\"\n{more}\n")
+    };
+    [
+        key("alice", ALICE, "tier = \"gold\"\nnode_methods = [\"admin_peers\"]"),
+        key("bob", BOB, "chains = [\"sim\"]\nmethods_allow = [\"eth_*\"]\ntransactions = false"),
+        key("old", OLD, "expires = \"2020-01-01T00:00:00Z\""),
+        key("away", AWAY, "clients = [\"203.0.113.0/24\"]"),
+    ]
+    .concat()
+}
+
+/// Two chains with a node each.
+fn served(scene: &Scene, more: &str) -> ([SimNode; 2], Served) {
+    let nodes = scene.nodes(["a", "b"]);
+    let [a, b] = &nodes;
+    let text = format!(
+        "[chain.other]\npoll_interval = \"1h\"\npaths = [\"/other\"]\n{}\n{more}\n{}\n{}",
+        polled_once("default = true"),
+        a.entry("chain = \"sim\""),
+        b.entry("chain = \"other\"")
+    );
+    let served = Served::start(&text);
+    served.wait_for_head(Some(HEAD));
+    scene::wait_until("both chains have heads", || {
+        (0..2).all(|chain| served.status(&format!("/chains/{chain}/head")) != Value::Null)
+    });
+    scene::wait_for_quiet(&[a, b]);
+    (nodes, served)
+}
+
+/// Sends a request with further header lines.
+fn ask(served: &Served, path: &str, lines: &str, body: &[u8]) -> Answer {
+    let mut client = served.client();
+    client.send(&post_with(path, lines, body));
+    client.answer().unwrap()
+}
+
+fn call(method: &str) -> Vec<u8> {
+    body(method, "[]")
+}
+
+/// Code and message of an answer's error.
+fn error(answer: &Answer) -> (i64, String) {
+    let parsed: Value = serde_json::from_str(answer.text()).unwrap();
+    let error = &parsed["error"];
+    (error["code"].as_i64().unwrap(), error["message"].as_str().unwrap().to_owned())
+}
+
+fn is_result(answer: &Answer) -> bool {
+    answer.status == 200 && answer.text().contains("\"result\":")
+}
+
+fn key_line(key: &str) -> String {
+    format!("x-api-key: {key}\r\n")
+}
+
+#[test]
+fn a_key_opens_from_every_place_and_nothing_else_does() {
+    let scene = Scene::set();
+    let ([a, _b], served) = served(&scene, &keys());
+    let before = a.calls();
+    for (path, lines, due) in [
+        ("/", String::new(), "an API key or token is required"),
+        ("/", key_line("weir_wrong_0123456789abcdef"), "the API key or token is not valid"),
+        ("/", "authorization: Bearer nonsense\r\n".into(), "the API key or token is not valid"),
+        ("/", "authorization: Basic YTpi\r\n".into(), "an API key or token is required"),
+        ("/?key=weir_wrong", String::new(), "the API key or token is not valid"),
+        ("/", key_line(OLD), "the API key or token has expired"),
+        ("/", format!("{}{}", key_line(ALICE), key_line(BOB)), "more than one API key was given"),
+    ] {
+        let answer = ask(&served, path, &lines, &call("eth_getBalance"));
+        assert_eq!(answer.status, 401, "{path} {lines}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"weir\""));
+        assert_eq!(error(&answer), (-32600, due.to_owned()));
+    }
+    let answer = ask(&served, "/", &key_line(AWAY), &call("eth_chainId"));
+    assert_eq!((answer.status, error(&answer).0), (403, -32600));
+    assert_eq!(a.calls(), before, "a call without a key reached a node");
+    for (path, lines) in [
+        ("/".to_owned(), key_line(ALICE)),
+        ("/".to_owned(), format!("Authorization: Bearer {ALICE}\r\n")),
+        (format!("/{ALICE}"), String::new()),
+        (format!("/other/{ALICE}"), String::new()),
+        (format!("/{ALICE}/other"), String::new()),
+        (format!("/other?key={ALICE}"), String::new()),
+    ] {
+        assert!(is_result(&ask(&served, &path, &lines, &call("eth_chainId"))), "{path} {lines}");
+    }
+    // Whether the gateway is there, and what a web page may send, is told without a key.
+    let mut client = served.client();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer().unwrap().status, 200);
+    client.send(b"OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://app.example\r\n\r\n");
+    let answer = client.answer().unwrap();
+    assert_eq!(answer.status, 204);
+    assert!(answer.header("access-control-allow-headers").unwrap().contains("x-api-key"));
+    let metrics = served.look("/metrics");
+    for line in [
+        "weir_access_denied_total{reason=\"no_key\"} 2",
+        "weir_access_denied_total{reason=\"bad_key\"} 3",
+        "weir_access_denied_total{reason=\"expired\"} 1",
+        "weir_access_denied_total{reason=\"two_keys\"} 1",
+        "weir_access_denied_total{reason=\"address\"} 1",
+        "weir_key_calls_total{key=\"alice\"} 6",
+        "weir_requests_refused_total{status=\"401\"} 7",
+        "weir_requests_refused_total{status=\"403\"} 1",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is not in {}", metrics.text());
+    }
+}
+
+#[test]
+fn a_key_is_held_to_its_chains_and_methods() {
+    let scene = Scene::set();
+    let ([a, b], served) = served(&scene, &keys());
+    let (before_a, before_b) = (a.calls(), b.calls());
+    let off = (-32601, "the method does not exist/is not available".to_owned());
+    let bob = key_line(BOB);
+    assert!(is_result(&ask(&served, "/", &bob, &call("eth_chainId"))));
+    let answer = ask(&served, "/other", &bob, &call("eth_chainId"));
+    assert_eq!((answer.status, error(&answer).0), (403, -32600));
+    for method in ["net_version", "eth_sendRawTransaction", "eth_sign", "admin_peers", "x_y"] {
+        let answer = ask(&served, "/", &bob, &call(method));
+        assert_eq!((answer.status, error(&answer)), (200, off.clone()), "{method}");
+    }
+    // Each call of a batch by itself.
+    let batch = format!(
+        "[{},{}]",
+        r#"{"id":1,"method":"eth_chainId"}"#, r#"{"id":2,"method":"net_version"}"#
+    );
+    let answer = ask(&served, "/", &bob, batch.as_bytes());
+    let parsed: Value = serde_json::from_str(answer.text()).unwrap();
+    assert!(parsed[0]["result"].is_string(), "{parsed}");
+    assert_eq!((&parsed[1]["id"], &parsed[1]["error"]["code"]), (&json!(2), &json!(-32601)));
+    assert_eq!(b.calls(), before_b);
+    // A name in another spelling is another name to every node, and is held to the same list.
+    let escaped = r#"{"id":7,"method":"admi\u006e_peers","params":[]}"#;
+    assert_eq!(error(&ask(&served, "/", &bob, escaped.as_bytes())), off);
+    assert!(a.calls() <= before_a + 2, "a denied method reached the node");
+    // Named by her key: the node itself says what it thinks of it.
+    let asked = a.calls();
+    ask(&served, "/", &key_line(ALICE), &call("admin_peers"));
+    assert_eq!(a.calls(), asked + 1);
+}
+
+#[test]
+fn without_any_access_control_only_what_acts_on_the_node_is_off() {
+    let scene = Scene::set();
+    let ([a, _b], served) = served(&scene, "");
+    let before = a.calls();
+    for method in [
+        "admin_addPeer",
+        "personal_unlockAccount",
+        "miner_start",
+        "engine_forkchoiceUpdatedV3",
+        "debug_setHead",
+        "eth_sign",
+        "eth_signTransaction",
+        "eth_sendTransaction",
+        "admin_unheardOf",
+    ] {
+        let answer = ask(&served, "/", "", &call(method));
+        assert_eq!((answer.status, error(&answer).0), (200, -32601), "{method}");
+    }
+    assert_eq!(a.calls(), before);
+    for method in ["eth_sendRawTransaction", "debug_traceTransaction", "x_unknown"] {
+        ask(&served, "/", "", &call(method));
+    }
+    assert!(a.calls() >= before + 3, "reads and signed transactions are let through");
+    let metrics = served.look("/metrics");
+    assert!(metrics.text().contains("weir_access_denied_total{reason=\"node_method\"} 9"));
+}
+
+#[test]
+fn lists_of_chain_group_and_networks_hold() {
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let start = |more: &str| {
+        let text = format!(
+            "{}\n[[group]]\nname = \"logs\"\nmethods = [\"eth_getLogs\", \"eth_call\"]\n\
+             methods_deny = [\"eth_call\"]\n{more}",
+            polled_once("methods_deny = [\"eth_gasPrice\"]")
+        );
+        Served::before(&[&a], &text)
+    };
+    let open = start("[access]\nmethods_deny = [\"net_*\"]\nnode_methods = [\"admin_peers\"]\n");
+    for (method, off) in [
+        ("eth_gasPrice", true),
+        ("eth_call", true),
+        ("net_version", true),
+        ("eth_chainId", false),
+        ("eth_getLogs", false),
+    ] {
+        let is_off = ask(&open, "/", "", &call(method)).text().contains("is not available");
+        assert_eq!(is_off, off, "{method}");
+    }
+    let denied = start("[access]\nclients_deny = [\"127.0.0.0/8\"]\n");
+    let answer = ask(&denied, "/", "", &call("eth_chainId"));
+    assert_eq!((answer.status, error(&answer).0), (403, -32600));
+    let elsewhere = start("[access]\nclients_allow = [\"10.0.0.0/8\"]\n");
+    assert_eq!(ask(&elsewhere, "/", "", &call("eth_chainId")).status, 403);
+    let here = start("[access]\nclients_allow = [\"127.0.0.1\"]\n");
+    assert!(is_result(&ask(&here, "/", "", &call("eth_chainId"))));
+}
+
+#[test]
+fn tokens_open_for_what_they_claim_until_they_end() {
+    let scene = Scene::set();
+    let more = format!("[[jwt]]\nname = \"us\"\nsecret = \"{SECRET}\"\naudience = [\"rpc\"]\n");
+    let ([a, _b], served) = served(&scene, &more);
+    let sign = |secret: &str, claims: Value| {
+        let key = EncodingKey::from_secret(secret.as_bytes());
+        let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+        format!("authorization: Bearer {token}\r\n")
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let good = json!({"exp": now + 600, "aud": "rpc", "sub": "carol", "methods": "eth_* net_*"});
+    let lines = sign(SECRET, good.clone());
+    for _ in 0..3 {
+        assert!(is_result(&ask(&served, "/", &lines, &call("eth_chainId"))));
+    }
+    assert_eq!(error(&ask(&served, "/", &lines, &call("debug_traceBlock"))).0, -32601);
+    let before = a.calls();
+    let forged = sign("another-secret-of-more-than-32-bytes!", good.clone());
+    let ended = sign(SECRET, json!({"exp": now - 600, "aud": "rpc"}));
+    let elsewhere = sign(SECRET, json!({"exp": now + 600, "aud": "them"}));
+    for (lines, due) in [
+        (forged, "the API key or token is not valid"),
+        (ended, "the API key or token has expired"),
+        (elsewhere, "the API key or token is not valid"),
+    ] {
+        let answer = ask(&served, "/", &lines, &call("eth_getBalance"));
+        assert_eq!((answer.status, error(&answer)), (401, (-32600, due.to_owned())));
+    }
+    assert_eq!(a.calls(), before);
+    // One that ends while it is remembered: the leeway is 30 s, so it ended 29 s ago and has one
+    // left.
+    let nearly = sign(SECRET, json!({"exp": now - 28, "aud": "rpc"}));
+    assert!(is_result(&ask(&served, "/", &nearly, &call("eth_chainId"))));
+    scene::wait_until("it has ended", || {
+        ask(&served, "/", &nearly, &call("eth_chainId")).status == 401
+    });
+    let metrics = served.look("/metrics");
+    assert!(metrics.text().contains("weir_key_calls_total{key=\"us\"} "), "{}", metrics.text());
+    assert!(!metrics.text().contains("carol"), "a subject must not become a label");
+}
+
+#[test]
+fn rules_direct_refuse_and_rewrite() {
+    let scene = Scene::set();
+    let [a, b] = scene.nodes(["a", "b"]);
+    let text = format!(
+        "{}\n{}\n{}\n{}\
+         [[group]]\nname = \"side\"\nnodes = [\"b\"]\nmethods = [\"side_only\"]\n\
+         [[group]]\nname = \"main\"\nnodes = [\"a\"]\nmethods = [\"*\"]\n\
+         [[rule]]\nname = \"moved\"\npath = \"/old\"\nrewrite = \"/sim\"\n\
+         [[rule]]\nname = \"closed\"\nhosts = [\"closed.example\"]\ndeny = 451\nmessage = \"not here\"\n\
+         [[rule]]\nname = \"mobile\"\nheaders = [\"x-client: mobile*\"]\nmethods = [\"eth_getBalance\"]\ngroup = \"side\"\n\
+         [[rule]]\nname = \"gold\"\ntiers = [\"gold\"]\nfirst_param = \"0x00000000000000000000000000000000000000aa\"\ngroup = \"side\"\n",
+        polled_once("default = false\npaths = [\"/sim\"]"),
+        a.entry(""),
+        b.entry(""),
+        keys(),
+    );
+    let served = Served::start(&format!(
+        "[cache]\nenabled = false\ncoalesce = false\n[access]\nrequired = false\n{text}"
+    ));
+    served.wait_for_candidates(&["a"]);
+    scene::wait_for_quiet(&[&a, &b]);
+    let balance =
+        |account: &str| body("eth_getBalance", &format!(r#"["0x{account:0>40}","0x10"]"#));
+    let by = |path: &str, lines: &str, body: &[u8]| {
+        let answer = ask(&served, path, lines, body);
+        assert!(is_result(&answer), "{}", answer.text());
+        answer.header("x-weir-node").unwrap().to_owned()
+    };
+    assert_eq!(by("/sim", "", &balance("1")), "a");
+    assert_eq!(by("/sim", "x-client: mobile/2\r\n", &balance("1")), "b");
+    assert_eq!(by("/sim", "x-client: desktop\r\n", &balance("1")), "a");
+    assert_eq!(by("/old", "X-Client: mobile/2\r\n", &balance("1")), "b");
+    assert_eq!(by("/sim", &key_line(ALICE), &balance("aa")), "b");
+    assert_eq!(by("/sim", &key_line(ALICE), &balance("ab")), "a");
+    assert_eq!(by("/sim", "", &balance("aa")), "a");
+    assert_eq!(ask(&served, "/nowhere", "", &balance("1")).status, 404);
+    // The host of the helper's head is `localhost`.
+    let request = String::from_utf8(post_with("/sim", "", &balance("1"))).unwrap();
+    let mut client = served.client();
+    client.send(request.replace("Host: localhost", "Host: CLOSED.example:80").as_bytes());
+    let answer = client.answer().unwrap();
+    assert_eq!((answer.status, error(&answer)), (451, (-32600, "not here".to_owned())));
+    let metrics = served.look("/metrics");
+    for line in [
+        "weir_rule_calls_total{rule=\"moved\"} 1",
+        "weir_rule_calls_total{rule=\"mobile\"} 2",
+        "weir_rule_calls_total{rule=\"gold\"} 1",
+        "weir_access_denied_total{reason=\"rule\"} 1",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is not in {}", metrics.text());
+    }
+}
+
+/// What a command prints, and its exit code.
+fn weir(arguments: &[&str], input: &str) -> (String, Option<i32>) {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It need not read what it does not want.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let done = child.wait_with_output().unwrap();
+    (String::from_utf8(done.stdout).unwrap(), done.status.code())
+}
+
+#[test]
+fn a_key_that_was_made_opens_and_no_two_are_the_same() {
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let made = || {
+        let (printed, code) = weir(&["key", "carol"], "");
+        assert_eq!(code, Some(0));
+        let (key, table) = printed.split_once("\n\n").unwrap();
+        (key.to_owned(), table.to_owned())
+    };
+    let (key, table) = made();
+    assert_eq!(key.len(), "weir_".len() + 64);
+    assert!(!table.contains(&key));
+    assert_ne!(made().0, key);
+    assert_eq!(weir(&["key", "carol", "--stdin"], &format!("{key}\n")).0, table);
+    let served = Served::before(&[&a], &format!("{table}\n{}", polled_once("")));
+    assert!(is_result(&ask(&served, "/", &key_line(&key), &call("eth_chainId"))));
+    assert_eq!(ask(&served, "/", &key_line(&made().0), &call("eth_chainId")).status, 401);
+    assert_eq!(weir(&["key", "no name"], "").1, Some(2));
+    assert_eq!(weir(&["key", "carol", "--stdin"], "short").1, Some(2));
+}
+
+#[test]
+fn explain_tells_which_rule_fits_and_who_may_not() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/public.toml");
+    let trace = r#"{"method":"debug_traceCall"}"#;
+    let (told, code) = weir(&["explain", file, trace], "");
+    assert_eq!((told.contains("401"), code), (true, Some(2)), "{told}");
+    let (told, _) = weir(&["explain", file, trace, "--key", "demo"], "");
+    assert!(told.contains("rule      traces-are-gold chooses the group"), "{told}");
+    assert!(told.contains("group     archive"), "{told}");
+    let (told, _) = weir(&["explain", file, trace, "--key", "demo", "--client", "192.0.2.9"], "");
+    assert!(told.contains("403: this client address"), "{told}");
+    let (told, _) = weir(&["explain", file, r#"{"method":"admin_peers"}"#, "--key", "demo"], "");
+    assert!(told.contains("-32601: the method acts on the node itself"), "{told}");
+    assert_eq!(weir(&["explain", file, trace, "--key", "nobody"], "").1, Some(2));
+}
+
+#[test]
+fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let text = r#"
+        [chain.a]
+        paths = ["/a"]
+        default = false
+        [chain.b]
+        paths = ["/b"]
+        default = false
+        [[node]]
+        chain = "a"
+        url = "http://127.0.0.1:1"
+        [[node]]
+        chain = "b"
+        url = "http://127.0.0.1:2"
+        [[rule]]
+        name = "move"
+        path = "/a"
+        rewrite = "/b"
+        [zone.of-a]
+        key = ["client-net"]
+        rate = "1r/s"
+        [zone.of-b]
+        key = ["client-net"]
+        rate = "1r/s"
+        [[limit]]
+        zone = "of-a"
+        chain = "a"
+        [[limit]]
+        zone = "of-b"
+        chain = "b"
+    "#;
+    std::fs::write(&file, text).unwrap();
+    let call = r#"{"method":"eth_chainId"}"#;
+    let (told, _) = weir(&["explain", file.to_str().unwrap(), call, "--path", "/a"], "");
+    assert!(told.contains("chain     b\n"), "{told}");
+    assert!(told.contains("of-a") && !told.contains("of-b"), "{told}");
+}
+
+#[test]
+fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
+    let scene = Scene::set();
+    let limits = "[front]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+                  [zone.guesses]\nkey = [\"client-net\"]\nrate = \"1r/m\"\n\
+                  [[limit]]\nzone = \"guesses\"\nfailures = true\nburst = 4\n";
+    let (_nodes, served) = served(&scene, &format!("{limits}{}", keys()));
+    let ask_from = |client: &str, key: &str| {
+        let lines = format!("x-forwarded-for: {client}\r\n{}", key_line(key));
+        ask(&served, "/", &lines, &call("eth_blockNumber"))
+    };
+    for number in 0..5 {
+        assert!(is_result(&ask_from("198.51.100.1", ALICE)), "a right key costs nothing");
+        let guess = format!("weir_guess_0123456789abcde{number}");
+        assert_eq!(ask_from("198.51.100.1", &guess).status, 401);
+    }
+    // From here on not even a right key is looked at.
+    for key in ["weir_guess_0123456789abcdef", ALICE] {
+        let refused = ask_from("198.51.100.1", key);
+        assert_eq!((refused.status, error(&refused).0), (429, -32005));
+        let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((50..=63).contains(&retry), "{retry}");
+    }
+    assert!(is_result(&ask_from("198.51.100.2", ALICE)));
+    let metrics = served.look("/metrics");
+    for line in [
+        "weir_access_denied_total{reason=\"bad_key\"} 5",
+        "weir_requests_refused_total{status=\"429\"} 2",
+        "weir_limit_calls_total{zone=\"guesses\",outcome=\"rejected\"} 2",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is not in {}", metrics.text());
+    }
+}

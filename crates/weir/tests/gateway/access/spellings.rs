@@ -1,0 +1,231 @@
+//! A method that is denied stays denied in every spelling and over every transport.
+//!
+//! Some nodes trim names or ignore case, so a list that compares exact bytes protects nothing.
+
+use std::collections::BTreeSet;
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+
+use super::{ask, call, error, is_result};
+use crate::support::scene::{HEAD, Scene, Served, SimNode, polled_once, wait_for_quiet};
+use crate::support::socket::Socket;
+
+/// Spellings of each method.
+const SPELLINGS: usize = 2000;
+/// Calls of one batch.
+const BATCH: usize = 500;
+/// One method for each way of protecting one: a list of names, a prefix, the node's own methods, keys
+/// that the node holds, signed transactions, and a list of one group.
+const PROTECTED: [&str; 8] = [
+    "eth_getCode",
+    "net_version",
+    "admin_addPeer",
+    "debug_setHead",
+    "personal_unlockAccount",
+    "eth_sendTransaction",
+    "eth_sendRawTransaction",
+    "eth_getLogs",
+];
+/// Characters that readers trim, ignore or take for another one.
+const ODD: [char; 30] = [
+    ' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '\0', '\u{7f}', '\u{85}', '\u{a0}', '\u{ad}',
+    '\u{1680}', '\u{180e}', '\u{2000}', '\u{2003}', '\u{2009}', '\u{200b}', '\u{200c}', '\u{200d}',
+    '\u{2028}', '\u{2029}', '\u{202f}', '\u{205f}', '\u{2060}', '\u{3000}', '\u{feff}', '-', '/',
+    '\u{301}', '\u{ff3f}',
+];
+
+/// Spellings of a name as JSON strings, the same ones in every run.
+fn spellings(name: &str) -> Vec<String> {
+    let mut found = BTreeSet::from([json!(name).to_string()]);
+    for odd in ODD {
+        for at in 0..=name.len() {
+            let (start, end) = name.split_at(at);
+            found.insert(json!(format!("{start}{odd}{end}")).to_string());
+        }
+        found.insert(json!(format!("{odd}{name}{odd}")).to_string());
+    }
+    let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
+    while found.len() < SPELLINGS {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut spelt = String::from("\"");
+        for (at, letter) in name.chars().enumerate() {
+            let bits = seed >> (at % 29 + 16);
+            let letter = if bits & 1 == 0 { letter } else { letter.to_ascii_uppercase() };
+            if bits & 6 == 6 {
+                spelt.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            } else {
+                spelt.push(letter);
+            }
+        }
+        spelt.push('"');
+        found.insert(spelt);
+    }
+    found.into_iter().take(SPELLINGS).collect()
+}
+
+fn body_of(spelt: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{spelt},"params":[]}}"#)
+}
+
+/// Fails if the response holds anything but a refusal.
+fn assert_refused(spelt: &str, response: &Value) {
+    let code = &response["error"]["code"];
+    assert!(*code == json!(-32600) || *code == json!(-32601), "{spelt}: {response}");
+}
+
+fn over_http(served: &Served, spelt: &[String]) {
+    let mut client = served.client();
+    for spelt in spelt {
+        let answer = client.call("/", body_of(spelt).as_bytes());
+        assert_refused(spelt, &serde_json::from_str(answer.text()).unwrap());
+    }
+}
+
+fn in_batches(served: &Served, spelt: &[String]) {
+    let mut client = served.client();
+    for chunk in spelt.chunks(BATCH) {
+        let calls: Vec<String> = chunk.iter().map(|spelt| body_of(spelt)).collect();
+        let answer = client.call("/", format!("[{}]", calls.join(",")).as_bytes());
+        let responses: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
+        assert_eq!(responses.len(), chunk.len());
+        chunk.iter().zip(&responses).for_each(|(spelt, one)| assert_refused(spelt, one));
+    }
+}
+
+fn over_http2(scene: &Scene, served: &Served, spelt: &[String]) {
+    let (address, spelt) = (served.address.clone(), spelt.to_vec());
+    let asked = scene.handle.spawn(async move {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (executor, stream) = (TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
+        tokio::spawn(connection);
+        for spelt in spelt {
+            let request = Request::post(format!("http://{address}/"))
+                .header("content-type", "application/json")
+                .body(Full::new(Bytes::from(body_of(&spelt))))
+                .unwrap();
+            let answer = sender.send_request(request).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_refused(&spelt, &serde_json::from_slice(&body).unwrap());
+        }
+    });
+    scene.handle.block_on(asked).unwrap();
+}
+
+fn over_websocket(served: &Served, spelt: &[String]) {
+    let mut socket = Socket::open(&served.address);
+    for spelt in spelt {
+        let response = socket.ask(body_of(spelt).as_bytes());
+        assert_refused(spelt, &response);
+    }
+}
+
+fn guarded(scene: &Scene, more: &str) -> (SimNode, Served) {
+    let [node] = scene.nodes(["a"]);
+    let text = format!(
+        "{}\n[access]\ntransactions = false\nmethods_deny = [\"eth_getCode\", \"net_*\"]\n\
+         [[group]]\nname = \"most\"\nmethods = [\"*\"]\nmethods_deny = [\"eth_getLogs\"]\n{more}",
+        polled_once("")
+    );
+    let served = Served::before(&[&node], &text);
+    served.wait_for_head(Some(HEAD));
+    wait_for_quiet(&[&node]);
+    (node, served)
+}
+
+#[test]
+fn no_spelling_of_a_protected_method_reaches_a_node() {
+    let scene = Scene::set();
+    let (node, served) = guarded(&scene, "");
+    let before = node.calls();
+    for name in PROTECTED {
+        let spelt = spellings(name);
+        assert_eq!(spelt.len(), SPELLINGS);
+        over_http(&served, &spelt);
+        in_batches(&served, &spelt);
+        over_http2(&scene, &served, &spelt);
+        over_websocket(&served, &spelt);
+    }
+    assert_eq!(node.calls(), before, "a protected method reached the node");
+    // What is not protected is served, and so is what a name may hold.
+    assert!(is_result(&ask(&served, "/", "", &call("eth_chainId"))));
+    ask(&served, "/", "", &call("Some.unknown_Method2"));
+    assert_eq!(node.calls(), before + 2);
+}
+
+/// `eth_getFilterLogs` returns what `eth_getLogs` returns, and so needs leave for both.
+#[test]
+fn filters_are_no_way_round_a_list() {
+    let scene = Scene::set();
+    let (node, served) = guarded(&scene, "");
+    let mut client = served.client();
+    let filter = r#"{"id":1,"method":"eth_newFilter","params":[{"fromBlock":"0x0"}]}"#;
+    let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
+    let id = made["result"].as_str().unwrap().to_owned();
+    let before = node.calls();
+    for spelt in spellings("eth_getFilterLogs") {
+        let asked = format!(r#"{{"id":1,"method":{spelt},"params":["{id}"]}}"#);
+        let answer = client.call("/", asked.as_bytes());
+        assert_refused(&spelt, &serde_json::from_str(answer.text()).unwrap());
+    }
+    assert_eq!(node.calls(), before);
+}
+
+/// Rules see the parameters of a filter where its logs are asked for, as if by `eth_getLogs`.
+#[test]
+fn filters_are_no_way_round_a_rule() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let rule = "[[rule]]\nname = \"no-broad-logs\"\nmethods = [\"eth_getLogs\"]\nparams = '[{\"fromBlock\":\"0x0\"'\n\
+                deny = 403\n";
+    let served = Served::before(&[&node], &format!("{}{rule}", polled_once("")));
+    served.wait_for_head(Some(HEAD));
+    let mut client = served.client();
+    for (from, spelt, denied) in
+        [("0x0", "fromBlock", true), ("0x1", "fromBlock", false), ("0x0", "FROMBLOCK", true)]
+    {
+        let filter =
+            format!(r#"{{"id":1,"method":"eth_newFilter","params":[{{"{spelt}":"{from}"}}]}}"#);
+        let made = client.call("/", filter.as_bytes());
+        let made: Value = serde_json::from_str(made.text()).unwrap();
+        let logs =
+            format!(r#"{{"id":1,"method":"eth_getFilterLogs","params":[{}]}}"#, made["result"]);
+        let answer = client.call("/", logs.as_bytes());
+        assert_eq!(is_result(&answer), !denied, "{spelt} {from}: {}", answer.text());
+    }
+}
+
+/// Limits, their keys, and weights count a filter's logs as `eth_getLogs`, in any case of letters.
+#[test]
+fn filters_and_case_are_no_way_round_a_limit() {
+    let scene = Scene::set();
+    for (key, methods) in
+        [(r#"["client"]"#, r#"["eth_getLogs"]"#), (r#"["client", "method"]"#, r#"["eth_get*"]"#)]
+    {
+        let [node] = scene.nodes(["a"]);
+        let limit = format!(
+            "[zone.z]\nkey = {key}\nrate = \"1r/m\"\n[[limit]]\nzone = \"z\"\nmethods = {methods}\n\
+             burst = 1\nnodelay = true\n"
+        );
+        let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
+        served.wait_for_head(Some(HEAD));
+        let mut client = served.client();
+        let filter = r#"{"id":1,"method":"eth_newFilter","params":[{"fromBlock":"0x1"}]}"#;
+        let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
+        let by_filter =
+            format!(r#"{{"id":1,"method":"eth_getFilterLogs","params":[{}]}}"#, made["result"]);
+        assert!(is_result(&client.call("/", by_filter.as_bytes())), "the first one is within");
+        ask(&served, "/", "", &call("eth_getLogs"));
+        for body in [by_filter.into_bytes(), call("eth_getLogs"), call("ETH_GETLOGS")] {
+            let answer = client.call("/", &body);
+            let told = String::from_utf8_lossy(&body).into_owned();
+            assert_eq!((answer.status, error(&answer).0), (429, -32005), "{key} {told}");
+        }
+    }
+}

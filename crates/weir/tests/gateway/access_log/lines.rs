@@ -1,0 +1,262 @@
+//! What lines hold, which of them are written, and that nobody waits for them.
+
+use std::path::Path;
+
+use serde_json::Value;
+use simnode::node::settings::{Fault, FaultRule};
+
+use crate::support::scene::{READ, Scene, Served, account, ask, body, polled_once, wait_until};
+use test_support::raw::post_with;
+
+const KEY: &str = "weir_alice_0123456789abcdef";
+
+/// Lines of a gateway's configuration for a log in this folder.
+fn log(folder: &Path, more: &str) -> String {
+    let file = folder.join("access.log");
+    format!("[access_log]\nfile = \"{}\"\n{more}\n", file.display())
+}
+
+/// Its lines, once there are so many.
+fn read(folder: &Path, count: usize) -> Vec<String> {
+    let file = folder.join("access.log");
+    let lines = || -> Vec<String> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    };
+    wait_until(&format!("there are {count} lines"), || lines().len() >= count);
+    let lines = lines();
+    assert_eq!(lines.len(), count, "{lines:#?}");
+    lines
+}
+
+fn parsed(lines: &[String]) -> Vec<Value> {
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_line_tells_who_asked_what_and_what_came_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    a.fail(FaultRule {
+        method: Some("eth_gasPrice".to_owned()),
+        ..FaultRule::always(Fault::TooManyRequests { retry_after_s: 1 })
+    });
+    let key =
+        format!("[access]\nrequired = false\n[[key]]\nname = \"alice\"\nsecret = \"{KEY}\"\n");
+    let text = format!("{}{key}{}", log(folder.path(), ""), polled_once("default = true"));
+    let served = Served::before(&[&a], &text);
+    let mut client = served.client();
+    let lines = format!("x-api-key: {KEY}\r\nuser-agent: test \"1\"\r\n");
+    for _ in 0..2 {
+        client.send(&post_with("/sim", &lines, &body(READ, &account(1, "0x10"))));
+        client.answer().unwrap();
+    }
+    ask(&mut client, "admin_peers", "[]");
+    client.send(&post_with("/nowhere/0123456789abcdef0123456789", "", b"{}"));
+    client.answer().unwrap();
+    client.send(&post_with("/", "", b"not json"));
+    client.answer().unwrap();
+    let batch =
+        r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"admin_x"},{"method":"eth_chainId"}]"#;
+    client.send(&post_with("/", "", batch.as_bytes()));
+    let batch_bytes = client.answer().unwrap().body.len();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.answer().unwrap();
+    ask(&mut client, "eth_gasPrice", "[]");
+    client.send(b"nonsense\r\n\r\n");
+    client.answer().unwrap();
+    let found = parsed(&read(folder.path(), 9));
+    let all = |name: &str| -> Vec<Value> { found.iter().map(|line| line[name].clone()).collect() };
+    let due = |values: &[&str]| -> Vec<Value> {
+        values.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+    };
+    assert_eq!(
+        all("status"),
+        due(&["200", "200", "200", "200", "200", "200", "200", "429", "400"]),
+    );
+    assert_eq!(
+        all("method"),
+        due(&[
+            r#""eth_getBalance""#,
+            r#""eth_getBalance""#,
+            r#""admin_peers""#,
+            r#""""#,
+            r#""""#,
+            r#""batch""#,
+            "null",
+            r#""eth_gasPrice""#,
+            "null",
+        ])
+    );
+    assert_eq!(
+        all("cache"),
+        due(&[
+            r#""miss""#,
+            r#""hit""#,
+            "null",
+            "null",
+            "null",
+            r#""miss""#,
+            "null",
+            r#""miss""#,
+            "null"
+        ])
+    );
+    assert_eq!(
+        all("error"),
+        due(&["null", "null", "-32601", "-32600", "-32700", "-32601", "null", "-32005", "null"])
+    );
+    assert_eq!(all("calls")[4..], due(&["1", "3", "0", "1", "0"]));
+    assert_eq!(all("key")[..3], due(&[r#""alice""#, r#""alice""#, "null"]));
+    assert_eq!(all("user_agent")[0], "test \"1\"");
+    assert_eq!(all("path")[..4], ["/sim", "/sim", "/", "/nowhere/***"]);
+    assert_eq!((&found[0]["chain"], &found[0]["node"]), (&"sim".into(), &"a".into()));
+    assert_eq!(
+        (&found[0]["host"], &found[0]["client"]),
+        (&"localhost".into(), &"127.0.0.1".into())
+    );
+    assert_eq!(found[5]["bytes_out"], batch_bytes);
+    assert_eq!((&found[6]["verb"], &found[8]["verb"]), (&"GET".into(), &"-".into()));
+    let asked = found[0]["upstream_time"].as_f64().unwrap();
+    assert!(asked > 0.0 && asked <= found[0]["request_time"].as_f64().unwrap());
+    assert_eq!(found[1]["upstream_time"], Value::Null);
+}
+
+#[test]
+fn a_batch_is_one_line_or_one_for_each_call_in_the_format_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let format = "per = \"call\"\nformat = \"$rpc_method|$rpc_calls|$status|$rpc_error|$http_x_team|$request\"";
+    let text = format!("{}{}", log(folder.path(), format), polled_once(""));
+    let served = Served::before(&[&a], &text);
+    let mut client = served.client();
+    let batch = r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"a\u000ab|\"c"}]"#;
+    client.send(&post_with("/", "X-Team: a\tb|\"c\r\n", batch.as_bytes()));
+    client.answer().unwrap();
+    let lines = read(folder.path(), 2);
+    assert_eq!(lines[0], r"eth_chainId|2|200|-|a\x09b|\x22c|POST / HTTP/1.1");
+    // What is no method name is refused, and no log line shows it.
+    assert!(lines[1].starts_with("-|2|200|-32600|"), "{}", lines[1]);
+}
+
+#[test]
+fn a_sample_is_a_share_and_errors_are_all_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let text = format!("{}{}", log(folder.path(), "sample = 0.2"), polled_once(""));
+    let served = Served::before(&[&a], &text);
+    let mut client = served.client();
+    for _ in 0..1000 {
+        ask(&mut client, "eth_chainId", "[]");
+    }
+    for _ in 0..50 {
+        ask(&mut client, "admin_x", "[]");
+    }
+    // Stopping writes what waits.
+    served.stop();
+    let text = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let errors = text.lines().filter(|line| line.contains("\"error\":-32601")).count();
+    let good = text.lines().count() - errors;
+    assert_eq!(errors, 50);
+    // Five standard deviations around a fifth of 1,000.
+    assert!((137..=263).contains(&good), "{good} of 1000");
+}
+
+#[test]
+fn http2_requests_have_lines_too() {
+    use http_body_util::{BodyExt as _, Full};
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let key = format!("[[key]]\nname = \"alice\"\nsecret = \"{KEY}\"\n");
+    let format = "format = \"$server_protocol $status $key $rpc_method $host\"";
+    let text = format!("{}{key}{}", log(folder.path(), format), polled_once(""));
+    let served = Served::before(&[&a], &text);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address = served.address.clone();
+    let statuses = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        tokio::spawn(connection);
+        let mut statuses = Vec::new();
+        for key in [KEY, "weir_wrong_0123456789abcdef"] {
+            let request = hyper::Request::post(format!("http://rpc.example:1/?key={key}"))
+                .header("content-type", "application/json")
+                .body(Full::new(bytes(&body("eth_chainId", "[]"))))
+                .unwrap();
+            let answer = sender.send_request(request).await.unwrap();
+            statuses.push(answer.status().as_u16());
+            answer.into_body().collect().await.unwrap();
+        }
+        statuses
+    });
+    assert_eq!(statuses, [200, 401]);
+    let lines = read(folder.path(), 2);
+    assert_eq!(lines[0], "HTTP/2.0 200 alice eth_chainId rpc.example");
+    assert_eq!(lines[1], "HTTP/2.0 401 - - rpc.example");
+}
+
+fn bytes(body: &[u8]) -> hyper::body::Bytes {
+    hyper::body::Bytes::copy_from_slice(body)
+}
+
+#[test]
+fn a_log_that_nobody_reads_delays_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let text = format!("[access_log]\nfile = \"/dev/full\"\nqueue_lines = 16\n{}", polled_once(""));
+    let served = Served::before(&[&a], &text);
+    let mut client = served.client();
+    for _ in 0..200 {
+        assert_eq!(ask(&mut client, "eth_chainId", "[]").status, 200);
+    }
+    wait_until("what was lost is counted", || {
+        let metrics = served.look("/metrics");
+        let lost = metrics.text().lines().find_map(|line| {
+            line.strip_prefix("weir_access_log_dropped_total ").map(str::to_owned)
+        });
+        lost.is_some_and(|lost| lost == "200")
+    });
+    drop(folder);
+}
+
+#[test]
+fn a_reload_changes_keys_and_log_and_loses_no_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let config = |file: &str, name: &str, key: &str| {
+        format!(
+            "[access_log]\nfile = \"{}\"\nformat = \"$key $status\"\n\
+             [[key]]\nname = \"{name}\"\nsecret = \"{key}\"\n{}",
+            folder.path().join(file).display(),
+            polled_once("")
+        )
+    };
+    const OTHER: &str = "weir_bob_0123456789abcdef01";
+    let served = Served::before(&[&a], &config("one.log", "alice", KEY));
+    let mut client = served.client();
+    let mut asked = |key: &str| {
+        client.send(&post_with("/", &format!("x-api-key: {key}\r\n"), &body("eth_chainId", "[]")));
+        client.answer().unwrap().status
+    };
+    assert_eq!((asked(KEY), asked(OTHER)), (200, 401));
+    served.reload(&format!("{}\n{}", config("two.log", "bob", OTHER), a.entry("")));
+    assert_eq!((asked(KEY), asked(OTHER)), (401, 200));
+    served.reload(&format!("{}\n{}", config("two.log", "alice", KEY), a.entry("")));
+    assert_eq!(asked(KEY), 200);
+    let metrics = served.look("/metrics").text().to_owned();
+    // A key that comes back goes on counting where it stopped.
+    assert!(metrics.contains("weir_key_calls_total{key=\"alice\"} 2"), "{metrics}");
+    served.stop();
+    let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+    wait_until("the first log has its lines", || text("one.log") == "alice 200\n- 401\n");
+    assert_eq!(text("two.log"), "- 401\nbob 200\nalice 200\n");
+}

@@ -1,0 +1,372 @@
+//! What clients do over time: many requests at once, slow ones, half ones, and leaving.
+
+use std::time::{Duration, Instant};
+
+use super::{After, CALL, Client, RIGHT, Running, assert_lean, gateway, post, state, told};
+use test_support::raw::post_with;
+
+/// Times short enough to wait for, long enough for a busy machine to be on time itself.
+const SHORT_TIMES: &str = "[front]
+    header_timeout = \"600ms\"
+    body_timeout = \"600ms\"
+    idle_timeout = \"600ms\"";
+const SHORT: Duration = Duration::from_millis(600);
+/// When something that is due after [`SHORT`] is late, on a busy machine.
+const LATE: Duration = Duration::from_secs(10);
+
+fn pause(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|t| !t.is_zero()) {
+        std::thread::park_timeout(left);
+    }
+}
+
+fn call(id: usize, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let (_node, mut gateway) = gateway("");
+    let mut client = Client::connect(&gateway.address);
+    // Some from memory, some from the node, some refused, in one write.
+    let bodies: Vec<String> = (0..300)
+        .map(|id| match id % 5 {
+            0 => call(id, "eth_chainId", "[]"),
+            1 => call(id, "eth_getBalance", &format!("[\"0x{id:040x}\",\"0x{id:x}\"]")),
+            2 => call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", id)),
+            3 => call(id, "eth_noSuchMethod", "[]"),
+            _ => format!("[{}]", call(id, "eth_blockNumber", "[]")),
+        })
+        .collect();
+    let bytes: Vec<u8> = bodies.iter().flat_map(|body| post("/", body.as_bytes())).collect();
+    let reader = std::thread::scope(|scope| {
+        let mut writer = Client::connect(&gateway.address);
+        scope
+            .spawn(move || {
+                writer.send(&bytes);
+                (0..300)
+                    .map(|_| told(&writer.answer().expect("every request is answered")))
+                    .collect::<Vec<_>>()
+            })
+            .join()
+            .unwrap()
+    });
+    for (id, answer) in reader.iter().enumerate() {
+        let starts = [format!("200 {id} "), format!("200 [{id} ")];
+        assert!(starts.iter().any(|start| answer.starts_with(start)), "{id}: {answer:.80}");
+        let refused = answer.contains(" -32601 ");
+        assert_eq!(refused, id % 5 == 3, "{answer:.80}");
+    }
+    assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+    gateway.assert_sound();
+}
+
+#[test]
+fn nothing_is_answered_behind_a_refusal() {
+    let (_node, mut gateway) = gateway("");
+    let good = post("/", CALL.as_bytes());
+    let both = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                 Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let mut client = Client::connect(&gateway.address);
+    client.send(&[&good[..], &good, both, &good, &good].concat());
+    for _ in 0..2 {
+        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+    }
+    let refusal = client.answer().unwrap();
+    assert_eq!(refusal.status, 400);
+    assert_eq!(state(&mut client, &refusal), After::Closed);
+
+    // The bytes behind a body are the next request, never a part of this one.
+    let mut client = Client::connect(&gateway.address);
+    client.send(&[&good[..], b"GARBAGE", &good].concat());
+    assert_eq!(told(&client.answer().unwrap()), RIGHT);
+    let refusal = client.answer().unwrap();
+    assert_eq!(refusal.status, 405, "GARBAGEPOST is a method that nobody knows");
+    assert_eq!(state(&mut client, &refusal), After::Open);
+    gateway.assert_sound();
+}
+
+#[test]
+fn every_cut_of_a_request_is_the_same_request() {
+    let (_node, gateway) = gateway("");
+    let lines = "Expect: 100-continue\r\n";
+    let whole = post_with("/", lines, CALL.as_bytes());
+    for at in 1..whole.len() {
+        let mut client = Client::connect(&gateway.address);
+        client.send(&whole[..at]);
+        if at % 7 == 0 {
+            pause(Duration::from_millis(2));
+        }
+        client.send(&whole[at..]);
+        let mut answer = client.answer().unwrap();
+        if answer.status == 100 {
+            answer = client.answer().unwrap();
+        }
+        assert_eq!(told(&answer), RIGHT, "cut at {at}");
+    }
+}
+
+#[test]
+fn who_waits_for_100_continue_gets_it() {
+    let (_node, gateway) = gateway("");
+    let head = |length: usize| {
+        format!(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let mut client = Client::connect(&gateway.address);
+    for _ in 0..3 {
+        client.send(head(CALL.len()).as_bytes());
+        assert_eq!(client.answer().unwrap().status, 100);
+        client.send(CALL.as_bytes());
+        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+    }
+    // A body that is too large is refused before it is sent.
+    client.send(head(1 << 30).as_bytes());
+    let refusal = client.answer().unwrap();
+    assert_eq!(refusal.status, 413);
+    assert_eq!(state(&mut client, &refusal), After::Closed);
+}
+
+#[test]
+fn head_and_options_have_no_body() {
+    let (_node, gateway) = gateway("");
+    let mut client = Client::connect(&gateway.address);
+    client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = client.answer_to_head().unwrap();
+    assert_eq!((head.status, head.header("content-length")), (200, Some("0")));
+    client.send(b"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = client.answer_to_head().unwrap();
+    assert_eq!(head.status, 404);
+    assert!(client.is_silent(), "an answer to HEAD has no body");
+    client.send(
+        b"OPTIONS / HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\
+          Access-Control-Request-Method: POST\r\n\r\n",
+    );
+    let options = client.answer().unwrap();
+    assert_eq!((options.status, options.header("content-length")), (204, None));
+    assert_eq!(options.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(options.header("access-control-allow-methods"), Some("GET, HEAD, OPTIONS, POST"));
+    client.send(b"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    let put = client.answer().unwrap();
+    assert_eq!((put.status, put.header("allow")), (405, Some("GET, HEAD, OPTIONS, POST")));
+    assert_eq!(state(&mut client, &put), After::Open);
+}
+
+#[test]
+fn http10_clients_are_told_that_a_connection_stays() {
+    let (_node, gateway) = gateway("");
+    let mut client = Client::connect(&gateway.address);
+    let asked = post_with("/", "Connection: Keep-Alive\r\n", CALL.as_bytes());
+    let old = String::from_utf8(asked).unwrap().replace("HTTP/1.1", "HTTP/1.0");
+    for _ in 0..2 {
+        client.send(old.as_bytes());
+        let answer = client.answer().unwrap();
+        // Without the word such a client waits for the connection to close.
+        assert_eq!(answer.header("connection"), Some("keep-alive"));
+        assert_eq!(told(&answer), RIGHT);
+    }
+    let answer = client.call("/", CALL.as_bytes());
+    assert_eq!(answer.header("connection"), None);
+}
+
+/// Sends byte by byte until the gateway has had enough; what it says then, and after how long.
+fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
+    let mut client = Client::connect(&gateway.address);
+    let began = Instant::now();
+    client.send(first);
+    while client.is_silent() {
+        assert!(began.elapsed() < LATE, "it waits for ever");
+        client.send(&[endless]);
+    }
+    let took = began.elapsed();
+    let said = client.answer().map_or("nothing".to_owned(), |answer| told(&answer));
+    assert!(client.is_closed());
+    (said, took)
+}
+
+#[test]
+fn slow_clients_are_told_and_let_go() {
+    let (_node, mut gateway) = gateway(SHORT_TIMES);
+    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let fixed = format!("{head}Content-Length: 1000\r\n\r\n{{");
+    let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3e8\r\n{{");
+    let late_head = "408 null -32600 request head took too long";
+    let late_body = "408 null -32600 request body took too long";
+    let cases = [
+        (head, b'x', late_head),
+        ("P", b'O', late_head),
+        (&fixed, b' ', late_body),
+        (&chunked, b' ', late_body),
+    ];
+    for (first, endless, due) in cases {
+        let (said, took) = drip(&gateway, first.as_bytes(), endless);
+        assert_eq!(said, due, "{first}");
+        assert!(took >= SHORT, "{first}: after {took:?}");
+    }
+    // Who says nothing at all, at first or between two requests, is let go without a word.
+    let began = Instant::now();
+    let mut silent = Client::connect(&gateway.address);
+    assert!(silent.is_closed());
+    assert!((SHORT..LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let mut idle = Client::connect(&gateway.address);
+    let began = Instant::now();
+    assert_eq!(told(&idle.call("/", CALL.as_bytes())), RIGHT);
+    assert!(idle.is_closed());
+    assert!((SHORT..LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    gateway.assert_sound();
+}
+
+#[test]
+fn slow_clients_do_not_hinder_others() {
+    let (_node, mut gateway) = gateway("");
+    let (before, _) = gateway.memory();
+    let slow: Vec<Client> = (0..500)
+        .map(|at| {
+            let mut client = Client::connect(&gateway.address);
+            let part: &[u8] = if at % 2 == 0 {
+                b"POST / HTTP/1.1\r\nHost: lo"
+            } else {
+                b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                  Content-Length: 5000000\r\n\r\n["
+            };
+            client.send(part);
+            client
+        })
+        .collect();
+    let mut client = Client::connect(&gateway.address);
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+    }
+    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    // A length that is only announced costs nothing.
+    assert_lean(&gateway, before);
+    drop(slow);
+    gateway.assert_sound();
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answers() {
+    let (_node, gateway) = gateway("");
+    let mut client = Client::connect(&gateway.address);
+    let good = post("/", CALL.as_bytes());
+    client.send(&[&good[..], &good].concat());
+    client.half_close();
+    for _ in 0..2 {
+        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+    }
+    assert!(client.is_closed());
+    // One that ends within a request gets none.
+    for part in [&good[..20], &good[..good.len() - 1]] {
+        let mut client = Client::connect(&gateway.address);
+        client.send(part);
+        client.half_close();
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn clients_that_leave_harm_nobody() {
+    let node = Running::node(&["--latency", "300ms"]);
+    let mut gateway = Running::gateway(&[node.url()], &["--threads", "2"]);
+    let (before, _) = gateway.memory();
+    for round in 0..3 {
+        let leaving: Vec<Client> = (0..200)
+            .map(|at| {
+                let mut client = Client::connect(&gateway.address);
+                // The same call for all, and one that nobody else makes, in turn.
+                let of = if at % 2 == 0 { 0 } else { round * 1000 + at };
+                let params = format!("[\"0x{of:040x}\",\"0x10\"]");
+                client.send(&post("/", call(at, "eth_getBalance", &params).as_bytes()));
+                client
+            })
+            .collect();
+        drop(leaving);
+        let params = format!("[\"0x{:040x}\",\"0x10\"]", 0);
+        let answer = Client::connect(&gateway.address)
+            .call("/", call(7, "eth_getBalance", &params).as_bytes());
+        assert!(told(&answer).starts_with("200 7 result \"0x"), "{}", told(&answer));
+    }
+    gateway.assert_sound();
+    assert_lean(&gateway, before);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
+    let (_node, mut gateway) = gateway("");
+    let (before, _) = gateway.memory();
+    let deaf: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(&gateway.address);
+            let blocks: Vec<String> = (0..40)
+                .map(|id| call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", id + 1)))
+                .collect();
+            client.send(&post("/", format!("[{}]", blocks.join(",")).as_bytes()).repeat(8));
+            client
+        })
+        .collect();
+    let mut client = Client::connect(&gateway.address);
+    for _ in 0..100 {
+        assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+    }
+    assert_lean(&gateway, before);
+    drop(deaf);
+    gateway.assert_sound();
+}
+
+/// A request whose answer is larger than what sockets hold, for a client that takes in little.
+fn large() -> Vec<u8> {
+    let calls: Vec<String> = (0..900)
+        .map(|id| call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", 1 + id)))
+        .collect();
+    post("/", format!("[{}]", calls.join(",")).as_bytes())
+}
+
+#[test]
+fn a_client_that_does_not_take_its_answer_is_left() {
+    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"600ms\"");
+    let mut idle = Client::with_little_room(&gateway.address);
+    idle.send(&large());
+    pause(SHORT * 4);
+    idle.drain();
+    let (bytes, ended) = idle.taken();
+    assert!(!ended, "it got its whole answer of {bytes} bytes, so nothing was judged");
+    // One that takes its time, but takes, gets all of it.
+    let mut slow = Client::with_little_room(&gateway.address);
+    slow.send(&large());
+    assert_eq!(slow.answer().unwrap().status, 200);
+    gateway.assert_sound();
+}
+
+#[test]
+fn broken_http2_ends_its_connection_only() {
+    let (_node, mut gateway) = gateway("");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // An empty SETTINGS frame, as every connection begins with (RFC 9113, section 3.4).
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let frames: [&[u8]; 5] = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        // A DATA frame for a stream that was never opened.
+        &[&settings[..], &[0, 0, 1, 0, 1, 0, 0, 0, 1, b'x']].concat(),
+        // HEADERS that are no HPACK.
+        &[&settings[..], &[0, 0, 4, 1, 5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
+        // A frame said to be 16 MB long.
+        &[&settings[..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
+    ];
+    for frame in frames {
+        let mut client = Client::connect(&gateway.address);
+        client.send(&[&preface[..], frame].concat());
+        client.half_close();
+        client.drain();
+    }
+    let mut cut = Client::connect(&gateway.address);
+    cut.send(&preface[..10]);
+    cut.half_close();
+    assert!(cut.is_closed());
+    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
+    gateway.assert_sound();
+}

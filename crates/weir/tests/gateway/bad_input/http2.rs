@@ -1,0 +1,196 @@
+//! The same limits over HTTP/2 as over HTTP/1.1: a refused request ends its stream, and the
+//! connection carries on.
+
+use std::io::Write;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
+use test_support::raw::Client;
+use test_support::running::Running;
+
+const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
+
+/// A request apart from its body.
+type Head = hyper::http::request::Builder;
+
+async fn ask(sender: &mut SendRequest<Full<Bytes>>, head: Head, body: Vec<u8>) -> String {
+    let request = head.body(Full::new(Bytes::from(body))).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let text = |value: &hyper::header::HeaderValue| value.to_str().unwrap().to_owned();
+    let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    told(&Answer {
+        status: parts.status.as_u16(),
+        headers: headers.collect(),
+        body: body.collect().await.unwrap().to_bytes().to_vec(),
+    })
+}
+
+fn head(method: Method, address: &str, path: &str) -> Head {
+    let head = Request::builder().method(method).uri(format!("http://{address}{path}"));
+    head.header("content-type", "application/json")
+}
+
+/// A connection whose streams let through so many bytes until they are read.
+async fn connect(
+    address: &str,
+    window: u32,
+) -> (SendRequest<Full<Bytes>>, tokio::task::JoinHandle<Result<(), hyper::Error>>) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window).initial_connection_window_size(1 << 20);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[test]
+fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
+    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"2s\"");
+    let address = gateway.address.clone();
+    let large = || {
+        let call = |id: u32| {
+            let params = format!("[\"0x{:x}\",true]", id + 1);
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_getBlockByNumber","params":{params}}}"#
+            )
+        };
+        let calls: Vec<String> = (0..40).map(call).collect();
+        let body = Bytes::from(format!("[{}]", calls.join(",")));
+        head(Method::POST, &address, "/").body(Full::new(body)).unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut sender, running) = connect(&address, 20_000).await;
+        let mut slow = sender.send_request(large()).await.unwrap().into_body();
+        let began = std::time::Instant::now();
+        let mut bytes = 0;
+        while let Some(frame) = slow.frame().await {
+            let frame = frame.unwrap_or_else(|error| {
+                panic!("{error} after {bytes} bytes in {:?}", began.elapsed())
+            });
+            bytes += frame.into_data().unwrap().len();
+            // Within the timeout at each piece, and over it in all.
+            tokio::time::sleep(std::time::Duration::from_millis(60)).await;
+        }
+        assert!(began.elapsed() > std::time::Duration::from_secs(2), "{bytes} bytes came at once");
+
+        let unread = sender.send_request(large()).await.unwrap();
+        // Another stream that moves on does not hide it.
+        let moving = async {
+            loop {
+                let body = Full::new(Bytes::from(CALL));
+                let call = head(Method::POST, &address, "/").body(body).unwrap();
+                match sender.send_request(call).await {
+                    Ok(answer) => drop(answer.into_body().collect().await),
+                    Err(_) => return,
+                }
+                // Real time: the gateway is a process of its own.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await; // A call now and then.
+            }
+        };
+        let patience = std::time::Duration::from_secs(20);
+        tokio::time::timeout(patience, moving).await.expect("the connection is left");
+        drop(unread);
+        // With a reset or without a word: it has ended.
+        let _ = running.await.unwrap();
+        let (mut sender, _running) = connect(&address, 20_000).await;
+        let post = head(Method::POST, &address, "/eth");
+        assert_eq!(ask(&mut sender, post, CALL.as_bytes().to_vec()).await, RIGHT);
+    });
+    gateway.assert_sound();
+}
+
+#[test]
+fn http2_requests_meet_the_same_limits() {
+    let node = Running::node(&[]);
+    let mut gateway = Running::configured_observed(&format!(
+        r#"
+        [server]
+        threads = 2
+        [chain.ethereum]
+        paths = ["/", "/eth"]
+        default = false
+        [[node]]
+        url = "{}"
+        "#,
+        node.url()
+    ));
+    let (before, _) = gateway.memory();
+    let address = gateway.address.clone();
+    let post = |path: &str| head(Method::POST, &address, path);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    bomb.write_all(&vec![b' '; 64 << 20]).unwrap();
+    let bomb = bomb.finish().unwrap();
+    let call = || CALL.as_bytes().to_vec();
+    let packed = |coding: &str| post("/").header("content-encoding", coding);
+    let cases: Vec<(&str, Head, Vec<u8>, &str)> = vec![
+        ("a call", post("/eth"), call(), RIGHT),
+        (
+            "an unknown path",
+            post("/nowhere"),
+            call(),
+            "404 null -32600 no chain is served at this path",
+        ),
+        ("GET", head(Method::GET, &address, "/"), vec![], "200"),
+        ("HEAD", head(Method::HEAD, &address, "/"), vec![], "200"),
+        ("OPTIONS", head(Method::OPTIONS, &address, "/"), vec![], "204"),
+        (
+            "PUT",
+            head(Method::PUT, &address, "/"),
+            call(),
+            "405 null -32600 method must be POST, GET, HEAD or OPTIONS",
+        ),
+        (
+            "no body",
+            post("/"),
+            vec![],
+            "200 null -32700 empty body where a json-rpc call is needed",
+        ),
+        ("a body too large", post("/"), vec![b' '; 6 << 20], TOO_LARGE),
+        ("a gzip bomb", packed("gzip"), bomb, TOO_LARGE),
+        (
+            "not gzip",
+            packed("gzip"),
+            call(),
+            "400 null -32600 body does not match its content-encoding",
+        ),
+        (
+            "brotli",
+            packed("br"),
+            call(),
+            "415 null -32600 content-encoding must be gzip, zstd or identity",
+        ),
+        ("a head of 20 kB", post("/").header("x", "y".repeat(20_000)), call(), "431"),
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let running = tokio::spawn(connection);
+        for (name, head, body, due) in cases {
+            assert_eq!(ask(&mut sender, head, body).await, due, "{name}");
+            assert_eq!(ask(&mut sender, post("/"), call()).await, RIGHT, "after {name}");
+        }
+        drop(sender);
+        running.await.unwrap().unwrap();
+    });
+    // hyper itself refuses the head.
+    let mut admin = Client::connect(gateway.admin.as_deref().unwrap());
+    admin.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer = admin.answer().unwrap();
+    let metrics = answer.text();
+    for (status, count) in [(400, 1), (404, 1), (405, 1), (413, 2), (415, 1)] {
+        let line = format!("weir_requests_refused_total{{status=\"{status}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    gateway.assert_sound();
+    assert_lean(&gateway, before);
+}

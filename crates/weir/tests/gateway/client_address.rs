@@ -1,0 +1,291 @@
+//! Goal: a client's address is the connection's unless a trusted proxy says otherwise, over HTTP/1.1,
+//! HTTP/2, TLS and the PROXY protocol. Method: nodes behind a gateway that chooses by the client's
+//! address (`hash_key = "client"`), so that the node that answers tells which address counted. What
+//! the rules make of odd headers is tested beside them, in `crates/gateway/src/policy/client/tests.rs`.
+
+use std::net::IpAddr;
+
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::authority;
+use crate::support::guest;
+use crate::support::scene::{self, READ, Scene, SimNode, account, polled_once};
+use test_support::raw::{self, Client};
+
+const NAMES: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
+
+/// A gateway that shows by the node that answers whose call it takes it for.
+struct Telling {
+    gateway: Option<gateway::runtime::Gateway>,
+    address: String,
+    sealed: Option<String>,
+    admin: String,
+}
+
+impl Telling {
+    fn start(nodes: &[SimNode], server: &str, front: &str) -> Telling {
+        let entries: String = nodes.iter().map(|node| node.entry("")).collect();
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n{server}\n\
+             [front]\n{front}\n[call]\nbalance = \"hash\"\nhash_key = \"client\"\nhedge = false\n\
+             [cache]\nenabled = false\ncoalesce = false\n{}\n{entries}",
+            polled_once("")
+        );
+        let config =
+            gateway::config::Config::from_text("test", &text, std::path::Path::new("/"), &|_| None);
+        let gateway = config.unwrap_or_else(|faults| panic!("{faults}"));
+        let gateway = gateway::runtime::Gateway::start(gateway).unwrap();
+        let telling = Telling {
+            address: gateway.listen.to_string(),
+            sealed: gateway.listen_tls.map(|address| address.to_string()),
+            admin: gateway.admin.unwrap().to_string(),
+            gateway: Some(gateway),
+        };
+        scene::wait_until("all nodes are candidates", || {
+            let status = telling.look("/status");
+            let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+            let candidates = &status["chains"][0]["groups"][0]["candidates"];
+            candidates.as_array().is_some_and(|all| all.len() == nodes.len())
+        });
+        telling
+    }
+
+    fn look(&self, path: &str) -> String {
+        let mut client = Client::connect(&self.admin);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n").as_bytes());
+        client.answer().unwrap().text().to_owned()
+    }
+
+    fn refused(&self, reason: &str) -> u64 {
+        let line = format!("weir_proxy_refused_total{{reason=\"{reason}\"}} ");
+        let metrics = self.look("/metrics");
+        metrics.lines().find_map(|row| row.strip_prefix(&line)).unwrap().parse().unwrap()
+    }
+
+    /// The node that answers a request with these header lines, on a new connection that begins
+    /// with these bytes; none if it is closed instead.
+    fn asked(&self, start: &[u8], lines: &str) -> Option<String> {
+        let mut client = Client::connect(&self.address);
+        client.send(start);
+        client.send(&request(lines));
+        node_of(&client.answer()?)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if let Some(gateway) = self.gateway.take() {
+            gateway.stop();
+        }
+    }
+}
+
+fn request(lines: &str) -> Vec<u8> {
+    raw::post_with("/", lines, &scene::body(READ, &account(1, "0x10")))
+}
+
+fn node_of(answer: &raw::Answer) -> Option<String> {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.header("x-weir-node").map(str::to_owned)
+}
+
+/// Addresses that lead to nodes of their own, and to another one than this machine's.
+struct Known {
+    addresses: Vec<(IpAddr, String)>,
+    local: String,
+}
+
+impl Known {
+    fn of(telling: &Telling) -> Known {
+        let local = telling.asked(b"", "").unwrap();
+        let mut addresses: Vec<(IpAddr, String)> = Vec::new();
+        for last in 1..=60u8 {
+            let address = IpAddr::from([203, 0, 113, last]);
+            let node = telling.asked(b"", &format!("X-Forwarded-For: {address}\r\n")).unwrap();
+            if node != local && addresses.iter().all(|(_, known)| *known != node) {
+                addresses.push((address, node));
+            }
+        }
+        assert!(addresses.len() >= 4, "eight nodes share sixty addresses: {}", addresses.len());
+        Known { addresses, local }
+    }
+
+    fn address(&self, place: usize) -> IpAddr {
+        self.addresses[place].0
+    }
+
+    fn node(&self, place: usize) -> Option<String> {
+        Some(self.addresses[place].1.clone())
+    }
+}
+
+const BY_LIST: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n\
+                       client_address = \"x-forwarded-for\"";
+
+#[test]
+fn only_trusted_peers_speak_for_others() {
+    let scene = Scene::set();
+    let nodes = scene.nodes(NAMES);
+    let telling = Telling::start(&nodes, "", BY_LIST);
+    let known = Known::of(&telling);
+    let (a, b) = (known.address(0), known.address(1));
+    let asked = |lines: &str| telling.asked(b"", lines);
+    let list = |value: String| asked(&format!("X-Forwarded-For: {value}\r\n"));
+    assert_eq!(list(format!("{b}, {a}")), known.node(0), "the client wrote the left one");
+    assert_eq!(list(format!("{b}, {a}, 10.0.0.7")), known.node(0), "proxies are skipped");
+    assert_eq!(list(format!("{a}:4711")), known.node(0));
+    assert_eq!(list(format!("{a}, unknown")), Some(known.local.clone()));
+    assert_eq!(asked(&format!("Forwarded: for={a}\r\n")), Some(known.local.clone()));
+    assert_eq!(asked(&format!("X-Real-IP: {a}\r\n")), Some(known.local.clone()));
+    let two = format!("x-forwarded-for: {b}\r\nX-FORWARDED-FOR: {a}\r\n");
+    assert_eq!(asked(&two), known.node(0), "several lines are one list");
+    // One connection of a proxy carries the requests of many.
+    let mut client = Client::connect(&telling.address);
+    for place in [0, 1, 2, 0, 1] {
+        client.send(&request(&format!("X-Forwarded-For: {}\r\n", known.address(place))));
+        assert_eq!(node_of(&client.answer().unwrap()), known.node(place));
+    }
+
+    let plain = Telling::start(&nodes, "", "");
+    for lines in [format!("X-Forwarded-For: {a}\r\n"), format!("Forwarded: for={a}\r\n")] {
+        assert_eq!(plain.asked(b"", &lines), Some(known.local.clone()), "nobody is trusted");
+    }
+    let elsewhere = BY_LIST.replace("127.0.0.0/8", "192.0.2.0/24");
+    let other = Telling::start(&nodes, "", &elsewhere);
+    let lines = format!("X-Forwarded-For: {a}\r\n");
+    assert_eq!(other.asked(b"", &lines), Some(known.local.clone()), "we are not trusted");
+
+    let forwarded = Telling::start(&nodes, "", &BY_LIST.replace("x-forwarded-for", "forwarded"));
+    let lines = format!("Forwarded: for={b}, for=\"{a}\";proto=https, for=10.0.0.7\r\n");
+    assert_eq!(forwarded.asked(b"", &lines), known.node(0));
+    let lines = format!("X-Forwarded-For: {a}\r\n");
+    assert_eq!(forwarded.asked(b"", &lines), Some(known.local.clone()), "one header counts");
+}
+
+#[test]
+fn http2_says_it_for_each_request() {
+    let scene = Scene::set();
+    let nodes = scene.nodes(NAMES);
+    let telling = Telling::start(&nodes, "", BY_LIST);
+    let known = Known::of(&telling);
+    scene.handle.block_on(async {
+        let tcp = tokio::net::TcpStream::connect(&telling.address).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        for place in [0, 1, 2, 1] {
+            let request = hyper::Request::post(format!("http://{}/", telling.address))
+                .header("content-type", "application/json")
+                .header("x-forwarded-for", known.address(3).to_string())
+                .header("x-forwarded-for", format!("{}, 10.1.1.1", known.address(place)))
+                .body(Full::<hyper::body::Bytes>::from(scene::body(READ, &account(1, "0x10"))))
+                .unwrap();
+            let answer = sender.send_request(request).await.unwrap();
+            let node = answer.headers()["x-weir-node"].to_str().unwrap().to_owned();
+            assert_eq!(Some(node), known.node(place));
+        }
+    });
+}
+
+const BY_PROXY: &str = "trusted_proxies = [\"127.0.0.1\"]\nclient_address = \"proxy-protocol\"\n\
+                        header_timeout = \"500ms\"";
+
+fn version_2(address: IpAddr) -> Vec<u8> {
+    let IpAddr::V4(address) = address else { panic!("an IPv4 address is used") };
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend_from_slice(&address.octets());
+    header.extend_from_slice(&[127, 0, 0, 1, 0x12, 0x34, 0x01, 0xbb]);
+    header
+}
+
+#[test]
+fn the_proxy_protocol_says_it_for_a_connection() {
+    let scene = Scene::set();
+    let nodes = scene.nodes(NAMES);
+    let known = Known::of(&Telling::start(&nodes, "", BY_LIST));
+    let telling = Telling::start(&nodes, "", BY_PROXY);
+    let (a, b) = (known.address(0), known.address(1));
+    let text = |address: IpAddr| format!("PROXY TCP4 {address} 127.0.0.1 4660 443\r\n");
+    assert_eq!(telling.asked(text(a).as_bytes(), ""), known.node(0));
+    assert_eq!(telling.asked(&version_2(b), ""), known.node(1));
+    let header = format!("X-Forwarded-For: {b}\r\n");
+    assert_eq!(telling.asked(text(a).as_bytes(), &header), known.node(0), "headers do not count");
+    let local = Some(known.local.clone());
+    assert_eq!(telling.asked(b"PROXY UNKNOWN\r\n", ""), local);
+    assert_eq!(telling.asked(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0", ""), local, "a proxy's own check");
+    // In pieces, and together with the request.
+    let mut client = Client::connect(&telling.address);
+    for byte in version_2(a) {
+        client.send(&[byte]);
+    }
+    client.send(&request(""));
+    assert_eq!(node_of(&client.answer().unwrap()), known.node(0));
+    let mut client = Client::connect(&telling.address);
+    client.send(&[text(b).into_bytes(), request(""), request("")].concat());
+    for _ in 0..2 {
+        assert_eq!(node_of(&client.answer().unwrap()), known.node(1));
+    }
+    assert_eq!(telling.refused("malformed") + telling.refused("timeout"), 0);
+
+    for bad in [&b"PROXY TCP4 1.1.1.1\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[b'P'; 300], b""] {
+        let mut client = Client::connect(&telling.address);
+        client.send(bad);
+        if bad.is_empty() {
+            client.half_close();
+        }
+        assert!(client.is_closed(), "{bad:?}");
+    }
+    scene::wait_until("all are counted", || telling.refused("malformed") == 4);
+    let mut slow = Client::connect(&telling.address);
+    slow.send(b"PROXY TCP4 ");
+    assert!(slow.is_closed());
+    assert_eq!(telling.refused("timeout"), 1);
+
+    let elsewhere = BY_PROXY.replace("127.0.0.1", "192.0.2.1");
+    let other = Telling::start(&nodes, "", &elsewhere);
+    for start in [text(a).into_bytes(), version_2(a), Vec::new()] {
+        assert_eq!(other.asked(&start, ""), None, "only trusted peers connect");
+    }
+    assert_eq!(other.refused("untrusted"), 3);
+
+    // Where it is not spoken, it is no request.
+    let plain = Telling::start(&nodes, "", "");
+    let mut client = Client::connect(&plain.address);
+    client.send(text(a).as_bytes());
+    assert_eq!(client.answer().unwrap().status, 505, "PROXY is no version of HTTP");
+}
+
+#[test]
+fn it_is_said_before_and_within_tls() {
+    let scene = Scene::set();
+    let nodes = scene.nodes(NAMES);
+    let authority = authority::Authority::new("authority");
+    let mut files = authority::Files::new();
+    files.certificate("own", &authority, authority::Kind::Ecdsa, &["rpc.test"]);
+    let folder = files.folder().display();
+    let server = format!(
+        "listen_tls = \"127.0.0.1:0\"\n[[certificate]]\nchain_file = \"{folder}/own.pem\"\n\
+         key_file = \"{folder}/own.key\""
+    );
+    let by_list = Telling::start(&nodes, &server, BY_LIST);
+    let known = Known::of(&by_list);
+    let guest = guest::Guest::new(&authority);
+    let asked = |telling: &Telling, start: &[u8], lines: &str| {
+        let address = telling.sealed.as_ref().unwrap();
+        let mut talk = guest.connect_behind(address, "rpc.test", start).ok()?;
+        let head = talk.ask(&request(lines)).ok()?.to_ascii_lowercase();
+        let (_, rest) = head.split_once("x-weir-node: ").unwrap();
+        Some(rest.split("\r\n").next().unwrap().to_owned())
+    };
+    let lines = format!("X-Forwarded-For: {}, {}\r\n", known.address(1), known.address(0));
+    assert_eq!(asked(&by_list, b"", &lines), known.node(0));
+    assert_eq!(asked(&by_list, b"", ""), Some(known.local.clone()));
+
+    let by_proxy = Telling::start(&nodes, &server, BY_PROXY);
+    assert_eq!(asked(&by_proxy, &version_2(known.address(2)), ""), known.node(2));
+    assert_eq!(asked(&by_proxy, b"", ""), None, "a handshake is no header");
+    assert_eq!(by_proxy.refused("malformed"), 1);
+}

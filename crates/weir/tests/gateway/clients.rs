@@ -1,0 +1,81 @@
+//! Goal: the client libraries that people use work through the gateway unchanged: calls, batches,
+//! events by filters and by subscriptions, over HTTP and WebSocket, and coming back after connections
+//! are lost. Method: their own programs in `clients/`, run beside a simulated node whose chain moves,
+//! each library at a fixed version.
+//!
+//! `cargo xtask check` fetches the libraries into `target/clients`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::relay::Relay;
+use test_support::programs;
+use test_support::running::Running;
+
+/// Where the libraries are.
+fn fetched() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients")
+}
+
+/// Runs a program of `clients/` with an interpreter, beside its libraries.
+fn run(interpreter: &Path, program: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/clients").join(program);
+    // Node.js looks for libraries beside the program.
+    let copy = fetched().join(program);
+    std::fs::copy(source, &copy).unwrap();
+    works(Command::new(interpreter).arg(&copy));
+}
+
+/// Runs a program before a gateway before a node whose chain moves. It is told where to call, and where
+/// to connect to have all connections cut.
+fn works(program: &mut Command) {
+    let node = Running::node(&["--block-time", "400ms"]);
+    // Calls, subscriptions and what wakes the polls over one WebSocket address.
+    let url = node.url().replace("http://", "ws://");
+    let toml = format!("[front]\nwebsocket_compression = true\n[[node]]\nurl = \"{url}\"\n");
+    let mut gateway = Running::configured(&toml);
+    let relay = Relay::before(&gateway.address);
+    let told = program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());
+    let output = told.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&said));
+    gateway.assert_sound();
+}
+
+fn run_in_node(program: &str) {
+    let Some(node) = programs::require("node") else { return };
+    if programs::require_folder(&fetched().join("node_modules")) {
+        run(&node, program);
+    }
+}
+
+#[test]
+fn ethers_works_unchanged() {
+    run_in_node("ethers.mjs");
+}
+
+#[test]
+fn viem_works_unchanged() {
+    run_in_node("viem.mjs");
+}
+
+#[test]
+fn ws_with_packed_messages_works_unchanged() {
+    run_in_node("ws.mjs");
+}
+
+#[test]
+fn alloy_works_unchanged() {
+    let folder = fetched().join("alloy");
+    if programs::require_folder(&folder) {
+        works(&mut Command::new(folder.join("debug/alloy-client")));
+    }
+}
+
+#[test]
+fn web3_py_works_unchanged() {
+    let python = fetched().join("python/bin/python3");
+    if programs::require_folder(&fetched().join("python")) {
+        run(&python, "web3_py.py");
+    }
+}

@@ -1,0 +1,169 @@
+//! Goal: the scenarios of public suites hold, each in words of its own. Method: every group of
+//! scenarios says where it is judged, or why it does not apply; the numbers below are asserted, and so
+//! is that the named tests exist.
+//!
+//! Sources: `uNetworking/h1spec` at 30d2938a, `dropseed/h1spec` at 05ac50cc (and a7d21a2a, where files
+//! did not change since), `nginx/nginx-tests` as of 2026. Scenarios are assertions of the source; of
+//! nginx's files those of its `plan`. The last lines are of documentation rather than of a file. Code
+//! of none of them is here.
+//!
+//! | source | scenarios | here | elsewhere | do not apply |
+//! | --- | --: | --: | --: | --: |
+//! | `uNetworking/h1spec` | 32 | 32 | 0 | 0 |
+//! | `dropseed/h1spec` | 33 | 33 | 0 | 0 |
+//! | `limit_req.t` | 8 | 8 | 0 | 0 |
+//! | `limit_req2.t` | 14 | 14 | 0 | 0 |
+//! | `limit_req_delay.t` | 4 | 4 | 0 | 0 |
+//! | `limit_req_dry_run.t` | 6 | 6 | 0 | 0 |
+//! | `h2_limit_req.t` | 7 | 7 | 0 | 0 |
+//! | `limit_conn.t` | 10 | 9 | 0 | 1 |
+//! | `limit_conn_complex.t` | 4 | 4 | 0 | 0 |
+//! | `limit_conn_dry_run.t` | 6 | 5 | 0 | 1 |
+//! | `proxy_next_upstream.t` | 14 | 10 | 0 | 4 |
+//! | `proxy_next_upstream_tries.t` | 8 | 6 | 0 | 2 |
+//! | `proxy_next_upstream, by kind` | 14 | 14 | 0 | 0 |
+//! | `realip.t` | 8 | 5 | 0 | 3 |
+//! | `realip_hostname.t` | 4 | 0 | 0 | 4 |
+//! | `realip_remote_addr.t` | 4 | 0 | 0 | 4 |
+//! | `realip_remote_port.t` | 4 | 2 | 0 | 2 |
+//! | `realip, PROXY protocol` | 1 | 0 | 1 | 0 |
+//! | `proxy_cache.t` | 15 | 6 | 0 | 9 |
+//! | `proxy_cache_bypass.t` | 8 | 4 | 4 | 0 |
+//! | `proxy_cache_chunked.t` | 2 | 2 | 0 | 0 |
+//! | `proxy_cache_control.t` | 22 | 22 | 0 | 0 |
+//! | `proxy_cache_convert_head.t` | 8 | 0 | 0 | 8 |
+//! | `proxy_cache_error.t` | 1 | 0 | 0 | 1 |
+//! | `proxy_cache_lock.t` | 17 | 5 | 12 | 0 |
+//! | `proxy_cache_lock_age.t` | 4 | 0 | 0 | 4 |
+//! | `proxy_cache_lock_ssi.t` | 2 | 0 | 0 | 2 |
+//! | `proxy_cache_manager.t` | 3 | 0 | 0 | 3 |
+//! | `proxy_cache_max_range_offset.t` | 8 | 2 | 0 | 6 |
+//! | `proxy_cache_min_free.t` | 2 | 0 | 0 | 2 |
+//! | `proxy_cache_path.t` | 6 | 0 | 0 | 6 |
+//! | `proxy_cache_range.t` | 7 | 0 | 0 | 7 |
+//! | `proxy_cache_revalidate.t` | 23 | 0 | 0 | 23 |
+//! | `proxy_cache_use_stale.t` | 34 | 0 | 0 | 34 |
+//! | `proxy_cache_valid.t` | 12 | 0 | 4 | 8 |
+//! | `proxy_cache_variables.t` | 8 | 6 | 1 | 1 |
+//! | `proxy_cache_vary.t` | 42 | 2 | 0 | 40 |
+//! | `proxy_cache_key` | 6 | 6 | 0 | 0 |
+//! | `proxy_cache, stale while all are down` | 1 | 0 | 1 | 0 |
+//!
+//! Floods and slow clients over HTTP/2 are in `floods`; the public JSON parsing suite is judged in
+//! `crates/wire/src/json/tests/suite.rs`.
+
+mod addresses;
+mod caching;
+mod floods;
+mod frames;
+mod h1spec;
+mod limits;
+mod upstreams;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Scenarios of one source that are judged in one way.
+struct Group {
+    source: &'static str,
+    scenarios: usize,
+    /// What they have in common.
+    what: &'static str,
+    judged: Judged,
+}
+
+/// How scenarios are judged.
+#[derive(Clone, Copy)]
+enum Judged {
+    /// By this test of this module.
+    Here { module: &'static str, test: &'static str },
+    /// By a test that stood there before.
+    Elsewhere { file: &'static str, test: &'static str },
+    /// Not at all, and why.
+    Not(&'static str),
+}
+
+impl Group {
+    const fn new(
+        source: &'static str,
+        scenarios: usize,
+        what: &'static str,
+        judged: Judged,
+    ) -> Group {
+        Group { source, scenarios, what, judged }
+    }
+}
+
+impl Judged {
+    const fn here(module: &'static str, test: &'static str) -> Judged {
+        Judged::Here { module, test }
+    }
+}
+
+fn groups() -> impl Iterator<Item = &'static Group> {
+    let all: [&'static [Group]; 5] = [
+        &h1spec::GROUPS,
+        &limits::GROUPS,
+        &upstreams::GROUPS,
+        &addresses::GROUPS,
+        &caching::GROUPS,
+    ];
+    all.into_iter().flatten()
+}
+
+/// By source: how many scenarios there are, are judged here, elsewhere, and do not apply.
+fn counts() -> BTreeMap<&'static str, [usize; 4]> {
+    let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for group in groups() {
+        let place = match group.judged {
+            Judged::Here { .. } => 1,
+            Judged::Elsewhere { .. } => 2,
+            Judged::Not(_) => 3,
+        };
+        let of = counts.entry(group.source).or_default();
+        of[0] += group.scenarios;
+        of[place] += group.scenarios;
+    }
+    counts
+}
+
+#[test]
+fn the_table_above_counts_every_scenario() {
+    let table: BTreeMap<&str, [usize; 4]> = include_str!("conformance.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `"))
+        .map(|row| {
+            let (source, rest) = row.split_once('`').unwrap();
+            let numbers: Vec<usize> =
+                rest.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
+            (source, numbers.try_into().unwrap())
+        })
+        .collect();
+    assert!(table.len() > 30, "the table has {} rows", table.len());
+    assert_eq!(counts(), table);
+}
+
+#[test]
+fn every_scenario_names_a_test_or_a_reason() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for group in groups() {
+        let (file, test) = match group.judged {
+            Judged::Here { module, test } => {
+                (format!("crates/weir/tests/gateway/conformance/{module}.rs"), test)
+            }
+            Judged::Elsewhere { file, test } => (file.to_owned(), test),
+            Judged::Not(reason) => {
+                assert!(reason.len() > 20, "{}: {reason}", group.what);
+                continue;
+            }
+        };
+        let text = std::fs::read_to_string(root.join(&file)).unwrap();
+        let named = format!("#[test]\nfn {test}()");
+        assert!(
+            text.contains(&named),
+            "{}, {}: {file} has no test {test}",
+            group.source,
+            group.what
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! The scenarios of nginx's own tests of `realip`: whose address counts. It is read from the access
+//! log, where it stands as `$remote_addr` does in nginx's. PROXY headers, TLS and HTTP/2 are in
+//! `crates/weir/tests/gateway/client_address.rs`, odd headers in `crates/gateway/src/policy/client/tests.rs`.
+
+use super::{Group, Judged};
+use crate::support::scene::{Scene, Served, SimNode, body, polled_once, wait_until};
+use test_support::raw::post_with;
+
+const LISTED: Judged = Judged::here("addresses", "lists_are_walked_from_the_right");
+
+pub(super) const GROUPS: [Group; 10] = [
+    Group::new("realip.t", 4, "one address, several, several lines, from the right", LISTED),
+    Group::new(
+        "realip.t",
+        1,
+        "a header of one's own",
+        Judged::Not(
+            "the two headers that proxies append to are read, and no header that one value replaces: such a one is the client's where a proxy forgets it",
+        ),
+    ),
+    Group::new(
+        "realip.t",
+        2,
+        "only the last address, whoever it is",
+        Judged::Not(
+            "the walk over trusted proxies cannot be turned off; where there is one proxy it makes no difference",
+        ),
+    ),
+    Group::new(
+        "realip.t",
+        1,
+        "it counts before anything is decided",
+        Judged::here("addresses", "it_counts_before_anything_is_decided"),
+    ),
+    Group::new(
+        "realip_hostname.t",
+        2,
+        "a peer over a unix socket",
+        Judged::Not("clients connect over TCP only"),
+    ),
+    Group::new(
+        "realip_hostname.t",
+        2,
+        "a trusted peer by its name",
+        Judged::Not(
+            "trusted peers are networks: a name can be another's by the next answer of a resolver",
+        ),
+    ),
+    Group::new(
+        "realip_remote_addr.t",
+        4,
+        "the peer's own address as a variable",
+        Judged::Not("the access log has the client's address alone"),
+    ),
+    Group::new("realip_remote_port.t", 2, "a port behind an address", LISTED),
+    Group::new(
+        "realip_remote_port.t",
+        2,
+        "the peer's own port as a variable",
+        Judged::Not("the access log has the client's address alone"),
+    ),
+    // Of the directive's documentation: IPv6, and both versions of the PROXY protocol.
+    Group::new(
+        "realip, PROXY protocol",
+        1,
+        "versions 1 and 2",
+        Judged::Elsewhere {
+            file: "crates/weir/tests/gateway/client_address.rs",
+            test: "the_proxy_protocol_says_it_for_a_connection",
+        },
+    ),
+];
+
+const TRUSTED: &str = "[front]\ntrusted_proxies = [\"127.0.0.1/32\", \"10.0.1.0/24\", \"2001:db8::/32\"]\n\
+                       client_address = \"x-forwarded-for\"\n";
+
+fn served(node: &SimNode, folder: &std::path::Path, more: &str) -> Served {
+    let file = folder.join("access.log");
+    let log =
+        format!("[access_log]\nfile = \"{}\"\nformat = \"$remote_addr $status\"\n", file.display());
+    Served::before(&[node], &format!("{TRUSTED}{log}{more}{}", polled_once("")))
+}
+
+#[test]
+fn lists_are_walked_from_the_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, folder.path(), "");
+    let cases: [(&[&str], &str); 12] = [
+        (&[], "127.0.0.1"),
+        (&["192.0.2.1"], "192.0.2.1"),
+        (&["10.0.0.1, 192.0.2.1"], "192.0.2.1"),
+        (&["10.0.1.1, 192.0.2.1, 127.0.0.1"], "192.0.2.1"),
+        (&["10.0.1.1", "192.0.2.1", "127.0.0.1"], "192.0.2.1"),
+        (&["192.0.2.1", "127.0.0.1, 10.0.1.1"], "192.0.2.1"),
+        (&["127.0.0.1:123"], "127.0.0.1"),
+        (&["192.0.2.1:4711, 10.0.1.1:80"], "192.0.2.1"),
+        (&["[2a00::1]:443, [2001:db8::7]:80"], "2a00::1"),
+        (&["2a00::1, 2001:db8::7"], "2a00::1"),
+        (&["::ffff:192.0.2.1, 10.0.1.1"], "192.0.2.1"),
+        (&["192.0.2.1, unknown, 10.0.1.1"], "10.0.1.1"),
+    ];
+    let mut client = served.client();
+    for (values, _) in cases {
+        let lines: String =
+            values.iter().map(|value| format!("X-Forwarded-For: {value}\r\n")).collect();
+        client.send(&post_with("/", &lines, &body("eth_chainId", "[]")));
+        assert_eq!(client.answer().unwrap().status, 200);
+    }
+    let logged = || std::fs::read_to_string(folder.path().join("access.log")).unwrap_or_default();
+    wait_until("all is logged", || logged().lines().count() >= cases.len());
+    let logged = logged();
+    let found: Vec<&str> = logged.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(found, cases.map(|(_, due)| due));
+}
+
+#[test]
+fn it_counts_before_anything_is_decided() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let limit = "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\n[[limit]]\nzone = \"z\"\n";
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, folder.path(), limit);
+    let mut client = served.client();
+    let mut of = |address: &str| {
+        let line = format!("X-Forwarded-For: {address}\r\n");
+        client.send(&post_with("/", &line, &body("eth_chainId", "[]")));
+        client.answer().unwrap().status
+    };
+    // A limit is of who calls, not of the proxy: not even of one that was refused before.
+    assert_eq!(
+        ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"].map(&mut of),
+        [200, 429, 200, 429]
+    );
+}

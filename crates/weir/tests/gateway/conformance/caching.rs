@@ -1,0 +1,421 @@
+//! The scenarios of nginx's own tests of `proxy_cache`, as far as there is such a thing here.
+//!
+//! nginx keeps what a GET brought, for as long as headers or the configuration say. A JSON-RPC call
+//! is a POST, whose answers no HTTP cache may reuse (RFC 9110, section 9.3.3); what is kept here is
+//! bound to a block and lasts as long as the block does. So headers of nodes, ranges, variants,
+//! conditional requests and stale answers have no meaning, and keys, misses, hits, locks and errors
+//! have one.
+
+use super::{Group, Judged};
+use crate::support::line::{Instead, Line};
+use crate::support::scene::{
+    READ, Scene, Served, account, ask, body, mark, polled_once, result, wait_for_quiet, wait_until,
+};
+use test_support::raw::post_with;
+
+const FILES: Judged = Judged::Not(
+    "the cache is in memory, or in Redis: there are no files, paths or managers of them",
+);
+const HEADS: Judged =
+    Judged::Not("HEAD is no call: it is answered as the health check is, and never cached");
+const RANGES: Judged =
+    Judged::Not("an answer to a call has no ranges (RFC 9110, section 14.2: they are of GET)");
+const CONDITIONS: Judged =
+    Judged::Not("a call cannot be asked on a condition (RFC 9110, section 13.2.1)");
+const STALE: Judged = Judged::Not("nothing is served that may not be true any more");
+const TIMES: Judged = Judged::Not("an answer lasts as long as its block, not for a time by status");
+
+const fn elsewhere(file: &'static str, test: &'static str) -> Judged {
+    Judged::Elsewhere { file, test }
+}
+
+const COALESCING: &str = "crates/weir/tests/gateway/serving/coalescing.rs";
+
+pub(super) const GROUPS: [Group; 38] = [
+    Group::new(
+        "proxy_cache.t",
+        2,
+        "a miss, then a hit",
+        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+    ),
+    Group::new(
+        "proxy_cache.t",
+        2,
+        "an empty answer",
+        Judged::here("caching", "an_empty_answer_is_kept_as_any_other"),
+    ),
+    Group::new(
+        "proxy_cache.t",
+        2,
+        "a HEAD leaves its connection as it was",
+        Judged::here("caching", "a_head_leaves_its_connection_as_it_was"),
+    ),
+    Group::new("proxy_cache.t", 5, "HEAD and GET share entries", HEADS),
+    Group::new("proxy_cache.t", 2, "ranges of entries", RANGES),
+    Group::new("proxy_cache.t", 2, "stale answers, packed", STALE),
+    Group::new(
+        "proxy_cache_bypass.t",
+        4,
+        "a bypass, and entries behind it",
+        Judged::here("caching", "what_bypasses_leaves_entries_alone"),
+    ),
+    Group::new(
+        "proxy_cache_bypass.t",
+        4,
+        "errors that were kept",
+        elsewhere(
+            "crates/weir/tests/gateway/serving/caching.rs",
+            "of_errors_only_reverts_at_a_fixed_block_are_kept",
+        ),
+    ),
+    Group::new(
+        "proxy_cache_chunked.t",
+        2,
+        "an answer in chunks",
+        Judged::here("caching", "an_answer_in_chunks_is_kept"),
+    ),
+    Group::new(
+        "proxy_cache_control.t",
+        22,
+        "what nodes' headers say of keeping",
+        Judged::here("caching", "headers_of_nodes_decide_nothing"),
+    ),
+    Group::new("proxy_cache_convert_head.t", 8, "HEAD asked as GET", HEADS),
+    Group::new("proxy_cache_error.t", 1, "a HEAD whose GET takes too long", HEADS),
+    Group::new(
+        "proxy_cache_lock.t",
+        5,
+        "one after the other",
+        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+    ),
+    Group::new(
+        "proxy_cache_lock.t",
+        6,
+        "at the same time",
+        elsewhere(COALESCING, "fifty_equal_calls_reach_the_node_once"),
+    ),
+    Group::new(
+        "proxy_cache_lock.t",
+        3,
+        "without a lock",
+        elsewhere(COALESCING, "without_coalescing_each_reaches_it"),
+    ),
+    Group::new(
+        "proxy_cache_lock.t",
+        3,
+        "a lock that ends before the call",
+        elsewhere(COALESCING, "a_follower_has_a_deadline_of_its_own"),
+    ),
+    Group::new(
+        "proxy_cache_lock_age.t",
+        4,
+        "a second request beside an old one",
+        Judged::Not("a call that takes long is hedged, whoever waits for it; a lock has no age"),
+    ),
+    Group::new(
+        "proxy_cache_lock_ssi.t",
+        2,
+        "locks of subrequests",
+        Judged::Not("there are no subrequests"),
+    ),
+    Group::new("proxy_cache_manager.t", 3, "how files are deleted", FILES),
+    Group::new("proxy_cache_max_range_offset.t", 6, "ranges beyond an offset", RANGES),
+    Group::new(
+        "proxy_cache_max_range_offset.t",
+        2,
+        "a miss, then a hit",
+        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+    ),
+    Group::new("proxy_cache_min_free.t", 2, "space on a disk", FILES),
+    Group::new("proxy_cache_path.t", 6, "where files are", FILES),
+    Group::new("proxy_cache_range.t", 7, "ranges", RANGES),
+    Group::new("proxy_cache_revalidate.t", 23, "conditional requests", CONDITIONS),
+    Group::new("proxy_cache_use_stale.t", 34, "stale answers and background updates", STALE),
+    Group::new("proxy_cache_valid.t", 8, "times by status and header", TIMES),
+    Group::new(
+        "proxy_cache_valid.t",
+        4,
+        "errors that are kept",
+        elsewhere(
+            "crates/weir/tests/gateway/serving/caching.rs",
+            "of_errors_only_reverts_at_a_fixed_block_are_kept",
+        ),
+    ),
+    Group::new(
+        "proxy_cache_variables.t",
+        4,
+        "two caches",
+        Judged::here("caching", "chains_share_no_entries"),
+    ),
+    Group::new("proxy_cache_variables.t", 1, "HEAD", HEADS),
+    Group::new(
+        "proxy_cache_variables.t",
+        1,
+        "a cache that is not there",
+        elsewhere("crates/weir/tests/gateway/serving/chains.rs", "a_path_of_no_chain_is_refused"),
+    ),
+    Group::new(
+        "proxy_cache_variables.t",
+        2,
+        "no cache",
+        Judged::here("caching", "without_a_cache_each_call_is_asked"),
+    ),
+    Group::new(
+        "proxy_cache_vary.t",
+        2,
+        "`Vary` that is ignored",
+        Judged::here("caching", "codings_share_an_entry"),
+    ),
+    Group::new(
+        "proxy_cache_vary.t",
+        24,
+        "variants by request header",
+        Judged::Not(
+            "an answer is kept unpacked, once, and packed for each client: there are no variants",
+        ),
+    ),
+    Group::new("proxy_cache_vary.t", 6, "variants that are asked for again", CONDITIONS),
+    Group::new("proxy_cache_vary.t", 10, "variants that replace each other, and age", TIMES),
+    // Of the documentation: what is part of a key.
+    Group::new(
+        "proxy_cache_key",
+        6,
+        "calls of the same meaning, and others",
+        Judged::here("caching", "a_key_is_the_meaning_of_a_call"),
+    ),
+    Group::new(
+        "proxy_cache, stale while all are down",
+        1,
+        "what is final is true for ever",
+        elsewhere(
+            "crates/weir/tests/gateway/serving/outage.rs",
+            "what_is_final_is_served_while_all_nodes_are_down",
+        ),
+    ),
+];
+
+#[test]
+fn a_miss_is_followed_by_hits_of_the_same_bytes() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let before = node.calls();
+    let mut answers = Vec::new();
+    for due in ["miss", "hit", "hit", "hit", "hit"] {
+        let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
+        assert_eq!(mark(&answer), due);
+        answers.push(answer.body);
+    }
+    assert_eq!(node.calls() - before, 1);
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+}
+
+#[test]
+fn an_empty_answer_is_kept_as_any_other() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let nobody = format!(r#"[{{"fromBlock":"0x10","toBlock":"0x10","address":"0x{:040x}"}}]"#, 1);
+    for due in ["miss", "hit"] {
+        let answer = ask(&mut served.client(), "eth_getLogs", &nobody);
+        assert_eq!((result(&answer).as_str(), mark(&answer)), ("[]", due));
+    }
+}
+
+#[test]
+fn a_head_leaves_its_connection_as_it_was() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let mut client = served.client();
+    client.send(b"HEAD /big.html?e=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = client.answer_to_head().unwrap();
+    assert_eq!((head.status, head.header("connection")), (200, None));
+    assert_eq!(mark(&ask(&mut client, READ, &account(1, "0x10"))), "miss");
+}
+
+#[test]
+fn what_bypasses_leaves_entries_alone() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let mut client = served.client();
+    let before = node.calls();
+    // What is pending is of no block yet: asked each time, and kept nowhere.
+    for (block, due) in [
+        ("0x10", "miss"),
+        ("0x10", "hit"),
+        ("pending", "bypass"),
+        ("pending", "bypass"),
+        ("0x10", "hit"),
+    ] {
+        let answer = ask(&mut client, READ, &account(1, block));
+        assert_eq!(mark(&answer), due, "{block}");
+        result(&answer);
+    }
+    assert_eq!(node.calls() - before, 3);
+}
+
+#[test]
+fn an_answer_in_chunks_is_kept() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let line = Line::before(&node, READ, Instead::Chunks);
+    let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
+    served.wait_for_candidates(&["a"]);
+    wait_for_quiet(&[&node]);
+    for due in ["miss", "hit"] {
+        let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
+        assert_eq!((result(&answer), mark(&answer)), (node.result(READ, &account(1, "0x10")), due));
+    }
+    assert_eq!(line.met(), 1);
+}
+
+/// What a node may say of keeping its answer, in nginx's scenarios.
+const SAYINGS: [&str; 22] = [
+    "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
+    "Cache-Control: max-age=60\r\n",
+    "Cache-Control: max-age=9223372036854775808\r\n",
+    "X-Accel-Expires: 60\r\n",
+    "X-Accel-Expires: @60\r\n",
+    "X-Accel-Expires: 60\r\nX-Accel-Expires: 0\r\n",
+    "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nCache-Control: max-age=60\r\nX-Accel-Expires: 60\r\n",
+    "Cache-Control: max-age=60\r\nExpires: Thu, 01 Jan 1970 00:00:01 GMT\r\n",
+    "Expires: Thu, 01 Jan 1970 00:00:01 GMT\r\nCache-Control: max-age=60\r\n",
+    "Cache-Control: no-cache\r\nExpires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
+    "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nCache-Control: no-cache\r\n",
+    "X-Accel-Expires: 60\r\nExpires: Thu, 01 Jan 1970 00:00:01 GMT\r\nCache-Control: no-cache\r\n",
+    "Expires: Thu, 01 Jan 1970 00:00:01 GMT\r\nCache-Control: no-cache\r\nX-Accel-Expires: 60\r\n",
+    "X-Accel-Expires: 0\r\nCache-Control: max-age=60\r\nExpires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
+    "Cache-Control: max-age=60\r\nExpires: Thu, 31 Dec 2037 23:55:55 GMT\r\nX-Accel-Expires: 0\r\n",
+    "Cache-Control: no-cache, max-age=60\r\n",
+    "Cache-Control: no-cache\r\nCache-Control: max-age=60\r\n",
+    "Cache-Control: stale-while-revalidate=2145902155\r\nX-Accel-Expires: @1\r\n",
+    "X-Accel-Expires: @1\r\nCache-Control: stale-while-revalidate=2145902155\r\n",
+    "Set-Cookie: foo\r\nExpires: Thu, 01 Jan 1970 00:00:01 GMT\r\nCache-Control: max-age=60\r\n",
+    "Cache-Control: x-max-age=60\r\n",
+    "Cache-Control: foo-s-maxage=60\r\n",
+];
+
+#[test]
+fn headers_of_nodes_decide_nothing() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    for saying in SAYINGS {
+        let line = Line::before(&node, READ, Instead::Headers(saying));
+        let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
+        served.wait_for_candidates(&["a"]);
+        for due in ["miss", "hit"] {
+            let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
+            assert_eq!(mark(&answer), due, "{saying:?}");
+            for name in ["cache-control", "expires", "x-accel-expires", "set-cookie"] {
+                assert_eq!(answer.header(name), None, "{saying:?} was passed on");
+            }
+        }
+        assert_eq!(line.met(), 1, "{saying:?}");
+    }
+}
+
+#[test]
+fn chains_share_no_entries() {
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let [b] = scene.nodes(["b"]);
+    let served = Served::start(&format!(
+        "[chain.one]\npoll_interval = \"1h\"\n[chain.two]\npoll_interval = \"1h\"\n{}{}",
+        a.entry("chain = \"one\""),
+        b.entry("chain = \"two\"")
+    ));
+    for chain in 0..2 {
+        wait_until("both heads are seen", || {
+            !served.status(&format!("/chains/{chain}/head")).is_null()
+        });
+    }
+    let mut client = served.client();
+    for (path, node) in [("/one", "a"), ("/two", "b")] {
+        for due in ["miss", "hit"] {
+            client.send(&post_with(path, "", &body(READ, &account(1, "0x10"))));
+            let answer = client.answer().unwrap();
+            assert_eq!(mark(&answer), due, "{path}");
+            if due == "miss" {
+                assert_eq!(crate::support::scene::by(&answer), node);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_cache_each_call_is_asked() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once("[cache]\nenabled = false"));
+    let before = node.calls();
+    for _ in 0..2 {
+        result(&ask(&mut served.client(), READ, &account(1, "0x10")));
+    }
+    assert_eq!(node.calls() - before, 2);
+    assert_eq!(served.count("/cache/entries"), 0);
+}
+
+#[test]
+fn codings_share_an_entry() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let params = r#"["0x64",true]"#;
+    let theirs = node.result("eth_getBlockByNumber", params);
+    let mut client = served.client();
+    for (coding, due) in
+        [("gzip", "miss"), ("zstd", "hit"), ("deflate", "hit"), ("gzip", "hit"), ("*;q=0", "hit")]
+    {
+        let line = format!("Accept-Encoding: {coding}\r\n");
+        client.send(&post_with("/", &line, &body("eth_getBlockByNumber", params)));
+        let answer = client.answer().unwrap();
+        assert_eq!(mark(&answer), due, "{coding}");
+        let plain = match answer.header("content-encoding") {
+            Some("gzip") => {
+                let mut plain = Vec::new();
+                std::io::Read::read_to_end(
+                    &mut flate2::read::GzDecoder::new(&*answer.body),
+                    &mut plain,
+                )
+                .unwrap();
+                plain
+            }
+            Some("zstd") => zstd::decode_all(&*answer.body).unwrap(),
+            Some(other) => panic!("{other} was not asked for"),
+            None => answer.body.clone(),
+        };
+        assert!(String::from_utf8(plain).unwrap().contains(&theirs), "{coding}");
+    }
+}
+
+#[test]
+fn a_key_is_the_meaning_of_a_call() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = Served::before(&[&node], &polled_once(""));
+    let mut client = served.client();
+    let one = account(1, "0x10");
+    let cases = [
+        ("the first", one.clone(), "miss"),
+        ("the same bytes", one.clone(), "hit"),
+        ("spaces", one.replace(',', " , "), "hit"),
+        ("an escape", one.replace("0x10", "\\u0030x10"), "hit"),
+        ("another block", account(1, "0x11"), "miss"),
+        ("another account", account(2, "0x10"), "miss"),
+    ];
+    assert_eq!(cases.len(), 6);
+    for (name, params, due) in cases {
+        assert_eq!(mark(&ask(&mut client, READ, &params)), due, "{name}");
+    }
+    // The id is none of it.
+    client.send(&post_with(
+        "/",
+        "",
+        format!(r#"{{"id":"x","method":"{READ}","params":{one}}}"#).as_bytes(),
+    ));
+    let answer = client.answer().unwrap();
+    assert_eq!(mark(&answer), "hit");
+    assert!(answer.text().contains(r#""id":"x""#));
+}

@@ -1,0 +1,209 @@
+//! HTTP/2 by the frame (RFC 9113, section 4.1), as far as tests need it that send what no library
+//! would; and the scenarios of `h2_limit_req.t`, where the cuts between frames matter.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::support::scene::{Scene, Served, body, pause, polled_once};
+
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Types of frames.
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+
+/// Flags of frames: two that mean the same bit, by type.
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const ACK: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
+
+/// `:status: 200` in the static table (RFC 7541, appendix A).
+const STATUS_200: u8 = 0x88;
+/// Longer than anything that is waited for here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A frame's bytes.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    [&head[..], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The preface and empty settings, as every client begins.
+pub(super) fn beginning() -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// A block of header fields: a POST of JSON to `/`, without any compression.
+pub(super) fn post_block() -> Vec<u8> {
+    // :method POST, :scheme http, :path /, then literals without indexing.
+    let mut block = vec![0x83, 0x86, 0x84];
+    for (name, value) in [(":authority", "localhost"), ("content-type", "application/json")] {
+        block.extend(literal(name, value));
+    }
+    block
+}
+
+/// A header field as a literal that is not indexed; name and value below 127 bytes.
+pub(super) fn literal(name: &str, value: &str) -> Vec<u8> {
+    let mut field = vec![0, u8::try_from(name.len()).unwrap()];
+    field.extend_from_slice(name.as_bytes());
+    field.push(u8::try_from(value.len()).unwrap());
+    field.extend_from_slice(value.as_bytes());
+    field
+}
+
+/// A frame that came.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+}
+
+/// A connection on which frames are sent as given.
+pub(super) struct Framed {
+    pub(super) stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Framed {
+    /// With preface and settings sent.
+    pub(super) fn begin(address: &str) -> Framed {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut framed = Framed { stream, read: Vec::new() };
+        framed.send(&beginning());
+        framed
+    }
+
+    /// Sends; a connection that was closed meanwhile is no failure here.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// The next frame; none at the end of the connection.
+    pub(super) fn next(&mut self) -> Option<Frame> {
+        loop {
+            if self.read.len() >= 9 {
+                let length =
+                    u32::from_be_bytes([0, self.read[0], self.read[1], self.read[2]]) as usize;
+                if self.read.len() >= 9 + length {
+                    let whole: Vec<u8> = self.read.drain(..9 + length).collect();
+                    let stream = u32::from_be_bytes(whole[5..9].try_into().unwrap());
+                    return Some(Frame {
+                        kind: whole[3],
+                        flags: whole[4],
+                        stream,
+                        payload: whole[9..].to_vec(),
+                    });
+                }
+            }
+            let mut part = [0; 16 * 1024];
+            match self.stream.read(&mut part) {
+                Ok(0) => return None,
+                Ok(bytes) => self.read.extend_from_slice(&part[..bytes]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+            }
+        }
+    }
+
+    /// Whether a stream is answered with 200, and its body; settings and pings are acknowledged
+    /// meanwhile.
+    pub(super) fn answer(&mut self, stream: u32) -> Option<(bool, String)> {
+        let (mut fine, mut body) = (false, Vec::new());
+        loop {
+            let came = self.next()?;
+            match came.kind {
+                SETTINGS if came.flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
+                PING if came.flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &came.payload)),
+                HEADERS if came.stream == stream => {
+                    fine = came.payload.first() == Some(&STATUS_200)
+                }
+                DATA if came.stream == stream => body.extend_from_slice(&came.payload),
+                RST_STREAM if came.stream == stream => return None,
+                GOAWAY => return None,
+                _ => continue,
+            }
+            let ends = came.stream == stream && matches!(came.kind, HEADERS | DATA);
+            if ends && came.flags & END_STREAM != 0 {
+                return Some((fine, String::from_utf8(body).unwrap()));
+            }
+        }
+    }
+}
+
+/// Opens a stream with the call's headers.
+fn open(framed: &mut Framed, stream: u32, flags: u8) {
+    framed.send(&frame(HEADERS, flags | END_HEADERS, stream, &post_block()));
+}
+
+#[test]
+fn bodies_of_h2_limit_req() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let limit =
+        "[zone.req]\nkey = [\"client\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"req\"\nburst = 2\n";
+    let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
+    let call = body("eth_chainId", "[]");
+    let wait = Duration::from_millis(1100);
+    let right = |answer: Option<(bool, String)>, what: &str| {
+        let (fine, text) = answer.unwrap_or_else(|| panic!("{what}: no answer"));
+        assert!(fine && text.contains("\"result\":\"0x"), "{what}: {text}");
+    };
+
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    framed.send(&frame(DATA, END_STREAM, 1, &call));
+    right(framed.answer(1), "a body behind its headers");
+
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    pause(wait);
+    framed.send(&frame(DATA, END_STREAM, 1, &call));
+    right(framed.answer(1), "a body that comes late");
+
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    framed.send(&frame(DATA, END_STREAM, 1, b""));
+    let (fine, text) = framed.answer(1).unwrap();
+    assert!(fine && text.contains("-32700"), "an empty body is no call, and is told so: {text}");
+
+    let began = Instant::now();
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    framed.send(&frame(DATA, END_STREAM, 1, &call));
+    right(framed.answer(1), "a body at once, of a call that waits");
+    assert!(began.elapsed() > Duration::from_millis(300), "it did not wait");
+
+    // A frame that comes in two pieces, and a next stream behind it.
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    let whole = frame(DATA, END_STREAM, 1, &call);
+    framed.send(&whole[..30]);
+    pause(wait);
+    framed.send(&whole[30..]);
+    right(framed.answer(1), "half a frame, and the other half later");
+    open(&mut framed, 3, 0);
+    framed.send(&frame(DATA, END_STREAM, 3, &call));
+    right(framed.answer(3), "the next stream");
+
+    // One that is left in the middle of a frame.
+    let mut framed = Framed::begin(&served.address);
+    open(&mut framed, 1, 0);
+    framed.send(&whole[..30]);
+    pause(wait);
+    drop(framed);
+    assert_eq!(served.client().call("/", &call).status, 200, "a client that left harms nobody");
+}

@@ -1,0 +1,329 @@
+//! The scenarios of the two suites named h1spec: bytes on a fresh connection, the answers that come
+//! back, and what is left of the connection. What both suites ask is asked in the words of each.
+//!
+//! GET is the gateway's health check, so that a plain GET is answered with 200 and no body.
+
+use super::{Group, Judged};
+use test_support::raw::{Answer, Client, post};
+use test_support::running::Running;
+
+const UNETWORKING: &str = "uNetworking/h1spec";
+const DROPSEED: &str = "dropseed/h1spec";
+
+pub(super) const GROUPS: [Group; 4] = [
+    Group::new(UNETWORKING, 15, "a request that is not whole yet is waited for", FRAGMENTS_IN),
+    Group::new(
+        UNETWORKING,
+        17,
+        "whole requests, right and wrong",
+        Judged::here("h1spec", "whole_requests_of_unetworking"),
+    ),
+    Group::new(
+        DROPSEED,
+        31,
+        "request lines, headers, bodies, connections, hardening",
+        Judged::here("h1spec", "requests_of_dropseed"),
+    ),
+    Group::new(
+        DROPSEED,
+        2,
+        "answers to HEAD, and who waits for 100",
+        Judged::here("h1spec", "heads_and_expectations_of_dropseed"),
+    ),
+];
+
+const FRAGMENTS_IN: Judged = Judged::here("h1spec", "what_is_not_whole_is_waited_for");
+
+/// What is left of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Another request on it is answered.
+    Open,
+    /// It was closed, and said so if anything was said.
+    Closed,
+}
+
+use Left::{Closed, Open};
+
+/// A scenario: its name, the bytes, the statuses of all answers, and what is left.
+struct Case {
+    name: &'static str,
+    bytes: Vec<u8>,
+    statuses: &'static [u16],
+    left: Left,
+}
+
+fn case(name: &'static str, bytes: impl AsRef<[u8]>, statuses: &'static [u16], left: Left) -> Case {
+    Case { name, bytes: bytes.as_ref().to_vec(), statuses, left }
+}
+
+const ALIVE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+
+fn gateway(more: &str) -> (Running, Running) {
+    let node = Running::node(&[]);
+    let gateway = Running::configured(&format!("[[node]]\nurl = \"{}\"\n{more}", node.url()));
+    (node, gateway)
+}
+
+/// A GET with these lines behind its request line.
+fn get(lines: &str) -> String {
+    format!("GET / HTTP/1.1\r\n{lines}\r\n")
+}
+
+/// A POST with these lines and this body.
+fn post_of(lines: &str, body: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}")
+}
+
+/// Runs the cases; fails with all that came otherwise.
+fn run(gateway: &mut Running, cases: &[Case]) {
+    let mut wrong = Vec::new();
+    for case in cases {
+        let mut client = Client::connect(&gateway.address);
+        client.send(&case.bytes);
+        let (statuses, left) = outcome(&mut client, case.statuses.len());
+        if (&*statuses, left) != (case.statuses, case.left) {
+            wrong.push(format!(
+                "{}: expected {:?} and {:?}, got {statuses:?} and {left:?}",
+                case.name, case.statuses, case.left
+            ));
+        }
+        gateway.assert_sound();
+        // Whatever came, the next client is served.
+        let mut next = Client::connect(&gateway.address);
+        next.send(ALIVE);
+        assert_eq!(next.answer().map(|answer| answer.status), Some(200), "after {}", case.name);
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    println!("{} cases", cases.len());
+}
+
+/// The statuses of up to so many answers, and what is left then.
+fn outcome(client: &mut Client, answers: usize) -> (Vec<u16>, Left) {
+    let mut statuses = Vec::new();
+    for _ in 0..answers {
+        let Some(answer) = client.answer() else { return (statuses, Closed) };
+        statuses.push(answer.status);
+        if says_close(&answer) {
+            assert!(client.is_closed(), "it says close and goes on");
+            return (statuses, Closed);
+        }
+    }
+    assert!(client.is_silent(), "more came than was asked for");
+    client.send(ALIVE);
+    assert_eq!(
+        client.answer().map(|answer| answer.status),
+        Some(200),
+        "it is neither open nor closed"
+    );
+    (statuses, Open)
+}
+
+fn says_close(answer: &Answer) -> bool {
+    answer.header("connection") == Some("close")
+}
+
+#[test]
+fn what_is_not_whole_is_waited_for() {
+    let (_node, mut gateway) = gateway("");
+    let whole = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let fragments = [
+        ("a part of the method", "G"),
+        ("the method and its space", "GET "),
+        ("a target without its end", "GET /hello"),
+        ("a target and its space", "GET /hello "),
+        ("a version without its number", "GET /hello HTTP"),
+        ("a request line without its end", "GET /hello HTTP/1.1"),
+        ("half of its line end", "GET /hello HTTP/1.1\r"),
+        ("a request line", "GET /hello HTTP/1.1\r\n"),
+        ("a part of a name", "GET /hello HTTP/1.1\r\nHos"),
+        ("a name and its colon", "GET /hello HTTP/1.1\r\nHost:"),
+        ("a space before a value", "GET /hello HTTP/1.1\r\nHost: "),
+        ("a value without its end", "GET /hello HTTP/1.1\r\nHost: localhost"),
+        ("half of a header's line end", "GET /hello HTTP/1.1\r\nHost: localhost\r"),
+        ("a header", "GET /hello HTTP/1.1\r\nHost: localhost\r\n"),
+        ("half of the empty line", "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r"),
+    ];
+    assert_eq!(fragments.len(), GROUPS[0].scenarios);
+    for (name, fragment) in fragments {
+        let rest = whole.strip_prefix(fragment).expect("it is the beginning of the whole");
+        let mut client = Client::connect(&gateway.address);
+        client.send(fragment.as_bytes());
+        assert!(client.is_silent(), "{name}: it does not wait");
+        client.send(rest.as_bytes());
+        assert_eq!(client.answer().map(|answer| answer.status), Some(200), "{name}");
+        // One that never becomes whole ends without a word.
+        let mut client = Client::connect(&gateway.address);
+        client.send(fragment.as_bytes());
+        client.half_close();
+        assert!(client.is_closed(), "{name}: half a request is answered");
+    }
+    gateway.assert_sound();
+}
+
+#[test]
+fn whole_requests_of_unetworking() {
+    let (_node, mut gateway) = gateway("");
+    let with_host = |lines: &str| get(&format!("Host: example.com\r\n{lines}"));
+    let length = |value: &str| with_host(&format!("Content-Length: {value}\r\n"));
+    let cases = [
+        // An empty version is none that is spoken here.
+        case("no version", "GET / \r\n\r\n", &[505], Closed),
+        // RFC 9110, section 10.1.1: without content there is nothing to continue with, and the
+        // answer itself is sent. The suite takes 100 or 2xx.
+        case("an expectation without a body", with_host("Expect: 100-continue\r\n"), &[200], Open),
+        case("a plain GET", with_host(""), &[200], Open),
+        case(
+            "mixed case, a tab, an empty value",
+            get("hoSt:\texample.com\r\nempty:\r\n"),
+            &[200],
+            Open,
+        ),
+        case("brackets in a name", with_host("X-Invalid[]: test\r\n"), &[400], Closed),
+        case("no host", get("Content-Length: 5\r\n"), &[400], Closed),
+        case("two hosts", with_host("Host: example.org\r\n"), &[400], Closed),
+        case("a length far below zero", length("-123456789123456789123456789"), &[400], Closed),
+        case("a length below zero", length("-1234"), &[400], Closed),
+        case("a length in letters", length("abc"), &[400], Closed),
+        case("a value of one space", with_host("X-Empty-Header: \r\n"), &[200], Open),
+        case("a bell in a value", with_host("X-Bad-Control-Char: test\x07\r\n"), &[400], Closed),
+        case("HTTP/9.9", with_host("").replace("1.1", "9.9"), &[505], Closed),
+        // What stands before `/` is read as method and target, and what follows as the version.
+        case("words before the method", format!("Extra line{}", with_host("")), &[505], Closed),
+        case(
+            "a carriage return alone before a name",
+            with_host("\rSome-Header: Test\r\n"),
+            &[400],
+            Closed,
+        ),
+        // RFC 9110, section 15.5.16: a gateway for JSON-RPC takes JSON's types only, unless it is
+        // told to be lenient; below it is.
+        case(
+            "a body of five bytes",
+            "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello",
+            &[415],
+            Open,
+        ),
+        case(
+            "both lengths",
+            length("5").replace("Content", "Transfer-Encoding: chunked\r\nContent"),
+            &[400],
+            Closed,
+        ),
+    ];
+    assert_eq!(cases.len(), GROUPS[1].scenarios);
+    run(&mut gateway, &cases);
+
+    let (_node, mut lenient) = self::gateway("[front]\ncontent_type = \"lenient\"");
+    // Whatever its type, it is no call: the answer is 200 with a JSON-RPC error, as the suite wants.
+    let bytes = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello";
+    run(&mut lenient, &[case("a body of five bytes", bytes, &[200], Open)]);
+}
+
+#[test]
+fn requests_of_dropseed() {
+    let (_node, mut gateway) = gateway("");
+    let with_host = |lines: &str| get(&format!("Host: localhost\r\n{lines}"));
+    let line = |line: &str| format!("{line}\r\nHost: localhost\r\n\r\n");
+    let hello = "5\r\nhello\r\n0\r\n\r\n";
+    let chunked = |body: &str| post_of("Transfer-Encoding: chunked\r\n", body);
+    let next = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let both = post_of("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", hello);
+    let many: String = (0..101).map(|at| format!("X-H-{at}: value\r\n")).collect();
+    let cases = [
+        // Request lines (RFC 9112, section 3).
+        case("a plain GET", ALIVE, &[200], Open),
+        case("a POST with a length", post("/", CALL), &[200], Open),
+        case("OPTIONS of the server as a whole", line("OPTIONS * HTTP/1.1"), &[204], Open),
+        case("a target with scheme and host", line("GET http://localhost/ HTTP/1.1"), &[200], Open),
+        // RFC 9110, section 9.3.6: who is no tunnel refuses; the target is read all the same.
+        case("CONNECT", line("CONNECT example.com:443 HTTP/1.1"), &[405], Open),
+        case("HTTP/2.0 as text", line("GET / HTTP/2.0"), &[505], Closed),
+        case("a request line of two words", line("GET /"), &[400], Closed),
+        // Headers (section 5).
+        case("no host", get(""), &[400], Closed),
+        case("two hosts", with_host("Host: example.com\r\n"), &[400], Closed),
+        case("a host of two words", get("Host: bad host\r\n"), &[400], Closed),
+        case("a name of two words", with_host("Bad Header: value\r\n"), &[400], Closed),
+        case("a folded line", get("Host: localhost\r\n  continued\r\n"), &[400], Closed),
+        case("a space before the colon", get("Host : localhost\r\n"), &[400], Closed),
+        case("a zero byte in a value", get("Host: local\0host\r\n"), &[400], Closed),
+        // Bodies (sections 6 and 7). Without a type they are refused, but read to their end, so
+        // that the connection goes on.
+        case("chunks", chunked(hello), &[415], Open),
+        case("chunks in HTTP/1.0", chunked(hello).replace("HTTP/1.1", "HTTP/1.0"), &[400], Closed),
+        case("both lengths", &both, &[400], Closed),
+        case("both lengths, and a request behind", format!("{both}{next}"), &[400], Closed),
+        case(
+            "an unknown coding",
+            post_of("Transfer-Encoding: nonsense\r\n", "hello"),
+            &[400],
+            Closed,
+        ),
+        case(
+            "chunks that are not the last coding, and a request behind",
+            format!("{}{next}", post_of("Transfer-Encoding: chunked, gzip\r\n", hello)),
+            &[400],
+            Closed,
+        ),
+        case("a length in letters", post_of("Content-Length: xyz\r\n", "hello"), &[400], Closed),
+        case(
+            "two lengths",
+            post_of("Content-Length: 5\r\nContent-Length: 7\r\n", "hello!!"),
+            &[400],
+            Closed,
+        ),
+        case(
+            "a chunk's size in letters, and a request behind",
+            format!("{}{next}", chunked("Z\r\nhello\r\n0\r\n\r\n")),
+            &[400],
+            Closed,
+        ),
+        case(
+            "a chunk without its end, and a request behind",
+            format!("{}{next}", chunked("5\r\nhello0\r\n\r\n")),
+            &[400],
+            Closed,
+        ),
+        // Answers delimit themselves: the client reads no answer without a length.
+        case("a method in small letters", line("get / HTTP/1.1"), &[405], Open),
+        // Connections (section 9).
+        case("two requests on one connection", [ALIVE, ALIVE].concat(), &[200, 200], Open),
+        case("a connection to close", next, &[200], Closed),
+        case("HTTP/1.0", line("GET / HTTP/1.0"), &[200], Closed),
+        // Hardening: all three are within 16 KiB, and one has too many lines.
+        case(
+            "a target of 9,000 bytes",
+            line(&format!("GET /{} HTTP/1.1", "a".repeat(9000))),
+            &[200],
+            Open,
+        ),
+        case("101 headers", with_host(&many), &[431], Closed),
+        case(
+            "a header of 9,000 bytes",
+            with_host(&format!("X-Big: {}\r\n", "x".repeat(9000))),
+            &[200],
+            Open,
+        ),
+    ];
+    assert_eq!(cases.len(), GROUPS[2].scenarios);
+    run(&mut gateway, &cases);
+}
+
+#[test]
+fn heads_and_expectations_of_dropseed() {
+    let (_node, gateway) = gateway("");
+    let mut client = Client::connect(&gateway.address);
+    client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.answer_to_head().map(|answer| answer.status), Some(200));
+    assert!(client.is_silent(), "an answer to HEAD has no body");
+
+    let mut client = Client::connect(&gateway.address);
+    client.send(
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
+    assert_eq!(client.answer().map(|answer| answer.status), Some(100));
+    client.send(b"hello");
+    assert_eq!(client.answer().map(|answer| answer.status), Some(415));
+}

@@ -1,0 +1,392 @@
+//! The scenarios of nginx's own tests of `limit_req` and `limit_conn`, over sockets.
+//!
+//! nginx tells limits apart by location, Weir by method: a location of the source is a method here. The
+//! statuses that the source names (501, 503) are configured; what is told without one is 429 (RFC
+//! 6585, section 4).
+
+use std::time::{Duration, Instant};
+
+use super::{Group, Judged};
+use crate::support::scene::{
+    READ, Scene, Served, SimNode, account, body, pause, polled_once, send, wait_until,
+};
+use test_support::raw::{Client, post_with};
+
+pub(super) const GROUPS: [Group; 13] = [
+    Group::new(
+        "limit_req.t",
+        7,
+        "rates, statuses, delays and keys",
+        Judged::here("limits", "rates_of_limit_req"),
+    ),
+    // nginx marks it as not passing yet: it lets such a request through.
+    Group::new(
+        "limit_req.t",
+        1,
+        "a key that is too long",
+        Judged::here("limits", "a_key_that_is_too_long_is_refused"),
+    ),
+    Group::new(
+        "limit_req2.t",
+        14,
+        "two limits at once, and calls without a key",
+        Judged::here("limits", "two_limits_of_limit_req2"),
+    ),
+    Group::new(
+        "limit_req_delay.t",
+        4,
+        "a part of a burst waits",
+        Judged::here("limits", "the_delay_of_limit_req_delay"),
+    ),
+    Group::new(
+        "limit_req_dry_run.t",
+        6,
+        "a dry run only counts",
+        Judged::here("limits", "the_dry_run_of_limit_req"),
+    ),
+    Group::new(
+        "h2_limit_req.t",
+        7,
+        "bodies of calls that wait, over HTTP/2",
+        Judged::here("frames", "bodies_of_h2_limit_req"),
+    ),
+    Group::new(
+        "limit_conn.t",
+        8,
+        "zones, keys and statuses",
+        Judged::here("limits", "zones_of_limit_conn"),
+    ),
+    Group::new(
+        "limit_conn.t",
+        1,
+        "a key that is too long",
+        Judged::here("limits", "a_key_that_is_too_long_is_refused"),
+    ),
+    Group::new(
+        "limit_conn.t",
+        1,
+        "the level at which a refusal is logged",
+        Judged::Not("refusals are counted by zone and written to the access log, not to the log"),
+    ),
+    Group::new(
+        "limit_conn_complex.t",
+        2,
+        "keys of several parts, for rates",
+        Judged::here("limits", "keys_of_several_parts"),
+    ),
+    Group::new(
+        "limit_conn_complex.t",
+        2,
+        "keys of several parts, in flight",
+        Judged::here("limits", "keys_of_several_parts"),
+    ),
+    Group::new(
+        "limit_conn_dry_run.t",
+        5,
+        "a dry run only counts",
+        Judged::here("limits", "the_dry_run_of_limit_conn"),
+    ),
+    Group::new(
+        "limit_conn_dry_run.t",
+        1,
+        "the outcome as a variable of an answer that was not found",
+        Judged::Not("there is no variable of a limit's outcome; metrics have it by zone"),
+    ),
+];
+
+/// Calls that the gateway answers by itself: what comes of them is the limits' alone.
+const ONE: &str = "eth_chainId";
+const OTHER: &str = "eth_blockNumber";
+const THIRD: &str = "net_version";
+
+fn served(node: &SimNode, limits: &str) -> Served {
+    Served::before(&[node], &format!("{}{limits}", polled_once("")))
+}
+
+/// The status of a call with these header lines, on a connection of its own.
+fn status(served: &Served, lines: &str, method: &str) -> u16 {
+    let mut client = served.client();
+    client.send(&post_with("/", lines, &body(method, "[]")));
+    client.answer().unwrap().status
+}
+
+fn zone(name: &str, key: &str, rate: &str) -> String {
+    format!("[zone.{name}]\nkey = [{key}]\nrate = \"{rate}\"\n")
+}
+
+fn limit(zone: &str, methods: &str, more: &str) -> String {
+    format!("[[limit]]\nzone = \"{zone}\"\nmethods = [\"{methods}\"]\n{more}\n")
+}
+
+/// A zone's counter.
+fn counted(served: &Served, zone: usize, outcome: &str) -> u64 {
+    served.count(&format!("/zones/{zone}/{outcome}"))
+}
+
+#[test]
+fn rates_of_limit_req() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let client = "\"client\"";
+    let served = served(
+        &node,
+        &[
+            zone("one", client, "2r/s"),
+            zone("long", client, "2r/s"),
+            zone("fast", client, "1000r/s"),
+            zone("key", "\"header:x-key\"", "1000r/s"),
+            limit("one", ONE, "burst = 1\nnodelay = true\nstatus = 503"),
+            limit("one", OTHER, "burst = 1\nnodelay = true\nstatus = 501"),
+            limit("long", "eth_getBlockByNumber", "burst = 5"),
+            limit("fast", THIRD, "burst = 1"),
+            limit("key", READ, "burst = 100"),
+        ]
+        .concat(),
+    );
+    let of = |method| status(&served, "", method);
+    assert_eq!(of(ONE), 200, "the first");
+    of(ONE);
+    assert_eq!(of(ONE), 503, "one too many");
+    assert_eq!(of(OTHER), 501, "one too many, with a status of its own");
+    of(ONE);
+    of(ONE);
+    // A delayed answer that fills the client's buffers comes whole.
+    let long = || {
+        let calls: Vec<String> = (1..=60)
+            .map(|at| {
+                format!(r#"{{"id":1,"method":"eth_getBlockByHash","params":["0x{at:064x}",true]}}"#)
+            })
+            .chain(
+                [r#"{"id":1,"method":"eth_getBlockByNumber","params":["0x64",true]}"#.to_owned()],
+            )
+            .collect();
+        let body = format!("[{}]", calls.join(","));
+        let mut client = Client::with_little_room(&served.address);
+        client.send(&post_with("/", "", body.as_bytes()));
+        client
+    };
+    let first = long().answer().unwrap().body.len();
+    let mut second = long();
+    pause(Duration::from_millis(600));
+    assert_eq!(second.answer().unwrap().body.len(), first, "a delayed answer was cut");
+    assert_eq!(counted(&served, 1, "delayed"), 1);
+    assert_eq!(of(ONE), 200, "refused calls count for nothing");
+    of(THIRD);
+    pause(Duration::from_millis(100));
+    assert_eq!(of(THIRD), 200, "an excess below zero is none");
+    let mut client = served.client();
+    client.send(&post_with("/", "x-key: short\r\n", &body(READ, &account(1, "0x10"))));
+    assert_eq!(client.answer().unwrap().status, 200, "a key");
+}
+
+#[test]
+fn a_key_that_is_too_long_is_refused() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(
+        &node,
+        &[
+            zone("rate", "\"header:x-key\"", "1r/m"),
+            "[zone.flight]\nkey = [\"header:x-key\"]\n".to_owned(),
+            limit("rate", ONE, ""),
+            limit("flight", OTHER, "concurrent = 10"),
+        ]
+        .concat(),
+    );
+    assert_eq!(status(&served, "x-key: short\r\n", OTHER), 200);
+    // It does not even get to the limits: a head has 16 KiB (RFC 6585, section 5).
+    for method in [ONE, OTHER] {
+        let line = format!("x-key: {}\r\n", "x".repeat(65_600));
+        assert_eq!(status(&served, &line, method), 431);
+    }
+    // One that a limit_conn of nginx would not hold, 300 bytes, is a key like another.
+    let line = format!("x-key: {}\r\n", "x".repeat(300));
+    assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, &line, method)), [200, 429, 200]);
+}
+
+#[test]
+fn two_limits_of_limit_req2() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    for (method, more) in [(ONE, "status = 503"), (OTHER, "nodelay = true\nstatus = 503")] {
+        let served = served(
+            &node,
+            &[
+                zone("slow", "\"header:x-a\"", "1r/m"),
+                zone("fast", "\"header:x-b\"", "1000r/s"),
+                limit("fast", method, more),
+                limit("slow", method, more),
+            ]
+            .concat(),
+        );
+        let of = |lines| {
+            let status = status(&served, lines, method);
+            pause(Duration::from_millis(100));
+            status
+        };
+        for (lines, due) in [
+            ("x-b: 1\r\n", [200, 200]),
+            ("x-a: 1\r\n", [200, 503]),
+            ("x-a: 2\r\nx-b: 2\r\n", [200, 503]),
+            ("", [200, 200]),
+        ] {
+            assert_eq!([of(lines), of(lines)], due, "{lines:?} {more}");
+        }
+    }
+}
+
+#[test]
+fn the_delay_of_limit_req_delay() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let limits = [
+        zone("one", "\"client\"", "30r/m"),
+        limit("one", ONE, "delay = 1\nburst = 2\nstatus = 503"),
+    ];
+    let served = served(&node, &limits.concat());
+    assert_eq!(status(&served, "", ONE), 200);
+    let began = Instant::now();
+    assert_eq!(status(&served, "", ONE), 200);
+    assert!(began.elapsed() < Duration::from_secs(1), "it waited {:?}", began.elapsed());
+    let mut delayed = served.client();
+    send(&mut delayed, ONE, "[]");
+    wait_until("one waits", || served.count("/totals/waiting") == 1);
+    assert_eq!(status(&served, "", ONE), 503);
+    assert_eq!(delayed.answer().unwrap().status, 200);
+    // Two calls are ahead of a rate of one in two seconds, and one of them may go on at once.
+    assert!(began.elapsed() > Duration::from_millis(1500), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn the_dry_run_of_limit_req() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(
+        &node,
+        &[
+            zone("one", "\"client\"", "1r/m"),
+            limit("one", ONE, "burst = 2\ndry_run = true"),
+            limit("one", OTHER, "dry_run = true"),
+            limit("one", THIRD, "status = 503"),
+        ]
+        .concat(),
+    );
+    let began = Instant::now();
+    assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, "", method)), [200; 3]);
+    assert!(began.elapsed() < Duration::from_secs(10), "a dry run waited {:?}", began.elapsed());
+    assert_eq!(status(&served, "", THIRD), 503, "what a dry run lets through counts");
+    // What nginx logs of a dry run is counted.
+    assert_eq!(counted(&served, 0, "delayed_dry_run"), 1);
+    assert_eq!(counted(&served, 0, "rejected_dry_run"), 1);
+    assert_eq!(counted(&served, 0, "rejected"), 1);
+}
+
+/// A node whose every read takes a while.
+fn slow(scene: &Scene) -> SimNode {
+    let [node] = scene.nodes(["a"]);
+    node.slow(READ, 3_000.0);
+    node
+}
+
+/// A slow call that is under way.
+fn under_way(served: &Served, lines: &str, number: u64) -> Client {
+    let before = counted(served, 0, "passed");
+    let mut client = served.client();
+    client.send(&post_with("/", lines, &body(READ, &account(number, "0x10"))));
+    wait_until("a call is under way", || counted(served, 0, "passed") > before);
+    client
+}
+
+fn flights(name: &str, key: &str) -> String {
+    format!("[zone.{name}]\nkey = [{key}]\n")
+}
+
+#[test]
+fn zones_of_limit_conn() {
+    let scene = Scene::set();
+    let node = slow(&scene);
+    let client = "\"client\"";
+    let served = served(
+        &node,
+        &[
+            flights("zone", client),
+            flights("zone2", client),
+            flights("key", "\"header:x-key\""),
+            limit("zone", READ, "concurrent = 1\nstatus = 503"),
+            limit("zone", ONE, "concurrent = 1\nstatus = 503"),
+            limit("zone", "eth_syncing", "concurrent = 1\nstatus = 501"),
+            limit("zone", "eth_gasPrice", "concurrent = 5\nstatus = 503"),
+            limit("zone2", OTHER, "concurrent = 1\nstatus = 503"),
+            limit("key", THIRD, "concurrent = 10"),
+        ]
+        .concat(),
+    );
+    let of = |method| status(&served, "", method);
+    let first = under_way(&served, "", 1);
+    let mut client = served.client();
+    client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
+    assert_eq!(client.answer().unwrap().status, 503, "the same limit");
+    assert_eq!(of(ONE), 503, "another limit of the zone");
+    assert_eq!(of(OTHER), 200, "another zone");
+    assert_eq!(of("eth_syncing"), 501, "a status of its own");
+    assert_eq!(of("eth_gasPrice"), 200, "a limit of five");
+    assert_eq!(of(ONE), 503, "a limit of one behind a limit of five");
+    assert_eq!(status(&served, "x-key: short\r\n", THIRD), 200, "a key");
+    drop(first);
+    wait_until("who left is gone", || counted(&served, 0, "keys") == 0);
+    assert_eq!(of(ONE), 200, "nobody else");
+}
+
+#[test]
+fn keys_of_several_parts() {
+    let scene = Scene::set();
+    let node = slow(&scene);
+    let both = "\"client\", \"header:x-c\"";
+    let served = served(
+        &node,
+        &[
+            flights("flight", both),
+            zone("rate", "\"client\", \"header:x-r\"", "1r/m"),
+            limit("flight", READ, "concurrent = 1\nstatus = 503"),
+            limit("flight", ONE, "concurrent = 1\nstatus = 503"),
+            limit("rate", OTHER, "burst = 2"),
+        ]
+        .concat(),
+    );
+    assert_eq!(status(&served, "", OTHER), 200);
+    let mut waits = served.client();
+    send(&mut waits, OTHER, "[]");
+    wait_until("the same key waits", || served.count("/totals/waiting") == 1);
+    assert!(waits.is_silent());
+    assert_eq!(status(&served, "x-r: 2\r\n", OTHER), 200, "another key");
+    let _first = under_way(&served, "", 1);
+    assert_eq!(status(&served, "", ONE), 503, "the same key");
+    assert_eq!(status(&served, "x-c: 2\r\n", ONE), 200, "another key");
+}
+
+#[test]
+fn the_dry_run_of_limit_conn() {
+    let scene = Scene::set();
+    let node = slow(&scene);
+    let served = served(
+        &node,
+        &[
+            flights("zone", "\"client\""),
+            flights("dry", "\"client\""),
+            limit("zone", READ, "concurrent = 1\nstatus = 503"),
+            limit("dry", READ, "concurrent = 1\ndry_run = true"),
+            limit("dry", ONE, "concurrent = 1\ndry_run = true"),
+        ]
+        .concat(),
+    );
+    let _first = under_way(&served, "", 1);
+    assert_eq!(counted(&served, 0, "passed"), 1);
+    let mut client = served.client();
+    client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
+    assert_eq!(client.answer().unwrap().status, 503);
+    assert_eq!(counted(&served, 0, "rejected"), 1);
+    assert_eq!(status(&served, "", ONE), 200, "a dry run refuses nobody");
+    assert_eq!(counted(&served, 1, "rejected_dry_run"), 1);
+    assert_eq!(status(&served, "", OTHER), 200, "no limit");
+    assert_eq!(counted(&served, 0, "passed"), 1);
+}

@@ -1,0 +1,269 @@
+//! Goal: clients see no error when nodes are killed, come back, freeze, or answer nonsense, and the
+//! node is left within a second. Method: three simulated nodes and the gateway with its default
+//! settings, each a process of its own; 2,000 calls/s of repeatable reads from 50 kept connections,
+//! each call at its planned time; what the gateway thinks is read from its status meanwhile.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use test_support::raw;
+use test_support::running::Running;
+
+const CONNECTIONS: u64 = 50;
+const CALLS_PER_SECOND: u64 = 2_000;
+/// The issue's bar for leaving a node that is dead or sends nonsense.
+const EJECT_MAX: Duration = Duration::from_secs(1);
+
+/// Three nodes of one chain, with the gateway in front.
+struct Scene {
+    began: SystemTime,
+    nodes: Vec<Option<Running>>,
+    addresses: Vec<String>,
+    gateway: Running,
+}
+
+/// What clients saw.
+#[derive(Default)]
+struct Seen {
+    faults: Vec<String>,
+    latencies: Vec<Duration>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let began = SystemTime::now();
+        let nodes: Vec<Running> = (0..3).map(|_| node(began, "127.0.0.1:0")).collect();
+        let urls: Vec<String> = nodes.iter().map(Running::url).collect();
+        let gateway = Running::observed_gateway(&urls);
+        let addresses = nodes.iter().map(|node| node.address.clone()).collect();
+        Scene { began, nodes: nodes.into_iter().map(Some).collect(), addresses, gateway }
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.nodes[node] = None;
+    }
+
+    fn restart(&mut self, node: usize) {
+        self.nodes[node] = Some(self::node(self.began, &self.addresses[node]));
+    }
+
+    /// Posts to a node's admin address.
+    fn tell(&self, node: usize, path: &str, body: &[u8]) {
+        let admin = self.nodes[node].as_ref().and_then(|node| node.admin.clone());
+        let mut client = raw::Client::connect(&admin.expect("it was asked for"));
+        let answer = client.call(path, body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    fn signal(&self, node: usize, signal: &str) {
+        let id = self.nodes[node].as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// The gateway's view of a node.
+    fn view(&self, node: usize) -> Value {
+        let admin = self.gateway.admin.as_ref().expect("it was asked for");
+        let mut client = raw::Client::connect(admin);
+        client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
+        let answer = client.answer().expect("the status is given");
+        let status: Value = serde_json::from_slice(&answer.body).expect("the status is JSON");
+        status["chains"][0]["nodes"][node].clone()
+    }
+
+    /// Waits until the gateway's view of a node is as wanted, and gives how long that took.
+    fn until(&self, node: usize, what: &str, wanted: impl Fn(&Value) -> bool) -> Duration {
+        let began = Instant::now();
+        loop {
+            let view = self.view(node);
+            if wanted(&view) {
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "node {node} is not {what}: {view}");
+            wait(Duration::from_millis(10)); // Looks again; how long it took is asserted.
+        }
+    }
+}
+
+/// A node that stands where the others do, whenever it starts.
+fn node(began: SystemTime, listen: &str) -> Running {
+    let since = began.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64();
+    Running::observed_node(listen, &["--block-time", "250ms", "--since", &since.to_string()])
+}
+
+/// Sends calls while `story` runs and gives what clients saw.
+fn under_load(scene: &mut Scene, story: impl FnOnce(&mut Scene)) -> Seen {
+    let address = scene.gateway.address.clone();
+    let stop = AtomicBool::new(false);
+    let seen = Mutex::new(Seen::default());
+    std::thread::scope(|scope| {
+        for client in 0..CONNECTIONS {
+            let (address, stop, seen) = (&address, &stop, &seen);
+            scope.spawn(move || {
+                let mine = client_run(address, client, stop);
+                let mut seen = seen.lock();
+                seen.faults.extend(mine.faults);
+                seen.latencies.extend(mine.latencies);
+            });
+        }
+        // Also when the story fails, so that the clients end.
+        let _stop = Stop(&stop);
+        story(scene);
+    });
+    seen.into_inner()
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn client_run(address: &str, client: u64, stop: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    let mut connection = raw::Client::connect(address);
+    let pause = Duration::from_secs(1) * CONNECTIONS as u32 / CALLS_PER_SECOND as u32;
+    let began = Instant::now() + pause * client as u32 / CONNECTIONS as u32;
+    for turn in 0u32.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let planned = began + pause * turn;
+        wait(planned.saturating_duration_since(Instant::now())); // The planned rate.
+        let body = call(client, turn);
+        let answer = connection.call("/", body.as_bytes());
+        seen.latencies.push(planned.elapsed());
+        let right = answer.status == 200
+            && serde_json::from_slice::<Value>(&answer.body)
+                .is_ok_and(|answer| answer["id"] == turn && !answer["result"].is_null());
+        if !right {
+            seen.faults.push(format!("{body} -> {} {}", answer.status, answer.text()));
+        }
+    }
+    seen
+}
+
+/// Repeatable reads, half of which no cache can know.
+fn call(client: u64, turn: u32) -> String {
+    let account = format!("0x{:040x}", u64::from(turn) << 8 | client);
+    let (method, params) = match turn % 4 {
+        0 => ("eth_blockNumber", "[]".to_owned()),
+        1 => ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
+        2 => ("eth_getBalance", format!("[\"{account}\",\"latest\"]")),
+        _ => ("eth_getBalance", format!("[\"{account}\",\"{:#x}\"]", 1 + turn % 990)),
+    };
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{turn},\"method\":\"{method}\",\"params\":{params}}}")
+}
+
+fn is(state: &'static str) -> impl Fn(&Value) -> bool {
+    move |view| view["state"] == state
+}
+
+/// Waits for a part of the story to pass; load goes on meanwhile.
+fn pause(seconds: f64) {
+    wait(Duration::from_secs_f64(seconds));
+}
+
+/// Lets real time pass: the story is about processes, which know no other.
+fn wait(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        if left.is_zero() {
+            break;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+/// Asserts that all went well and tells how fast.
+fn assert_unharmed(what: &str, mut seen: Seen) {
+    assert!(seen.latencies.len() > 1_000, "hardly any calls: {}", seen.latencies.len());
+    seen.latencies.sort_unstable();
+    let at = |share: f64| seen.latencies[((seen.latencies.len() - 1) as f64 * share) as usize];
+    let (count, p50, p99, max) = (seen.latencies.len(), at(0.5), at(0.99), at(1.0));
+    println!("{what}: {count} calls, p50 {p50:?}, p99 {p99:?}, slowest {max:?}");
+    let few: Vec<&String> = seen.faults.iter().take(5).collect();
+    assert!(seen.faults.is_empty(), "{} errors: {few:#?}", seen.faults.len());
+}
+
+#[test]
+fn a_killed_a_frozen_and_a_babbling_node_cost_no_call() {
+    let mut scene = Scene::new();
+    for node in 0..3 {
+        scene.until(node, "healthy", is("healthy"));
+    }
+    let seen = under_load(&mut scene, |scene| {
+        pause(1.0);
+        scene.kill(0);
+        let left = scene.until(0, "ejected", is("ejected"));
+        println!("killed: left after {left:?}");
+        assert!(left < EJECT_MAX, "a killed node was left after {left:?}");
+        pause(2.0);
+        scene.restart(0);
+        let back = scene.until(0, "healthy again", is("healthy"));
+        println!("restarted: taken back after {back:?}");
+
+        scene.tell(1, "/freeze", b"");
+        let left = scene.until(1, "off the head", |view| view["at_head"] == false);
+        println!("frozen: left for head reads after {left:?}");
+        pause(1.0);
+        scene.tell(1, "/thaw", b"");
+        scene.until(1, "healthy again", is("healthy"));
+
+        scene.tell(2, "/faults", br#"{"faults":[{"fault":{"kind":"html"},"share":1.0}]}"#);
+        let left = scene.until(2, "ejected", is("ejected"));
+        println!("babbling: left after {left:?}");
+        assert!(left < EJECT_MAX, "a node that sends HTML was left after {left:?}");
+        pause(1.0);
+        scene.tell(2, "/faults", br#"{"faults":[]}"#);
+        scene.until(2, "healthy again", is("healthy"));
+    });
+    assert_unharmed("kill, freeze, babble", seen);
+}
+
+#[test]
+fn a_stopped_process_holds_no_call_for_long() {
+    let mut scene = Scene::new();
+    for node in 0..3 {
+        scene.until(node, "healthy", is("healthy"));
+    }
+    let seen = under_load(&mut scene, |scene| {
+        pause(2.0);
+        scene.signal(1, "-STOP");
+        pause(5.0);
+        scene.signal(1, "-CONT");
+        scene.until(1, "healthy again", is("healthy"));
+    });
+    assert_unharmed("stopped for 5 s", seen);
+}
+
+#[test]
+fn two_stopped_processes_of_three_hold_no_call_for_long() {
+    let mut scene = Scene::new();
+    for node in 0..3 {
+        scene.until(node, "healthy", is("healthy"));
+    }
+    let mut seen = under_load(&mut scene, |scene| {
+        pause(2.0);
+        scene.signal(0, "-STOP");
+        scene.signal(1, "-STOP");
+        pause(5.0);
+        scene.signal(0, "-CONT");
+        scene.signal(1, "-CONT");
+        scene.until(0, "healthy again", is("healthy"));
+        scene.until(1, "healthy again", is("healthy"));
+    });
+    seen.latencies.sort_unstable();
+    let at = |share: f64| seen.latencies[((seen.latencies.len() - 1) as f64 * share) as usize];
+    // Measured 36 and 305 ms; the rest is for a machine that does other things as well.
+    let (p999, slowest) = (at(0.999), at(1.0));
+    assert!(p999 < Duration::from_millis(800), "p99.9 {p999:?}, slowest {slowest:?}");
+    assert!(slowest < Duration::from_secs(2), "p99.9 {p999:?}, slowest {slowest:?}");
+    assert_unharmed("two stopped for 5 s", seen);
+}

@@ -1,0 +1,203 @@
+//! Compares responses with the chain, and tells which of them lack what a node has had for a second.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use simnode::rpc::{self, Reply, View};
+use simnode::world::World;
+use tokio::time::Instant;
+
+use super::filter;
+use super::nodes::Nodes;
+
+/// For how long a node must have had what a response lacks.
+const HAD_FOR: Duration = Duration::from_secs(1);
+/// Findings that are told in full.
+const FINDINGS_MAX: usize = 5;
+
+/// A call about blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Question {
+    /// Logs of a range, of all contracts or one.
+    Range { from: u64, to: u64, address: Option<usize> },
+    /// The same through a filter.
+    Filter { from: u64, to: u64, address: Option<usize> },
+    /// Logs of a block by its hash.
+    ByHash { number: u64, address: Option<usize> },
+    /// Receipts of a block.
+    Receipts { number: u64, by_hash: bool },
+    /// The receipt of a transaction.
+    Receipt { number: u64, index: usize },
+}
+
+/// What came of all calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) calls: u64,
+    pub(crate) hits: u64,
+    /// Responses that lack what no node has had for a second.
+    pub(crate) lacking_early: u64,
+    /// Responses that lack what a node has had for a second.
+    pub(crate) lacking: u64,
+    /// The same from the cache.
+    pub(crate) lacking_hits: u64,
+    pub(crate) wrong: u64,
+    pub(crate) findings: Vec<String>,
+}
+
+pub(crate) struct Judge {
+    world: Arc<World>,
+    pub(crate) account: RefCell<Account>,
+}
+
+impl Judge {
+    pub(crate) fn new(world: &Arc<World>) -> Judge {
+        Judge { world: Arc::clone(world), account: RefCell::default() }
+    }
+
+    /// The method and the parameters of a question; none about a transaction that is not there.
+    pub(crate) fn call(&self, question: Question) -> Option<(&'static str, String)> {
+        let address =
+            |at: Option<usize>| at.map(|at| self.world.addresses().contracts[at].to_string());
+        let hash = |number| self.world.hash_at(number, number).unwrap().to_string();
+        Some(match question {
+            Question::Range { from, to, address: at }
+            | Question::Filter { from, to, address: at } => {
+                let bounds = [("fromBlock", format!("{from:#x}")), ("toBlock", format!("{to:#x}"))];
+                ("eth_getLogs", filter(&bounds, address(at)))
+            }
+            Question::ByHash { number, address: at } => {
+                ("eth_getLogs", filter(&[("blockHash", hash(number))], address(at)))
+            }
+            Question::Receipts { number, by_hash: false } => {
+                ("eth_getBlockReceipts", format!("[\"{number:#x}\"]"))
+            }
+            Question::Receipts { number, by_hash: true } => {
+                ("eth_getBlockReceipts", format!("[\"{}\"]", hash(number)))
+            }
+            Question::Receipt { number, index } => {
+                let block = self.world.block_at(number, number).unwrap();
+                let transaction = block.transactions.get(index)?;
+                ("eth_getTransactionReceipt", format!("[\"{}\"]", transaction.hash()))
+            }
+        })
+    }
+
+    /// Judges what came for a question.
+    pub(crate) fn judge(
+        &self,
+        question: Question,
+        response: &Value,
+        cache: &str,
+        sent: Instant,
+        nodes: &Nodes,
+    ) {
+        let received = Instant::now();
+        let Some((method, params)) = self.call(question) else { return };
+        let newest = match question {
+            Question::Range { to, .. } | Question::Filter { to, .. } => to,
+            Question::ByHash { number, .. }
+            | Question::Receipts { number, .. }
+            | Question::Receipt { number, .. } => number,
+        };
+        let due = rpc::respond(&self.world, &View::honest(newest), method, Some(params.as_bytes()));
+        let Reply::Result(due) = due else { panic!("{method} {params}: no truth") };
+        let due: Value = serde_json::from_slice(&due).unwrap();
+        let mut account = self.account.borrow_mut();
+        account.calls += 1;
+        let hit = cache.contains("hit");
+        account.hits += u64::from(hit);
+        if response.get("result") == Some(&due) {
+            return;
+        }
+        let lacking = response.get("result").and_then(|given| lacking(newest, &due, given));
+        let what = match lacking {
+            None => {
+                account.wrong += 1;
+                "wrong".to_owned()
+            }
+            Some(blocks) => {
+                let from = sent.checked_sub(HAD_FOR).unwrap_or(sent);
+                let had = blocks.iter().find(|number| nodes.had(**number, from, received));
+                let Some(number) = had else {
+                    account.lacking_early += 1;
+                    return;
+                };
+                account.lacking += 1;
+                account.lacking_hits += u64::from(hit);
+                format!("lacks block {number}")
+            }
+        };
+        if account.findings.len() < FINDINGS_MAX {
+            let shown = response.to_string();
+            let since = sent.saturating_duration_since(self.world.origin());
+            account.findings.push(format!(
+                "{what}: {question:?} sent at {since:?}, head {}, cache {cache}\n  {}\n{}",
+                self.world.height_at(sent),
+                &shown[..shown.len().min(300)],
+                nodes.told(sent),
+            ));
+        }
+    }
+
+    /// Checks the logs that a filter has told from the block after `began` on.
+    pub(crate) fn check_followed(&self, began: u64, told: &[Value]) {
+        let last = told.iter().map(|log| number(&log["blockNumber"])).max().unwrap();
+        let bounds =
+            |from: u64| [("fromBlock", format!("{from:#x}")), ("toBlock", format!("{last:#x}"))];
+        let params = filter(&bounds(began + 1), None);
+        let due =
+            rpc::respond(&self.world, &View::honest(last), "eth_getLogs", Some(params.as_bytes()));
+        let Reply::Result(due) = due else { panic!("no truth") };
+        let due: Vec<Value> = serde_json::from_slice(&due).unwrap();
+        assert!(due.len() > 20, "a filter over {began} to {last} selects nothing");
+        let told: Vec<&Value> =
+            told.iter().filter(|log| number(&log["blockNumber"]) > began).collect();
+        assert!(told == due.iter().collect::<Vec<_>>(), "{} logs, {} told", due.len(), told.len());
+    }
+}
+
+/// The blocks that a response lacks, if it is right but for that.
+fn lacking(newest: u64, due: &Value, given: &Value) -> Option<Vec<u64>> {
+    let (Value::Array(due), given) = (due, given) else {
+        return given.is_null().then(|| vec![newest]);
+    };
+    let given = match given {
+        Value::Array(given) => given.as_slice(),
+        Value::Null => &[],
+        _ => return None,
+    };
+    let (due, given) = (by_block(due), by_block(given));
+    if given.iter().any(|(number, logs)| due.get(number) != Some(logs)) {
+        return None;
+    }
+    Some(due.into_keys().filter(|number| !given.contains_key(number)).collect())
+}
+
+fn by_block(items: &[Value]) -> BTreeMap<u64, Vec<&Value>> {
+    let mut blocks: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    for item in items {
+        blocks.entry(number(&item["blockNumber"])).or_default().push(item);
+    }
+    blocks
+}
+
+/// A number in JSON-RPC's form.
+pub(crate) fn number(value: &Value) -> u64 {
+    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "calls {}, hits {}, lacking before any node had it for 1 s {}, lacking {} (hits {}), \
+             wrong {}",
+            self.calls, self.hits, self.lacking_early, self.lacking, self.lacking_hits, self.wrong
+        )
+    }
+}

@@ -1,0 +1,75 @@
+//! The same in real time, with two gateways that share what they keep through Redis.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use gateway::runtime::Gateway;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use super::{CLIENTS, Crowd, config, runtime, world};
+use crate::sim::connection::Connection;
+use crate::support::redis_server::Redis;
+
+/// How long the nodes are in trouble.
+const REAL_TIME: Duration = Duration::from_secs(6);
+/// Longer than a response is kept briefly, and a few polls.
+const CALM: Duration = Duration::from_secs(1);
+/// More than the clients can make in that time.
+const CALLS: u64 = 1_000_000;
+
+#[test]
+fn gateways_share_nothing_that_lacks_logs() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let seed = 3;
+    runtime(false).block_on(async {
+        let world = world(seed);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let crowd = Crowd::new(&world, CALLS, &mut rng);
+        let any = "127.0.0.1:0".parse().unwrap();
+        let ports: Vec<_> =
+            crowd.nodes.nodes.iter().map(|node| node.listen(any).unwrap()).collect();
+        let urls: Vec<_> = ports.iter().map(|port| format!("http://{}", port.addr())).collect();
+        let more = format!("[redis]\nurl = \"{}\"\ntimeout = \"500ms\"", redis.url());
+        let start = || {
+            let config = config(&urls, &more);
+            tokio::task::spawn_blocking(move || Gateway::start(config).unwrap())
+        };
+        let gateways = [start().await.unwrap(), start().await.unwrap()];
+        sleep(CALM).await; // The first heads, in real time: both processes' sockets know no other.
+        let connect = |client: u64| {
+            let address = gateways[client as usize % 2].listen;
+            move || TcpStream::connect(address)
+        };
+        let phases = Rc::clone(&crowd);
+        let phases = tokio::task::spawn_local(async move { phases.nodes.go_wrong(rng).await });
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let crowd = Rc::clone(&crowd);
+                tokio::task::spawn_local(crowd.ask_on(seed * 1_000 + client, connect(client)))
+            })
+            .collect();
+        sleep(REAL_TIME).await; // How long the test lasts.
+        crowd.left.set(0);
+        for client in clients {
+            client.await.unwrap();
+        }
+        phases.abort();
+        let during = crowd.account();
+        crowd.nodes.go_right();
+        sleep(CALM).await; // What is kept briefly ends.
+        for client in 0..2 {
+            crowd.repeat(&mut Connection::new(connect(client)().await.unwrap())).await;
+        }
+        let account = crowd.account();
+        println!("{during}\n  after: {account}");
+        for gateway in gateways {
+            tokio::task::spawn_blocking(move || gateway.stop()).await.unwrap();
+        }
+        assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
+        assert!(during.lacking_early > 0, "no node was late: nothing is tested");
+        assert!(!redis.answers().is_empty(), "nothing is shared");
+    });
+}

@@ -1,0 +1,85 @@
+//! Over HTTP/2 limits hold as over HTTP/1.1: streams of one connection count together, and one that is
+//! reset gives its place back.
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::scene::{READ, Scene, Served, account, body, polled_once, wait_until};
+
+const CALL: &str = "eth_blockNumber";
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// A connection whose own task runs on the scene.
+fn connect(scene: &Scene, served: &Served) -> Sender {
+    let address = served.address.clone();
+    let opened = scene.handle.spawn(async move {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let opened = handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (sender, connection) = opened.unwrap();
+        tokio::spawn(connection);
+        sender
+    });
+    scene.handle.block_on(opened).unwrap()
+}
+
+fn request(served: &Served, body: Vec<u8>) -> Request<Full<Bytes>> {
+    Request::post(format!("http://{}/", served.address))
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .unwrap()
+}
+
+/// Status, `Retry-After` and body of an answer.
+async fn read(answer: Response<Incoming>) -> (u16, Option<String>, String) {
+    let status = answer.status().as_u16();
+    let retry_after = answer.headers().get("retry-after");
+    let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
+    let told = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, retry_after, String::from_utf8(told.to_vec()).unwrap())
+}
+
+#[test]
+fn streams_count_together_and_are_told_when_to_come_back() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let limit = "[zone.z]\nkey = [\"client\"]\nrate = \"30r/m\"\n[[limit]]\nzone = \"z\"\nburst = 1\n\
+                 nodelay = true\n";
+    let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
+    let mut sender = connect(&scene, &served);
+    let answers = scene.handle.block_on(async {
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let answer = sender.send_request(request(&served, body(CALL, "[]"))).await;
+            answers.push(read(answer.unwrap()).await);
+        }
+        answers
+    });
+    assert_eq!(answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [200, 200, 429]);
+    assert_eq!(answers[2].1.as_deref(), Some("2"));
+    let refusal = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32005,"message":"request rate limit exceeded"}}"#;
+    assert_eq!(answers[2].2, refusal);
+    // Over another connection it is the same client.
+    assert_eq!(served.client().call("/", &body(CALL, "[]")).status, 429);
+}
+
+#[test]
+fn a_stream_that_is_reset_gives_its_place_back() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    node.slow(READ, 60_000.0);
+    let limit = "[zone.z]\nkey = [\"client\"]\n[[limit]]\nzone = \"z\"\nconcurrent = 1\n";
+    let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
+    let mut sender = connect(&scene, &served);
+    let before = node.calls();
+    let slow = sender.send_request(request(&served, body(READ, &account(1, "0x10"))));
+    let slow = scene.handle.spawn(slow);
+    wait_until("it is under way", || node.calls() > before);
+    assert_eq!(served.client().call("/", &body(CALL, "[]")).status, 429);
+    // Whoever drops the answer of a stream resets it.
+    slow.abort();
+    wait_until("its place is free", || served.client().call("/", &body(CALL, "[]")).status == 200);
+}

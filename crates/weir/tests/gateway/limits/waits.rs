@@ -1,0 +1,156 @@
+//! Calls that wait for their turn, and calls in flight: they hold no thread, and give their place
+//! back when their client leaves.
+
+use std::time::{Duration, Instant};
+
+use crate::support::scene::{
+    READ, Scene, Served, SimNode, account, body, polled_once, send, wait_until,
+};
+use test_support::raw::{Client, post};
+
+const CALL: &str = "eth_blockNumber";
+
+fn served(node: &SimNode, limits: &str) -> Served {
+    Served::before(&[node], &format!("{}{limits}", polled_once("")))
+}
+
+fn waiting(rate: &str, burst: u64) -> String {
+    format!(
+        "[zone.z]\nkey = [\"client\"]\nrate = \"{rate}\"\n\
+         [[limit]]\nzone = \"z\"\nburst = {burst}\nmethods = [\"{CALL}\"]\n"
+    )
+}
+
+#[test]
+fn calls_ahead_of_the_rate_wait_their_turn_and_hold_up_nobody() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, &waiting("5r/s", 3));
+    let began = Instant::now();
+    let mut clients: Vec<Client> = (0..5).map(|_| served.client()).collect();
+    for client in &mut clients {
+        client.send(&post("/", &body(CALL, "[]")));
+    }
+    wait_until("three wait", || served.count("/totals/waiting") == 3);
+    // One thread serves; it is free for others.
+    let mut other = served.client();
+    for _ in 0..50 {
+        assert_eq!(other.call("/", &body("eth_chainId", "[]")).status, 200);
+    }
+    let mut statuses = Vec::new();
+    let mut last = Duration::ZERO;
+    for client in &mut clients {
+        statuses.push(client.answer().unwrap().status);
+        last = last.max(began.elapsed());
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 200, 429]);
+    assert!(last >= Duration::from_millis(595), "the last one waited only {last:?}");
+    assert!(last < Duration::from_secs(5), "the last one waited {last:?}");
+    assert_eq!(served.count("/totals/waiting"), 0);
+    assert_eq!(served.count("/zones/0/delayed"), 3);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_frees_its_place() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, &waiting("1r/m", 5));
+    let mut clients: Vec<Client> = (0..4).map(|_| served.client()).collect();
+    for client in &mut clients {
+        client.send(&post("/", &body(CALL, "[]")));
+    }
+    assert_eq!(clients[0].answer().unwrap().status, 200);
+    wait_until("three wait", || served.count("/totals/waiting") == 3);
+    assert_eq!(served.count("/totals/connections_open"), 4);
+    // They would wait for a minute and more.
+    let began = Instant::now();
+    clients.truncate(2);
+    wait_until("those who left are gone", || {
+        served.count("/totals/waiting") == 1 && served.count("/totals/connections_open") == 2
+    });
+    assert!(began.elapsed() < Duration::from_secs(10), "after {:?}", began.elapsed());
+    clients[1].half_close();
+    wait_until("who says no more is gone, as in nginx", || served.count("/totals/waiting") == 0);
+}
+
+#[test]
+fn what_comes_while_a_call_waits_is_answered_after_it() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, &waiting("5r/s", 5));
+    let mut client = served.client();
+    let mut all = Vec::new();
+    for method in [CALL, CALL, "eth_chainId", CALL] {
+        all.extend(post("/", &body(method, "[]")));
+    }
+    // Cut within a head and within a body.
+    for part in [&all[..200], &all[200..430], &all[430..]] {
+        client.send(part);
+        crate::support::scene::pause(Duration::from_millis(20));
+    }
+    for _ in 0..4 {
+        let answer = client.answer().unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert!(client.is_silent());
+    assert_eq!(served.count("/zones/0/delayed"), 2);
+}
+
+#[test]
+fn a_batch_waits_as_its_calls_do() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, &waiting("10r/s", 2));
+    let call = String::from_utf8(body(CALL, "[]")).unwrap();
+    let began = Instant::now();
+    let mut client = served.client();
+    let answer = client.call("/", format!("[{}]", [&*call; 4].join(",")).as_bytes());
+    assert!(began.elapsed() >= Duration::from_millis(195), "after {:?}", began.elapsed());
+    assert_eq!(answer.status, 200);
+    let items: Vec<serde_json::Value> = serde_json::from_str(answer.text()).unwrap();
+    let refused: Vec<bool> = items.iter().map(|item| item.get("error").is_some()).collect();
+    assert_eq!(refused, [false, false, false, true]);
+}
+
+#[test]
+fn a_gateway_that_stops_lets_waiting_calls_end_or_cuts_them() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(&node, &waiting("2r/s", 1));
+    let mut client = served.client();
+    assert_eq!(client.call("/", &body(CALL, "[]")).status, 200);
+    client.send(&post("/", &body(CALL, "[]")));
+    wait_until("one waits", || served.count("/totals/waiting") == 1);
+    let took = served.stop();
+    assert_eq!(client.answer().unwrap().status, 200);
+    assert!(took < Duration::from_secs(4), "it took {took:?}");
+}
+
+#[test]
+fn calls_in_flight_are_counted_by_key_until_they_end() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["a"]);
+    let served = served(
+        &node,
+        &format!(
+            "[zone.z]\nkey = [\"client\"]\n\
+             [[limit]]\nzone = \"z\"\nmethods = [\"{READ}\"]\nconcurrent = 2\nstatus = 503\n"
+        ),
+    );
+    node.slow(READ, 1500.0);
+    let mut clients: Vec<Client> = (0..3).map(|_| served.client()).collect();
+    send(&mut clients[0], READ, &account(1, "0x10"));
+    send(&mut clients[1], READ, &account(2, "0x10"));
+    wait_until("two are in flight", || served.count("/zones/0/passed") == 2);
+    let refused = clients[2].call("/", &body(READ, &account(3, "0x10")));
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains(r#""code":-32005,"message":"too many requests in flight""#));
+    assert_eq!(clients[2].call("/", &body("eth_chainId", "[]")).status, 200);
+    for client in &mut clients[..2] {
+        assert_eq!(client.answer().unwrap().status, 200);
+    }
+    assert_eq!(served.count("/zones/0/keys"), 0);
+    node.slow(READ, 0.0);
+    assert_eq!(clients[2].call("/", &body(READ, &account(4, "0x10"))).status, 200);
+}

@@ -1,0 +1,35 @@
+//! The tests of the gateway, over real sockets: one program, so that the product is linked once.
+//!
+//! Each module says its goal and method at its top. `cargo test -p weir --test gateway limits::`
+//! runs those of one.
+
+#![allow(clippy::unwrap_used)] // A failure fails the test.
+
+mod support;
+
+mod access;
+mod access_log;
+mod bad_input;
+mod client_address;
+mod clients;
+mod conformance;
+mod failover;
+mod filters;
+mod late_logs;
+mod limits;
+mod multiplexed;
+mod overload;
+mod providers;
+mod redis;
+mod reload;
+mod serving;
+mod shared_limits;
+mod sim;
+mod status_page;
+mod subscriptions;
+mod tls;
+mod traffic;
+mod transparency;
+mod unit;
+mod websocket;
+mod websocket_cases;

@@ -1,0 +1,35 @@
+//! Goal: nodes that are reached over HTTP alone take calls as JSON-RPC batches and over HTTP/2, where
+//! that is asked for, and clients see no difference: the same bytes, no error when a batch is refused
+//! or a connection ends, nothing repeated that may not be. Method: simulated nodes behind a front that
+//! notes and changes what is said, and behind a real nginx that speaks HTTP/2.
+
+mod batches;
+mod http2;
+
+use serde_json::Value;
+
+use crate::support::scene::{READ, SimNode, account};
+use test_support::raw::Client;
+
+/// No cache, since every call is to reach a node.
+const UNCACHED: &str = "[cache]\nenabled = false\n";
+
+/// Asks for these accounts in one batch of a client, and compares each answer with the node's own.
+fn ask_all(client: &mut Client, node: &SimNode, accounts: std::ops::Range<u64>) {
+    let calls: Vec<String> = accounts.clone().map(|number| read(number, number)).collect();
+    let answer = client.call("/", format!("[{}]", calls.join(",")).as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(answers.len() as u64, accounts.end - accounts.start);
+    for (answer, number) in answers.iter().zip(accounts) {
+        let theirs = node.result(READ, &account(number, "0x64"));
+        assert_eq!(answer["id"], number, "{answer}");
+        assert_eq!(answer["result"].to_string(), theirs, "{answer}");
+    }
+}
+
+/// A call of [`READ`] for an account.
+fn read(id: u64, number: u64) -> String {
+    let params = account(number, "0x64");
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{READ}","params":{params}}}"#)
+}

@@ -1,0 +1,232 @@
+//! Nodes behind a real nginx that speaks HTTP/2.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use simnode::schedule::WorldOptions;
+
+use super::{UNCACHED, ask_all};
+use crate::support::authority::{Authority, Files, Kind};
+use crate::support::scene::{
+    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, still_world,
+    wait_until,
+};
+use test_support::programs;
+
+/// nginx with TLS before a node, ended with the test.
+struct Provider {
+    child: Child,
+    address: SocketAddr,
+    files: Files,
+    ca: String,
+}
+
+/// One request in its log.
+struct Logged {
+    protocol: String,
+    connection: u64,
+}
+
+impl Provider {
+    /// Speaks HTTP/2 if it `offers` it; none where there is no nginx.
+    fn before(node: &SimNode, offers: bool, more: &str) -> Option<Provider> {
+        let program = programs::require("nginx")?;
+        let authority = Authority::new("provider");
+        let mut files = Files::new();
+        files.certificate("nginx", &authority, Kind::Ecdsa, &["127.0.0.1"]);
+        let ca = files.write("ca.pem", authority.pem().as_bytes());
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (at, node) = (files.folder().display().to_string(), node.address);
+        let listen = if offers { "ssl http2" } else { "ssl" };
+        let config = format!(
+            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{ worker_connections 1024; }}\n\
+             http {{ log_format own '$server_protocol $connection $status'; access_log {at}/log own;\n\
+             client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
+             fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
+             upstream node {{ server {node}; keepalive 16; }}\n\
+             server {{ listen {address} {listen}; ssl_certificate {at}/nginx.pem;\n\
+             ssl_certificate_key {at}/nginx.key; {more}\n\
+             location / {{ proxy_pass http://node; proxy_http_version 1.1;\n\
+             proxy_set_header Connection \"\"; }} }} }}\n"
+        );
+        let file = files.write("nginx.conf", config.as_bytes());
+        let mut command = Command::new(program);
+        command.arg("-p").arg(files.folder()).arg("-c").arg(&file).stdin(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
+        wait_until("nginx listens", || TcpStream::connect(address).is_ok());
+        Some(Provider { child, address, files, ca: ca.to_str().unwrap().to_owned() })
+    }
+
+    fn entry(&self, name: &str, more: &str) -> String {
+        let more = format!("tls_ca = \"{}\"\n{more}", self.ca);
+        entry(name, &format!("https://{}", self.address), &more)
+    }
+
+    /// A gateway before it.
+    fn served(&self, more: &str) -> Served {
+        let entry = self.entry("node", more);
+        let served = Served::start(&format!("{}{UNCACHED}{entry}", polled_once("")));
+        served.wait_for_candidates(&["node"]);
+        served
+    }
+
+    /// Requests that were answered over HTTP/2 so far, or over HTTP/1.1.
+    fn logged(&self, protocol: &str) -> Vec<Logged> {
+        let text = fs::read_to_string(self.files.folder().join("log")).unwrap();
+        let read = |line: &str| {
+            let mut parts = line.split(' ');
+            let protocol = parts.next().unwrap().to_owned();
+            Logged { protocol, connection: parts.next().unwrap().parse().unwrap() }
+        };
+        text.lines().map(read).filter(|logged| logged.protocol == protocol).collect()
+    }
+
+    /// Waits until its log has so many requests over HTTP/2; how many connections had them.
+    fn connections_of(&self, requests: usize) -> usize {
+        wait_until("nginx has written its log", || self.logged("HTTP/2.0").len() >= requests);
+        let logged = self.logged("HTTP/2.0");
+        assert_eq!(logged.len(), requests, "each call once");
+        logged.iter().map(|logged| logged.connection).collect::<HashSet<u64>>().len()
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks from several clients at a time, and compares each answer with the node's own.
+fn ask_from_many(served: &Served, node: &SimNode, clients: u64, each: u64) {
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            scope.spawn(move || {
+                let mut connection = served.client();
+                for number in client * each..(client + 1) * each {
+                    let params = account(number, "0x64");
+                    let answer = ask(&mut connection, READ, &params);
+                    assert_eq!(result(&answer), node.result(READ, &params));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn calls_share_a_connection() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let Some(provider) = Provider::before(&node, true, "") else { return };
+    let served = provider.served("http2 = true");
+    node.slow(READ, 5.0);
+    ask_from_many(&served, &node, 8, 25);
+    assert_eq!(provider.connections_of(200), 1);
+    assert_eq!(served.node(0, "multiplexed"), 200);
+    assert_eq!(served.node(0, "transports"), serde_json::json!(["http2"]));
+}
+
+#[test]
+fn calls_beyond_what_a_connection_takes_open_another() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let Some(provider) = Provider::before(&node, true, "http2_max_concurrent_streams 2;") else {
+        return;
+    };
+    let served = provider.served("http2 = true\nconnections_max = 3");
+    node.slow(READ, 20.0);
+    ask_from_many(&served, &node, 8, 10);
+    // The first ones leave before nginx has said how many it takes.
+    let connections = provider.connections_of(80);
+    assert!((2..=3).contains(&connections), "{connections}, of at most 3");
+}
+
+/// nginx says farewell after so many requests (GOAWAY), while others are on their way.
+#[test]
+fn a_connection_that_the_node_ends_costs_no_call() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let Some(provider) = Provider::before(&node, true, "keepalive_requests 10;") else { return };
+    let served = provider.served("http2 = true");
+    ask_from_many(&served, &node, 8, 50);
+    assert!(provider.connections_of(400) >= 30);
+}
+
+#[test]
+fn a_node_that_declines_gets_http1() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let Some(provider) = Provider::before(&node, false, "") else { return };
+    let served = provider.served("http2 = true");
+    ask_from_many(&served, &node, 4, 10);
+    assert_eq!(served.node(0, "multiplexed"), 0);
+    assert_eq!(provider.logged("HTTP/2.0").len(), 0);
+}
+
+#[test]
+fn large_answers_come_whole_and_too_large_ones_are_refused() {
+    let scene = Scene::set();
+    let world = still_world(WorldOptions {
+        transactions_min: 2_000,
+        transactions_max: 2_000,
+        ..WorldOptions::default()
+    });
+    let node = scene.node("node", &world);
+    let Some(provider) = Provider::before(&node, true, "") else { return };
+    let (method, params) = ("eth_getBlockByNumber", r#"["0x3e8",true]"#);
+    let theirs = node.result(method, params);
+    assert!(theirs.len() > 500_000, "{}", theirs.len());
+    let served = provider.served("http2 = true");
+    for _ in 0..3 {
+        assert_eq!(result(&ask(&mut served.client(), method, params)), theirs);
+    }
+    drop(served);
+    let call = "[call]\nanswer_bytes_max = \"100KiB\"\n";
+    let entry = provider.entry("node", "http2 = true");
+    let served = Served::start(&format!("{}{UNCACHED}{call}{entry}", polled_once("")));
+    served.wait_for_candidates(&["node"]);
+    let (_, _, message) = error(&ask(&mut served.client(), method, params));
+    assert!(message.contains("over the allowed size"), "{message}");
+    let read = account(1, "0x3e8");
+    assert_eq!(result(&ask(&mut served.client(), READ, &read)), node.result(READ, &read));
+}
+
+#[test]
+fn batches_go_over_it_too() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let Some(provider) = Provider::before(&node, true, "") else { return };
+    let served = provider.served("http2 = true\nbatch_calls_max = 100\nbatch_wait = \"0ms\"");
+    ask_all(&mut served.client(), &node, 0..40);
+    assert_eq!(provider.connections_of(1), 1);
+}
+
+/// As when something on the way drops packets: the connection is open and says nothing.
+#[test]
+fn a_connection_that_falls_silent_is_left() {
+    let scene = Scene::set();
+    let [node, other] = scene.nodes(["node", "other"]);
+    let Some(provider) = Provider::before(&node, true, "") else { return };
+    let entries = provider.entry("node", "http2 = true\nping_interval = \"100ms\"")
+        + &other.entry("backup = true");
+    let call = "[call]\nhedge = false\n";
+    let served = Served::start(&format!("{}{UNCACHED}{call}{entries}", polled_once("")));
+    served.wait_for_candidates(&["node"]);
+    let params = account(1, "0x64");
+    assert_eq!(result(&ask(&mut served.client(), READ, &params)), node.result(READ, &params));
+    provider.signal("-STOP");
+    let began = Instant::now();
+    assert_eq!(result(&ask(&mut served.client(), READ, &params)), node.result(READ, &params));
+    // Far below the deadline of an attempt, which is what it would be without pings.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    provider.signal("-CONT");
+}

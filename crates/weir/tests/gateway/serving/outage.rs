@@ -1,0 +1,164 @@
+//! All nodes lost, and the gateway itself stopping.
+
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::scene::{
+    FINAL, READ, Scene, Served, account, ask, body, error, mark, polled_often, polled_once, result,
+    send, wait_until,
+};
+use test_support::raw::Client;
+
+#[test]
+fn what_is_final_is_served_while_all_nodes_are_down() {
+    let scene = Scene::set();
+    let [a, b] = scene.nodes(["a", "b"]);
+    let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
+    let served = Served::before(&[&a, &b], &text);
+    let mut client = served.client();
+    let kept = [
+        ("eth_getBlockByNumber", "[\"0x64\",true]".to_owned()),
+        (READ, account(1, &format!("0x{FINAL:x}"))),
+        ("eth_chainId", "[]".to_owned()),
+        ("eth_call", format!(r#"[{{"to":"0x{:040x}","data":"0xdeadbeef"}},"0x64"]"#, 1)),
+    ];
+    let moving = [
+        (READ, account(1, "latest")),
+        ("eth_blockNumber", "[]".to_owned()),
+        ("eth_gasPrice", "[]".to_owned()),
+        ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
+    ];
+    let before: Vec<String> = kept
+        .iter()
+        .chain(&moving)
+        .map(|(method, params)| ask(&mut client, method, params).text().to_owned())
+        .collect();
+    for node in [&a, &b] {
+        node.down();
+    }
+    served.wait_for_head(None);
+    for ((method, params), before) in kept.iter().zip(&before) {
+        let answer = ask(&mut client, method, params);
+        assert_eq!((answer.text(), mark(&answer)), (before.as_str(), "hit"), "{method}");
+    }
+    // What was kept of the head is not given for the present, and what was never asked is not there.
+    let absent = [("eth_getBlockByNumber", "[\"0x65\",true]".to_owned())];
+    for (method, params) in moving.iter().chain(&absent) {
+        let answer = ask(&mut client, method, params);
+        let (status, code, message) = error(&answer);
+        assert!(matches!(status, 502 | 503) && code == -32603, "{method}: {status} {message}");
+    }
+    for node in [&a, &b] {
+        node.up();
+    }
+    served.wait_for_candidates(&["a", "b"]);
+    for (method, params) in kept.iter().chain(&moving).chain(&absent) {
+        let answer = ask(&mut client, method, params);
+        assert_eq!(answer.status, 200, "{method}: {}", answer.text());
+    }
+}
+
+#[test]
+fn readiness_follows_the_nodes() {
+    let scene = Scene::set();
+    let [a, b] = scene.nodes(["a", "b"]);
+    let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
+    let served = Served::before(&[&a, &b], &text);
+    let is = |status: u16| served.look("/readyz").status == status;
+    assert_eq!(served.look("/readyz").text(), "ready\n");
+    a.down();
+    served.wait_for_candidates(&["b"]);
+    assert!(is(200), "one node is enough");
+    b.down();
+    wait_until("it is not ready", || is(503));
+    wait_until("both reasons are told", || {
+        let reasons = served.look("/readyz");
+        let told = |reason: &str| reasons.text().contains(reason);
+        told("chain sim: no node can be used") && told("chain sim: no head was seen")
+    });
+    // It lives all the same.
+    assert_eq!(served.look("/healthz").status, 200);
+    b.up();
+    wait_until("it is ready again", || is(200));
+}
+
+/// Sends a call over a connection of HTTP/2 and gives what comes of it.
+fn ask_over_http2(scene: &Scene, address: &str) -> JoinHandle<(u16, String)> {
+    let (handle, address) = (scene.handle.clone(), address.to_owned());
+    let asked = async move {
+        let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let running = tokio::spawn(connection);
+        let request = hyper::Request::post(format!("http://{address}/"))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body(READ, &account(3, "0x10")))))
+            .unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let told = response.into_body().collect().await.unwrap().to_bytes();
+        // The gateway closes the connection, not we.
+        running.await.unwrap().unwrap();
+        (status, String::from_utf8(told.to_vec()).unwrap())
+    };
+    std::thread::spawn(move || handle.block_on(handle.spawn(asked)).unwrap())
+}
+
+#[test]
+fn a_graceful_stop_answers_what_has_begun() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    node.slow(READ, 1500.0);
+    let served = Served::before(&[&node], &polled_once(""));
+    let address = served.address.clone();
+    let before = node.calls();
+    let (mut idle, mut used) = (served.client(), served.client());
+    result(&ask(&mut used, "eth_chainId", "[]"));
+    let mut busy = served.client();
+    send(&mut busy, READ, &account(1, "0x10"));
+    // A batch, of which one part is answered already.
+    let mut batched = served.client();
+    let call = String::from_utf8(body(READ, &account(2, "0x10"))).unwrap();
+    let batch = format!(r#"[{{"id":"at once","method":"eth_chainId"}},{call}]"#);
+    batched.send(&test_support::raw::post("/", batch.as_bytes()));
+    let over_http2 = ask_over_http2(&scene, &address);
+    // The used connection's call, the lone one, the batch's second, and the one over HTTP/2.
+    wait_until("all are under way", || node.calls() - before == 4);
+    let stopping = std::thread::spawn(move || served.stop());
+    assert!(idle.is_closed() && used.is_closed());
+    let refused = TcpStream::connect(&address).map(|_| ()).map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::ConnectionRefused));
+    assert!(!stopping.is_finished(), "it did not wait");
+    for (client, results) in [(&mut busy, 1), (&mut batched, 2)] {
+        let answer = client.answer().expect("it is answered");
+        let told = answer.text().matches("\"result\"").count();
+        assert_eq!((answer.status, told), (200, results), "{}", answer.text());
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert!(client.is_closed());
+    }
+    let (status, text) = over_http2.join().unwrap();
+    assert!(status == 200 && text.contains("\"result\""), "{status} {text}");
+    let took = stopping.join().unwrap();
+    assert!(took < Duration::from_secs(4), "the stop took {took:?} of 5 s that it may wait");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever() {
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    node.slow(READ, 60_000.0);
+    let served = Served::before(&[&node], &polled_once(""));
+    let mut client = Client::connect(&served.address);
+    send(&mut client, READ, &account(1, "0x10"));
+    wait_until("it is under way", || served.count("/totals/in_flight") == 1);
+    let took = served.stop();
+    assert!((4..8).contains(&took.as_secs()), "{took:?}, and the drain deadline is 5 s");
+    assert!(client.is_closed());
+}

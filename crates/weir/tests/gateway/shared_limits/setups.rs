@@ -1,0 +1,139 @@
+//! Shared zones in a cluster, over a reload, with a Redis that hangs, and what Redis holds of them.
+
+use std::time::{Duration, Instant};
+
+use super::outage::{away, metric};
+use crate::support::redis_server::Redis;
+use crate::support::scene::{Scene, Served, ask, ask_with, body, polled_once, wait_until};
+
+const CALL: &str = "eth_blockNumber";
+
+/// A zone by a header of which a call passes per minute, and 5 more.
+fn limits(redis: &str) -> String {
+    format!(
+        "[redis]\n{redis}answers = false\ngateways = 2\nbackoff = \"100ms\"\n\
+         [zone.tenants]\nkey = [\"header:x-tenant\"]\nrate = \"1r/m\"\nshared = true\n\
+         [[limit]]\nzone = \"tenants\"\nburst = 5\nnodelay = true\n"
+    )
+}
+
+fn at(url: &str, timeout: &str) -> String {
+    limits(&format!("url = \"{url}\"\ntimeout = \"{timeout}\"\n"))
+}
+
+fn used(served: &Served) {
+    wait_until("redis is used", || away(served, "tenants") == 0.0);
+}
+
+/// Statuses of so many calls, in turns to both.
+fn calls(gateways: [&Served; 2], tenant: &str, count: usize) -> Vec<u16> {
+    let mut clients = gateways.map(Served::client);
+    let line = format!("x-tenant: {tenant}");
+    (0..count).map(|at| ask_with(&mut clients[at % 2], &line, CALL, "[]").status).collect()
+}
+
+const SIX_PASS: [u16; 8] = [200, 200, 200, 200, 200, 200, 429, 429];
+
+#[test]
+fn two_gateways_are_one_also_over_a_reload_and_keys_are_not_shown() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let text = polled_once(&at(&redis.url(), "500ms"));
+    let [first, second] = [(); 2].map(|()| Served::before(&[&node], &text));
+    used(&first);
+    used(&second);
+    assert_eq!(calls([&first, &second], "a", 8), SIX_PASS);
+    let refused = ask_with(&mut first.client(), "x-tenant: a", CALL, "[]");
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((50..=63).contains(&retry), "{retry}");
+    let by_share = || metric(&first, "weir_limit_shared_calls_total{by=\"share\"}");
+    let before = by_share();
+    first.reload(&format!("{text}\n{}\n[cache]\nbytes_max = \"64MiB\"\n", node.entry("")));
+    assert_eq!(calls([&first, &second], "a", 2), [429, 429]);
+    assert_eq!(calls([&first, &second], "b", 8), SIX_PASS);
+    assert_eq!(by_share(), before, "the connection stays over a reload");
+    // Scripts that Redis has forgotten are sent again.
+    redis.cli(&["SCRIPT", "FLUSH"]);
+    assert_eq!(calls([&first, &second], "c", 8), SIX_PASS);
+    let keys = redis.cli(&["--scan", "--pattern", "weir:zone:tenants:*"]);
+    assert_eq!(keys.lines().count(), 3);
+    for key in keys.lines() {
+        let left: i64 = redis.cli(&["PTTL", key]).parse().unwrap();
+        // 6,000 thousandths at 16 per second.
+        assert!((1..=375_000).contains(&left), "{key} stays for {left} ms");
+        assert!(key.ends_with(|end: char| end.is_ascii_hexdigit()) && key.len() > 40, "{key}");
+    }
+    // A call without a key is nobody's.
+    assert_eq!(ask(&mut first.client(), CALL, "[]").status, 200);
+}
+
+#[test]
+fn a_redis_that_hangs_costs_its_timeout_and_then_nothing() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let text = polled_once(&at(&redis.url(), "20ms"));
+    let served = Served::before(&[&node], &text);
+    used(&served);
+    redis.signal("-STOP");
+    let mut client = served.client();
+    let mut took = Vec::new();
+    for number in 0..40 {
+        let began = Instant::now();
+        let line = format!("x-tenant: t{number}");
+        // Half of a burst of five, and the first call: each is a tenant's first.
+        assert_eq!(ask_with(&mut client, &line, CALL, "[]").status, 200);
+        took.push(began.elapsed());
+    }
+    redis.signal("-CONT");
+    let slow = took.iter().filter(|took| **took >= Duration::from_millis(15)).count();
+    assert!((3..=20).contains(&slow), "{took:?}");
+    assert!(metric(&served, "weir_limit_shared_failures_total{reason=\"timeout\"}") >= 3.0);
+    // One tenant alone has its share, then nothing.
+    used(&served);
+    assert_eq!(calls([&served, &served], "t1", 3).len(), 3);
+}
+
+#[test]
+fn a_cluster_holds_shared_zones() {
+    let Some(nodes) = Redis::cluster() else { return };
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let url = Redis::cluster_url(&nodes);
+    let text = polled_once(&at(&url, "500ms"));
+    let [first, second] = [(); 2].map(|()| Served::before(&[&node], &text));
+    used(&first);
+    used(&second);
+    for tenant in 0..20 {
+        assert_eq!(calls([&first, &second], &tenant.to_string(), 8), SIX_PASS);
+    }
+    let held = nodes.each_ref().map(|node| node.cli(&["DBSIZE"]).parse::<u64>().unwrap());
+    assert!(held.iter().all(|held| *held > 0), "each holds some: {held:?}");
+    assert_eq!(metric(&first, "weir_limit_shared_calls_total{by=\"share\"}"), 0.0);
+}
+
+#[test]
+fn a_batch_is_judged_call_by_call_and_a_call_waits_its_turn() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let scene = Scene::set();
+    let [node] = scene.nodes(["node"]);
+    let redis = format!(
+        "[redis]\nurl = \"{}\"\nanswers = false\ngateways = 2\ntimeout = \"500ms\"\n\
+         [zone.all]\nkey = [\"chain\"]\nrate = \"5r/s\"\nshared = true\n\
+         [[limit]]\nzone = \"all\"\nburst = 3\n",
+        redis.url()
+    );
+    let served = Served::before(&[&node], &polled_once(&redis));
+    wait_until("redis is used", || away(&served, "all") == 0.0);
+    let call = String::from_utf8(body(CALL, "[]")).unwrap();
+    let began = Instant::now();
+    let answer = served.client().call("/", format!("[{}]", [&*call; 6].join(",")).as_bytes());
+    let took = began.elapsed();
+    let items: Vec<serde_json::Value> = serde_json::from_str(answer.text()).unwrap();
+    let passed = items.iter().filter(|item| item.get("result").is_some()).count();
+    assert_eq!((items.len(), passed), (6, 4), "{}", answer.text());
+    assert!(took >= Duration::from_millis(590), "{took:?}");
+    assert_eq!(served.count("/zones/0/delayed"), 3);
+    assert_eq!(served.count("/zones/0/rejected"), 2);
+}

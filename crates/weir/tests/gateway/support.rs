@@ -1,0 +1,12 @@
+//! What several modules of these tests start, talk to and watch. It judges nothing.
+
+pub(crate) mod authority;
+pub(crate) mod chain;
+pub(crate) mod guest;
+pub(crate) mod line;
+pub(crate) mod open_loop;
+pub(crate) mod redis_server;
+pub(crate) mod relay;
+pub(crate) mod scene;
+pub(crate) mod socket;
+pub(crate) mod stalls;

@@ -1,0 +1,129 @@
+//! A chain that moves while nodes come and go, the gateway before them, and the chain itself as the
+//! judge of what clients were told; a geth that makes blocks, for the form of it.
+
+use std::collections::HashMap;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simnode::schedule::{ReorgEvery, WorldOptions};
+use simnode::world::World;
+
+use crate::support::scene::{Served, SimNode, body, wait_until};
+use test_support::{programs, raw};
+
+/// Blocks come so fast that two minutes of them pass in some seconds.
+pub(crate) const BLOCK_TIME: Duration = Duration::from_millis(60);
+
+/// A world that moves, with a reorg every so many blocks.
+pub(crate) fn moving_world(reorgs: bool) -> Arc<World> {
+    let reorg_every = reorgs.then_some(ReorgEvery { blocks: 11, depth_max: 5 });
+    let options = WorldOptions {
+        height_start: 100,
+        block_time: BLOCK_TIME,
+        reorg_every,
+        ..WorldOptions::default()
+    };
+    Arc::new(World::new(options).unwrap())
+}
+
+/// The gateway before these nodes; polls alone would be late on a chain this fast.
+pub(crate) fn served(entries: &[String], more: &str) -> Served {
+    let chain = "[chain.sim]\npoll_interval = \"20ms\"\n";
+    let served = Served::start(&format!("{more}{chain}{}", entries.concat()));
+    wait_until("there is a head", || {
+        served.status("/chains/0/head").get("number").is_some_and(Value::is_u64)
+    });
+    served
+}
+
+pub(crate) fn number(raw: &Value) -> u64 {
+    let digits = raw.as_str().and_then(|text| text.strip_prefix("0x")).unwrap();
+    u64::from_str_radix(digits, 16).unwrap()
+}
+
+/// Follows logs as a client does that keeps them: those that are there in the end, in order.
+pub(crate) fn logs_of(told: &[Value]) -> Vec<&Value> {
+    let mut kept: Vec<Option<&Value>> = Vec::new();
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    for log in told {
+        let text = |name: &str| log[name].as_str().unwrap();
+        let key = (text("blockHash"), text("logIndex"));
+        if log["removed"].as_bool().unwrap() {
+            // It may be from before it had subscribed.
+            if let Some(at) = places.remove(&key) {
+                kept[at] = None;
+            }
+        } else {
+            assert_eq!(places.insert(key, kept.len()), None, "told twice: {log}");
+            kept.push(Some(log));
+        }
+    }
+    kept.into_iter().flatten().collect()
+}
+
+/// What the chain itself has of these logs above a block, at a head.
+pub(crate) fn truth(node: &SimNode, filter: &Value, from: u64, to: u64) -> Vec<Value> {
+    let mut filter = filter.clone();
+    filter["fromBlock"] = format!("0x{from:x}").into();
+    filter["toBlock"] = format!("0x{to:x}").into();
+    let raw = node.result("eth_getLogs", &json!([filter]).to_string());
+    serde_json::from_str(&raw).unwrap()
+}
+
+/// A geth that makes a block every second, and ends with the test.
+pub(crate) struct Geth {
+    child: Child,
+    _home: tempfile::TempDir,
+    pub(crate) address: String,
+}
+
+impl Geth {
+    pub(crate) fn start() -> Option<Geth> {
+        let geth = programs::require("geth")?;
+        let home = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (address, auth) = (free(), free());
+        let port = address.port().to_string();
+        let child = Command::new(geth)
+            .arg("--datadir")
+            .arg(home.path())
+            .args(["--dev", "--dev.period", "1", "--nodiscover", "--maxpeers", "0", "--port", "0"])
+            .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
+            .args(["--authrpc.port", &auth.port().to_string(), "--ipcdisable"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let geth = Geth { child, _home: home, address: address.to_string() };
+        wait_until("geth listens", || std::net::TcpStream::connect(&geth.address).is_ok());
+        Some(geth)
+    }
+
+    /// Sends a transaction that leaves a log.
+    pub(crate) fn deploy(&self) {
+        let account = self.call("eth_accounts", &json!([]))[0].clone();
+        let deploy = json!([{"from": account, "data": LOGS_WHEN_DEPLOYED, "gas": "0x30d40"}]);
+        self.call("eth_sendTransaction", &deploy);
+    }
+
+    pub(crate) fn call(&self, method: &str, params: &Value) -> Value {
+        let mut client = raw::Client::connect(&self.address);
+        let answer = client.call("/", &body(method, &params.to_string()));
+        let answer: Value = serde_json::from_str(answer.text()).unwrap();
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+}
+
+/// Code that logs one topic when it is deployed.
+const LOGS_WHEN_DEPLOYED: &str = "0x604260006000a100";
+
+impl Drop for Geth {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,288 @@
+//! Goal: the commands that work on a file of the index say what is in it, and say so when something
+//! is not. Method: one file is synced from a simulated node; each command is run on it, or on a
+//! copy that was damaged, and its output is compared with what the library reads.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use index::reader::Reader;
+use index::store::Settings;
+use index::store::TransactionPart;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use test_support::running::Running;
+
+/// The last block of the file; the first one is 0.
+const LAST: u64 = 60;
+
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn weir(arguments: &[&str], file: &Path) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = command.arg("index").args(arguments).arg("--db").arg(file).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap();
+    Said { code, out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// The same where it must go well; what it prints.
+fn fine(arguments: &[&str], file: &Path) -> String {
+    let said = weir(arguments, file);
+    assert_eq!(said.code, 0, "{arguments:?}: {}{}", said.out, said.err);
+    said.out
+}
+
+/// The same where it must fail with 1; what it says.
+fn refused(arguments: &[&str], file: &Path) -> String {
+    let said = weir(arguments, file);
+    assert_eq!(said.code, 1, "{arguments:?}: {}{}", said.out, said.err);
+    said.out + &said.err
+}
+
+fn sync(what: &str, node: &Running, file: &Path) {
+    let url = format!("http://{}", node.address);
+    let end = LAST.to_string();
+    fine(&["sync", "--from", &url, "--end", &end, "--what", what, "--quiet"], file);
+}
+
+/// A simulated node. All of them have the same chain.
+fn node() -> Running {
+    Running::node(&["--head", "200", "--block-time", "1h", "--txs", "0..6"])
+}
+
+/// A copy of a file that holds everything, which the first caller syncs.
+fn copy() -> (TempDir, PathBuf) {
+    // Bytes, because a static is never dropped: a folder would be left behind.
+    static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chain.db");
+    let whole = WHOLE.get_or_init(|| {
+        sync("blocks,receipts,logs", &node(), &path);
+        std::fs::read(&path).unwrap()
+    });
+    std::fs::write(&path, whole).unwrap();
+    (folder, path)
+}
+
+fn reader(file: &Path) -> Reader {
+    Reader::open(file, Settings::default()).unwrap().unwrap()
+}
+
+fn block(reader: &mut Reader, number: u64, part: TransactionPart) -> String {
+    let mut out = Vec::new();
+    assert!(reader.write_block(&mut out, number, part).unwrap());
+    String::from_utf8(out).unwrap() + "\n"
+}
+
+fn receipts(reader: &mut Reader) -> Vec<Value> {
+    let mut all = Vec::new();
+    for number in 0..=LAST {
+        let (_, context) = reader.block_row(number).unwrap().unwrap();
+        let mut out = Vec::new();
+        reader.write_transactions(&mut out, &context, number, TransactionPart::Receipt).unwrap();
+        let list: Value = serde_json::from_slice(&out).unwrap();
+        all.extend(list.as_array().unwrap().clone());
+    }
+    all
+}
+
+fn logs(reader: &mut Reader) -> Vec<Value> {
+    let receipts = receipts(reader);
+    receipts.iter().flat_map(|one| one["logs"].as_array().unwrap().clone()).collect()
+}
+
+#[test]
+fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
+    let (_folder, file) = copy();
+    assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
+    let node = node();
+    let url = format!("http://{}", node.address);
+    // Nobody signed what the simulated node makes up.
+    let out = refused(&["verify", "--level", "senders", "--from", &url], &file);
+    assert!(out.contains("transactions[0].from"), "{out}");
+    let other = Running::node(&["--head", "200", "--block-time", "1h", "--seed", "2"]);
+    let out = refused(&["verify", "--from", &format!("http://{}", other.address)], &file);
+    assert!(out.starts_with("block 0: http") && out.contains("has another with the hash"), "{out}");
+    // A hole in the middle: the file is a database still, but no chain.
+    let mut bytes = std::fs::read(&file).unwrap();
+    let hash = reader(&file).store().block(33).unwrap().unwrap().hash;
+    let places: Vec<usize> =
+        (0..bytes.len() - 32).filter(|at| bytes[*at..*at + 32] == hash).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[*at + 20] ^= 1);
+    std::fs::write(&file, bytes).unwrap();
+    let out = refused(&["verify"], &file);
+    assert!(out.contains("block 33: hash: said"), "{out}");
+    assert!(out.contains("block 34: its parentHash is not the hash of the block before"), "{out}");
+    assert!(!out.contains("sound"), "{out}");
+}
+
+#[test]
+fn a_file_of_logs_alone_is_synced_and_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("logs.db");
+    sync("logs", &node(), &file);
+    assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
+    let (_other, whole) = copy();
+    assert_eq!(fine(&["query", "logs"], &file), fine(&["query", "logs"], &whole));
+    let out = refused(&["query", "receipt", &format!("0x{}", "1".repeat(64))], &file);
+    assert!(out.contains("the index holds logs only"), "{out}");
+    let out = refused(&["query", "block", "3"], &file);
+    assert!(out.contains("blocks are there with --hashes"), "{out}");
+}
+
+#[test]
+fn forms_that_no_block_has_shown_are_nodes_until_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("young.db");
+    let young = Running::node(&["--head", "0", "--block-time", "1h", "--txs", "0..6"]);
+    let url = format!("http://{}", young.address);
+    let said = weir(&["sync", "--from", &url, "--end", "0"], &file);
+    assert!(said.err.contains("left to nodes until"), "{}", said.err);
+    let stats = fine(&["stats"], &file);
+    let unseen = "not seen yet  logs, hashes, transaction, receipt (left to nodes so far)\n";
+    assert!(stats.contains(unseen), "{stats}");
+    // A later start tries again, as long as there is something to be tried.
+    fine(&["sync", "--from", &url, "--end", "0", "--quiet"], &file);
+    assert!(fine(&["stats"], &file).contains(unseen));
+    sync("blocks,receipts,logs", &node(), &file);
+    let stats = fine(&["stats"], &file);
+    assert!(!stats.contains("not seen yet") && !stats.contains("left to nodes"), "{stats}");
+}
+
+#[test]
+fn blocks_transactions_and_receipts_are_printed_as_they_are() {
+    let (_folder, file) = copy();
+    let mut reader = reader(&file);
+    for number in [0, 1, 33, LAST] {
+        let whole = block(&mut reader, number, TransactionPart::Body);
+        assert_eq!(fine(&["query", "block", &number.to_string()], &file), whole);
+        let hash = serde_json::from_str::<Value>(&whole).unwrap()["hash"].clone();
+        assert_eq!(fine(&["query", "block", hash.as_str().unwrap()], &file), whole);
+        let hashes = block(&mut reader, number, TransactionPart::Hash);
+        assert_eq!(fine(&["query", "block", &format!("{number:#x}"), "--hashes"], &file), hashes);
+    }
+    let receipts = receipts(&mut reader);
+    let said = &receipts[receipts.len() / 2];
+    let hash = said["transactionHash"].as_str().unwrap();
+    let out: Value = serde_json::from_str(&fine(&["query", "receipt", hash], &file)).unwrap();
+    assert_eq!(out, *said);
+    let out: Value = serde_json::from_str(&fine(&["query", "transaction", hash], &file)).unwrap();
+    assert_eq!((&out["hash"], &out["blockHash"]), (&said["transactionHash"], &said["blockHash"]));
+    let told = "is not held: the index has blocks 0 to 60";
+    let out = refused(&["query", "block", "61"], &file);
+    assert!(out.contains(&format!("block 61 {told}")), "{out}");
+    let none = format!("0x{}", "1".repeat(64));
+    for about in ["block", "transaction", "receipt"] {
+        let out = refused(&["query", about, &none], &file);
+        assert!(out.contains("with this hash is held: the index has blocks 0 to 60"), "{out}");
+    }
+    assert_eq!(weir(&["query", "block", "0xg"], &file).code, 2);
+}
+
+#[test]
+fn logs_are_printed_as_json_lines_and_as_csv() {
+    let (_folder, file) = copy();
+    let all = logs(&mut reader(&file));
+    let print = |arguments: &[&str]| -> Vec<Value> {
+        let out = fine(&[&["query", "logs"], arguments].concat(), &file);
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert!(all.len() > 50, "only {} logs", all.len());
+    assert_eq!(print(&[]), all);
+    let only = |is: &dyn Fn(&Value) -> bool| -> Vec<Value> {
+        all.iter().filter(|log| is(log)).cloned().collect()
+    };
+    let one = all.iter().find(|log| log["topics"].as_array().unwrap().len() > 1).unwrap();
+    let address = one["address"].as_str().unwrap();
+    let topic = |at: usize| one["topics"][at].as_str().unwrap();
+    assert_eq!(print(&["--address", address]), only(&|log| log["address"] == address));
+    assert_eq!(print(&["--topic0", topic(0)]), only(&|log| log["topics"][0] == topic(0)));
+    let found = print(&["--address", address, "--topic1", topic(1)]);
+    assert_eq!(found, only(&|log| log["address"] == address && log["topics"][1] == topic(1)));
+    assert!(!found.is_empty());
+    let other = all.iter().map(|log| log["address"].as_str().unwrap()).find(|a| *a != address);
+    let other = other.unwrap();
+    let found = print(&["--address", address, "--address", other]);
+    assert_eq!(found, only(&|log| log["address"] == address || log["address"] == other));
+    let number =
+        |log: &Value| u64::from_str_radix(&log["blockNumber"].as_str().unwrap()[2..], 16).unwrap();
+    let found = print(&["--from", "20", "--to", "22"]);
+    assert_eq!(found, only(&|log| (20..=22).contains(&number(log))));
+    assert_eq!(print(&["--limit", "7"]), all[..7]);
+    let csv = fine(&["query", "logs", "--csv"], &file);
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next().unwrap(),
+        "block_number,block_hash,transaction_index,transaction_hash,log_index,address,topic0,topic1,\
+         topic2,topic3,data"
+    );
+    assert_eq!(lines.clone().count(), all.len());
+    for (line, log) in lines.zip(&all) {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), 11, "{line}");
+        assert_eq!(fields[0], number(log).to_string());
+        assert_eq!(fields[3], log["transactionHash"]);
+        assert_eq!(fields[5], log["address"]);
+        for at in 0..4 {
+            assert_eq!(fields[6 + at], log["topics"][at].as_str().unwrap_or_default());
+        }
+        assert_eq!(fields[10], log["data"]);
+    }
+    let out = refused(&["query", "logs", "--to", "61"], &file);
+    assert!(out.contains("blocks 0 to 61: the index holds 0 to 60"), "{out}");
+    assert_eq!(weir(&["query", "logs", "--address", "0x12"], &file).code, 2);
+}
+
+#[test]
+fn vacuum_leaves_what_is_found() {
+    let (_folder, file) = copy();
+    let before = fine(&["query", "logs"], &file);
+    let out = fine(&["vacuum"], &file);
+    assert!(out.contains(" bytes) before, ") && out.contains("lists of logs joined"), "{out}");
+    assert_eq!(fine(&["query", "logs"], &file), before);
+    assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
+    let missing = file.with_file_name("missing.db");
+    assert!(refused(&["vacuum"], &missing).contains("there is no such file"));
+    assert!(!missing.exists());
+}
+
+#[test]
+fn tables_and_requests_are_exported() {
+    let (folder, file) = copy();
+    let tables = folder.path().join("tables");
+    let corpus = folder.path().join("calls.jsonl");
+    let (tables, calls) = (tables.to_str().unwrap(), corpus.to_str().unwrap());
+    let arguments =
+        ["export", "--out", tables, "--what", "logs,blocks", "--corpus", calls, "--count", "60"];
+    let out = fine(&arguments, &file);
+    assert!(out.contains("blocks.parquet: 61 rows, "), "{out}");
+    let rows = logs(&mut reader(&file)).len();
+    assert!(out.contains(&format!("logs.parquet: {rows} rows, ")), "{out}");
+    let bytes = std::fs::read(folder.path().join("tables/logs.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    assert!(!folder.path().join("tables/transactions.parquet").exists());
+    // The calls are what `weir load` takes, and a node has an answer to each.
+    assert_eq!(std::fs::read_to_string(&corpus).unwrap().lines().count(), 60);
+    let node = node();
+    let url = format!("http://{}", node.address);
+    let load = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["load", &url, "--requests", calls, "-n", "60"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[load.stdout, load.stderr].concat()).into_owned();
+    // It may be the generator's fault that it was slow, but every call was answered.
+    let verdict = load.status.code();
+    assert!(matches!(verdict, Some(0 | 4 | 5)), "{verdict:?}: {said}");
+    assert!(!said.contains("rpc error"), "{said}");
+    assert_eq!(weir(&["export"], &file).code, 2);
+    let out = refused(&["export", "--out", tables, "--to", "99"], &file);
+    assert!(out.contains("blocks 0 to 99: the index holds 0 to 60"), "{out}");
+}

@@ -1,0 +1,391 @@
+//! Goal: the commands do what their help and docs/cli.md say, with the exit codes stated there.
+//! Method: the real binary, run from the repository's folder; output compared to the letter.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use expect_test::{Expect, expect};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    command.env("PROVIDER_KEY", "0123456789abcdef0123456789abcdef");
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Runs a command to its end and compares exit code, output and complaints.
+fn check(arguments: &[&str], expected: Expect) {
+    let Output { status, stdout, stderr } = weir(arguments).output().unwrap();
+    let mut told = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
+    if !stderr.is_empty() {
+        told.push_str("-- stderr\n");
+        told.push_str(text(&stderr));
+    }
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn pages_are_up_to_date() {
+    let output = weir(&["generate-docs", "--dir", "docs", "--check"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_stale_page_is_told_and_then_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let run = |more: &[&str]| {
+        let arguments = [&["generate-docs", "--dir", dir], more].concat();
+        weir(&arguments).output().unwrap().status.code().unwrap()
+    };
+    assert_eq!(run(&["--check"]), 1);
+    assert_eq!(run(&[]), 0);
+    assert_eq!(run(&["--check"]), 0);
+    std::fs::write(folder.path().join("cli.md"), "old").unwrap();
+    assert_eq!(run(&["--check"]), 1);
+}
+
+#[test]
+fn examples_are_right() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            count += 1;
+            let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{}", file.display());
+        }
+    }
+    assert!(count >= 3, "only {count} examples");
+}
+
+#[test]
+fn check_tells_what_a_right_file_says() {
+    check(
+        &["check", "examples/archive.toml"],
+        expect![[r#"
+        exit 0
+        ok: examples/archive.toml
+        chain eth (ethereum, id 1) at / /eth and every other path
+          node light-a http://10.0.0.1:8545, weight 2
+          node light-b http://10.0.0.2:8545
+          node archive http://10.0.0.3:8545
+          group heavy: debug_* trace_* -> archive, in turn by weight
+          group light: * -> light-a light-b, in turn by weight
+        cache 256 MiB
+    "#]],
+    );
+}
+
+#[test]
+fn check_tells_every_fault_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, "[front]\nbody_max = 1\n[[node]]\nurl = 'ftp://h/sekrit0123456789'\n")
+        .unwrap();
+    let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let told = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
+    assert!(!told.contains("sekrit"));
+    expect![[r#"
+        FOLDER/gateway.toml:2:1: front.body_max: there is no such key
+           2 | body_max = 1
+             | ^^^^^^^^
+             allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
+
+        FOLDER/gateway.toml:4:7: node.url = "***": the scheme is none of http, https, ws, wss and ipc
+           4 | url = "***"
+             |       ^^^^^
+             allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
+
+        2 faults
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn diff_tells_what_would_change_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let old = file(
+        "old.toml",
+        "[server]\nthreads = 1\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"own\"\nurl = \"http://10.0.0.1:8545\"\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/0123456789abcdef0123456789abcdef\"\n\
+         headers = { x-key = \"sekrit-one\" }\n[cache]\nbytes_max = \"64MiB\"\n",
+    );
+    let new = file(
+        "new.toml",
+        "[server]\nthreads = 2\n[cache]\nhead_age_max = \"5s\"\n[chain.main]\nid = 1\n\
+         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/fedcba9876543210fedcba9876543210\"\n\
+         headers = { x-key = \"sekrit-two\" }\nbackup = true\n\
+         [[node]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
+    );
+    check(
+        &["diff", &old, &new],
+        expect![[r#"
+            exit 1
+            ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
+            - node.own.url = "http://10.0.0.1:8545"
+            ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
+            ~ node.far.backup = false (default) -> true
+            ~ node.far.headers = { x-key = *** }: another value behind what is shown
+            + node.next.url = "http://10.0.0.2:8545"
+            ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
+            ~ cache.head_age_max = "12s" (default) -> "5s"
+        "#]],
+    );
+    check(
+        &["diff", &old, &old],
+        expect![[r#"
+        exit 0
+        no difference
+    "#]],
+    );
+    let faulty = file("faulty.toml", "[[node]]\nurl = \"ftp://x\"\n");
+    let output = weir(&["diff", &old, &faulty]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("node.url"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn warnings_do_not_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, "[[node]]\nurl = 'http://127.0.0.1:8545'\n").unwrap();
+    let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("warning: chain.ethereum: the chain has a single node"));
+    assert!(text(&output.stdout).starts_with("ok: "));
+}
+
+#[test]
+fn explain_a_read_at_latest() {
+    let call = r#"{"method":"eth_getBalance","params":["0x00000000000000000000000000000000000000Aa","latest"]}"#;
+    check(
+        &["explain", "examples/archive.toml", call],
+        expect![[r#"
+            exit 0
+            method    eth_getBalance (family ethereum)
+            chain     eth
+            group     light, which serves *
+            nodes     chosen: in turn by weight
+                      1. light-a http://10.0.0.1:8545, weight 2
+                      2. light-b http://10.0.0.2:8545
+                      health, head and load of the moment decide; this is the order of the file
+            block     parameter 2 is latest
+            sent      with the number 20000000 in place of the tag
+            asked     only nodes whose head is at 20000000 or above
+            cached    yes, while block 20000000 stays in the chain; for ever once it is final
+            joined    yes: equal calls under way at the same time share one answer
+            key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], its block as 20000000
+                      01036574680e6574685f67657442616c616e636561732a3078303030303030303030303030303030303030303030303030303030303030303030303030303061614e0000000001312d0065 (75 bytes)
+            repeated  yes: asking twice changes nothing
+            weight    1
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+        "#]],
+    );
+}
+
+#[test]
+fn explain_an_archive_call() {
+    let call = r#"{"method":"trace_block","params":["0x10"]}"#;
+    check(
+        &["explain", "examples/archive.toml", call],
+        expect![[r#"
+            exit 0
+            method    trace_block (family ethereum)
+            chain     eth
+            group     heavy, which serves debug_* trace_*
+            nodes     one
+                      1. archive http://10.0.0.3:8545
+            block     parameter 1 is the number 16, final
+            asked     only nodes whose head is at 16 or above
+            cached    yes, for ever: bound to block 16, which is final
+            joined    yes: equal calls under way at the same time share one answer
+            key       eth trace_block ["0x10"]
+                      01036574680b74726163655f626c6f636b614e000000000000001065 (28 bytes)
+            repeated  yes: asking twice changes nothing
+            weight    50
+            class     low: the first to be shed when nodes are overloaded
+            deadline  120s for the whole call, 60s for each attempt
+        "#]],
+    );
+}
+
+#[test]
+fn explain_a_batch_with_backup() {
+    let calls = r#"[{"method":"eth_sendRawTransaction","params":["0x00"]},{"method":"foo_bar"},5,
+        {"method":"eth_blockNumber"},
+        {"method":"eth_getLogs","params":[{"fromBlock":"0x1312000","toBlock":"latest"}]}]"#;
+    check(
+        &["explain", "examples/backup.toml", calls],
+        expect![[r#"
+            exit 2
+            call 1 of 5
+            method    eth_sendRawTransaction (family ethereum)
+            chain     eth
+            group     all, which serves *
+            nodes     chosen: the less loaded of two
+                      1. own http://127.0.0.1:8545
+                      2. provider https://mainnet.infura.io/v3/***, backup
+                      backups only while no other one can be used
+                      health, head and load of the moment decide; this is the order of the file
+            cached    no: it changes something
+            joined    no: every call reaches a node by itself
+            repeated  yes: the chain takes a signed transaction once, and "already known" counts as success
+            weight    5
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+
+            call 2 of 5
+            method    foo_bar (family ethereum, unknown to it)
+            chain     eth
+            group     all, which serves *
+            nodes     chosen: the less loaded of two
+                      1. own http://127.0.0.1:8545
+                      2. provider https://mainnet.infura.io/v3/***, backup
+                      backups only while no other one can be used
+                      health, head and load of the moment decide; this is the order of the file
+            cached    no: nothing is known of its answers; not joined either
+            repeated  only if it cannot have reached a node
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+
+            call 3 of 5
+            refused   the gateway answers -32600: batch member at byte 76 is not an object
+
+            call 4 of 5
+            method    eth_blockNumber (family ethereum)
+            chain     eth
+            group     all, which serves *
+            nodes     chosen: the less loaded of two
+                      1. own http://127.0.0.1:8545
+                      2. provider https://mainnet.infura.io/v3/***, backup
+                      backups only while no other one can be used
+                      health, head and load of the moment decide; this is the order of the file
+            answer    the gateway itself gives the number of the head
+            cached    not needed
+            repeated  yes: asking twice changes nothing
+            weight    1
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+
+            call 5 of 5
+            method    eth_getLogs (family ethereum)
+            chain     eth
+            group     all, which serves *
+            nodes     chosen: the less loaded of two
+                      1. own http://127.0.0.1:8545
+                      2. provider https://mainnet.infura.io/v3/***, backup
+                      backups only while no other one can be used
+                      health, head and load of the moment decide; this is the order of the file
+            cached    yes, in 5 parts, each by itself
+                      blocks 19996672 to 19996999, for ever: they are final
+                      blocks 19997000 to 19997999, for ever: they are final
+                      blocks 19998000 to 19998999, for ever: they are final
+                      blocks 19999000 to 19999936, for ever: they are final
+                      blocks 19999937 to 20000000, while they stay in the chain
+            joined    yes: equal calls under way at the same time share one answer
+            repeated  yes: asking twice changes nothing
+            weight    10
+            class     low: the first to be shed when nodes are overloaded
+            deadline  30s for the whole call, 10s for each attempt
+        "#]],
+    );
+}
+
+#[test]
+fn explain_by_path_and_hash() {
+    let call = r#"{"method":"hmyv2_getBalanceByBlockNumber","params":["one1abc",5]}"#;
+    let path = "/api/v1/hmy/v2";
+    check(
+        &["explain", "examples/harmony.toml", call, "--path", path],
+        expect![[r#"
+            exit 0
+            method    hmyv2_getBalanceByBlockNumber (family harmony)
+            chain     harmony
+            group     harmony, which serves *
+            nodes     chosen: by hash of method and params, at most 1.25 times the mean load
+                      1. harmony-a http://10.0.1.1:9500
+                      2. harmony-b http://10.0.1.2:9500
+                      health, head and load of the moment decide; this is the order of the file
+            block     parameter 2 is the number 5, final
+            asked     only nodes whose head is at 5 or above
+            cached    yes, for ever: bound to block 5, which is final
+            joined    yes: equal calls under way at the same time share one answer
+            key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]
+                      01076861726d6f6e791d686d7976325f67657442616c616e63654279426c6f636b4e756d6265726173076f6e65316162634e000000000000000565 (59 bytes)
+            repeated  yes: asking twice changes nothing
+            weight    1
+            class     normal
+            deadline  30s for the whole call, 10s for each attempt
+        "#]],
+    );
+}
+
+#[test]
+fn faulty_arguments_end_with_2() {
+    let cases: [&[&str]; 9] = [
+        &[],
+        &["serve"],
+        &["serve", "a.toml", "--upstream", "http://h"],
+        &["serve", "--upstream", "h"],
+        &["serve", "no-such-file.toml"],
+        &["serve", "--upstream", "http://h", "--threads", "0"],
+        &["explain", "examples/two-nodes.toml", "nonsense"],
+        &["explain", "{}"],
+        &["node", "--block-time", "0s"],
+    ];
+    for arguments in cases {
+        let output = weir(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{}", text(&output.stderr));
+        assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_ends_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let serve =
+        ["serve", "--upstream", "http://127.0.0.1:1", "--admin", "off", "--listen", &address];
+    for arguments in [&serve[..], &["node", "--listen", &address]] {
+        let output = weir(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
+    }
+}
+
+#[test]
+fn a_signal_stops_serving_with_0() {
+    let serve = ["serve", "--upstream", "http://127.0.0.1:1/sekrit0123456789"];
+    let serve = [&serve[..], &["--listen", "127.0.0.1:0", "--admin", "off"]].concat();
+    for arguments in [&serve[..], &["node", "--listen", "127.0.0.1:0"]] {
+        let mut child =
+            weir(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut told = lines.map(|line| line.unwrap());
+        let listens = told.find(|line| line.contains("listens on http://127.0.0.1:"));
+        assert!(listens.is_some(), "{arguments:?}");
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(!told.any(|line| line.contains("sekrit")));
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+}

@@ -1,0 +1,481 @@
+//! What each example must do, and what stands in place of addresses that do not exist here.
+
+use Outcome::{Ends, Loads, NotHere, Serves, Until, WithGateway};
+
+/// How a command must end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// It ends with one of these codes and prints these texts.
+    Ends(&'static [i32], &'static [&'static str]),
+    /// It ends with a verdict and no call failed. A busy machine may make the verdict a weak one.
+    Loads,
+    /// It listens, its response to `eth_chainId` has these texts, and SIGTERM ends it with 0.
+    Serves(&'static [&'static str]),
+    /// It prints this text and goes on; SIGINT ends it with one of these codes.
+    Until(&'static str, &'static [i32]),
+    /// As `Ends`, with a gateway of `gateway.toml` whose admin address is put in place of ADMIN.
+    WithGateway(&'static [i32], &'static [&'static str]),
+    /// It cannot run here, and this is why.
+    NotHere(&'static str),
+}
+
+/// A text of the command and what stands here in its place; what replaces "" stands at the end.
+type Changes = &'static [(&'static str, &'static str)];
+
+/// What an example must do; a command of cargo that runs weir is the same as weir.
+pub(crate) fn outcome(command: &str) -> Option<(Changes, Outcome)> {
+    let found = OUTCOMES.iter().find(|(known, ..)| *known == command);
+    found.map(|(_, changes, outcome)| (*changes, *outcome))
+}
+
+/// A busy machine makes runs that may not be compared otherwise.
+const ANYWAY: Changes = &[("", " --anyway")];
+const SHORT: Changes = &[("", " -d 1s")];
+/// A study that takes a second, or a second for each of its methods.
+const SECONDS: Changes = &[("", " --set seconds=1")];
+/// The same against a certificate that nobody has signed.
+const UNSIGNED: Changes = &[("", " --set seconds=1 --insecure")];
+/// A gateway that takes a free port.
+const FREE: Changes = &[("", " --listen 127.0.0.1:0 --admin off")];
+const NODE: Changes = &[("", " --listen 127.0.0.1:0")];
+const CHAIN: &[&str] = &["\"result\":\"0x1\""];
+const SIMULATED: &[&str] = &["\"result\":\"0x67932\""];
+
+const BUILDS: &str = "builds the program or measures for minutes; cargo xtask check parses it";
+const POSTGRES: &str = "needs a PostgreSQL server; tests/index/postgres.rs runs the same commands";
+
+/// Every example. The order is that of docs/cli.md, then of the pages.
+pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
+    ("weir demo", &[("", " --duration 5s")], Ends(&[0], &["wrong"])),
+    ("weir node", NODE, Serves(SIMULATED)),
+    ("weir serve --upstream http://127.0.0.1:8545", FREE, Serves(CHAIN)),
+    ("weir load http://127.0.0.1:8545", SHORT, Loads),
+    (
+        "weir demo --duration 1m --json demo.json",
+        &[("1m", "5s"), ("", " && cat demo.json")],
+        Ends(&[0], &["wrong_answers"]),
+    ),
+    (
+        "weir demo --keep --listen 127.0.0.1:8645",
+        &[("127.0.0.1:8645", "127.0.0.1:0 --duration 5s")],
+        Until("Ctrl-C", &[0]),
+    ),
+    (
+        "weir serve --upstream http://10.0.0.1:8545 --upstream http://10.0.0.2:8545 --listen 0.0.0.0:8645",
+        &[("0.0.0.0:8645", "127.0.0.1:0 --admin off")],
+        Serves(CHAIN),
+    ),
+    ("weir serve gateway.toml", FREE, Serves(CHAIN)),
+    ("PROVIDER_KEY=secret weir serve examples/backup.toml", FREE, Serves(CHAIN)),
+    (
+        "curl -s http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_blockNumber\",\"params\":[]}'",
+        &[],
+        Ends(&[0], &["\"result\":\"0x"]),
+    ),
+    ("weir check gateway.toml", &[], Ends(&[0], &["gateway.toml"])),
+    (
+        "weir check gateway.toml && weir reload",
+        &[("weir reload", "weir reload --admin ADMIN")],
+        WithGateway(&[0], &["gateway.toml"]),
+    ),
+    (
+        "weir check studies/somnia.toml --set load_percent=11",
+        &[],
+        Ends(&[0], &["eth_getLogs", "iterations"]),
+    ),
+    ("weir check studies/page-cache.toml", &[], Ends(&[0], &["2MiB"])),
+    ("weir diff gateway.toml new.toml", &[], Ends(&[1], &["two"])),
+    (
+        "git show HEAD:gateway.toml > old.toml; weir diff old.toml gateway.toml",
+        &[],
+        Ends(&[0], &[]),
+    ),
+    ("weir reload", &[("", " --admin ADMIN")], WithGateway(&[0], &["configuration"])),
+    ("weir reload gateway.toml", &[("", " --admin ADMIN")], WithGateway(&[0], &["configuration"])),
+    (
+        "weir reload --admin 127.0.0.1:9646",
+        &[("127.0.0.1:9646", "ADMIN")],
+        WithGateway(&[0], &["configuration"]),
+    ),
+    (
+        "install weir /usr/local/bin/weir && weir upgrade",
+        &[("/usr/local/bin/weir", "./bin/weir"), ("", " --admin ADMIN")],
+        WithGateway(&[0], &["serves"]),
+    ),
+    (
+        "weir upgrade --admin 127.0.0.1:9646",
+        &[("127.0.0.1:9646", "ADMIN")],
+        WithGateway(&[0], &["serves"]),
+    ),
+    (
+        "weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'",
+        &[],
+        Ends(&[0], &["archive"]),
+    ),
+    (
+        "weir explain examples/harmony.toml '{\"method\":\"hmyv2_blockNumber\"}' --path /harmony",
+        &[],
+        Ends(&[0], &["harmony"]),
+    ),
+    (
+        "weir explain '{\"method\":\"eth_gasPrice\"}' --upstream http://127.0.0.1:8545",
+        &[],
+        Ends(&[0], &["eth_gasPrice"]),
+    ),
+    (
+        "PROVIDER_KEY=secret weir explain examples/backup.toml '[{\"method\":\"eth_chainId\"},{\"method\":\"eth_sendRawTransaction\"}]'",
+        &[],
+        Ends(&[0], &["eth_chainId", "eth_sendRawTransaction"]),
+    ),
+    ("weir key alice", &[], Ends(&[0], &["[[key]]", "alice"])),
+    (
+        "weir key alice --toml >> keys.toml",
+        &[("", " && grep -c alice keys.toml")],
+        Ends(&[0], &["1"]),
+    ),
+    ("printf %s \"$KEY\" | weir key alice --stdin", &[], Ends(&[0], &["[[key]]"])),
+    ("weir logs access.log", &[], Ends(&[0], &["eth_chainId"])),
+    (
+        "weir logs access.log.2.gz access.log.1 access.log --by minute",
+        &[],
+        Ends(&[0], &["3 lines", "by minute"]),
+    ),
+    ("weir logs --format combined /var/log/nginx/access.log", &[], Ends(&[0], &["203.0.113.1"])),
+    (
+        "tail -n 100000 access.log | weir logs - --since 2026-11-21T22:00:00Z",
+        &[],
+        Ends(&[0], &["eth_chainId"]),
+    ),
+    ("weir logs access.log --json | jq .methods", &[], Ends(&[0], &["eth_chainId"])),
+    (
+        "weir index sync --from http://127.0.0.1:8545 --db chain.db",
+        &[],
+        Ends(&[0], &["blocks ", " held; this run: "]),
+    ),
+    (
+        "weir index sync --from http://127.0.0.1:8545 --db chain.db --end follow",
+        &[],
+        Until("at the end", &[0, 6]),
+    ),
+    ("weir index stats --db chain.db", &[], Ends(&[0], &["blocks"])),
+    ("weir index verify --db chain.db", &[], Ends(&[0], &["sound"])),
+    (
+        "weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7",
+        &[],
+        Ends(&[0], &["\"topics\""]),
+    ),
+    (
+        "weir index export --db chain.db --out tables --what blocks,transactions,logs",
+        &[("", " && ls tables")],
+        Ends(&[0], &["blocks.parquet", "transactions.parquet", "logs.parquet"]),
+    ),
+    ("weir index stats --db postgres://weir@127.0.0.1:5432/chains", &[], NotHere(POSTGRES)),
+    (
+        "weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow",
+        &[],
+        Until("at the end", &[0, 6]),
+    ),
+    (
+        "weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs",
+        &[("20000000", "1200")],
+        Ends(&[0], &["blocks ", " held; this run: "]),
+    ),
+    (
+        "weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2",
+        &[("", " --start 1200")],
+        Ends(&[0], &["blocks ", " held; this run: "]),
+    ),
+    (
+        "PGPASSWORD=secret weir index sync --from http://127.0.0.1:8545 --db postgres://weir@db.example/chains",
+        &[],
+        NotHere(POSTGRES),
+    ),
+    ("weir index stats --db chain.db --json | jq .last", &[], Ends(&[0], &["1290"])),
+    (
+        "weir index stats --db 'postgres:///chains?host=/run/postgresql&user=weir&schema=mainnet'",
+        &[],
+        NotHere(POSTGRES),
+    ),
+    // The simulated chain has made-up signatures, which this finds.
+    ("weir index verify --db chain.db --level senders", &[], Ends(&[1], &["by the signature"])),
+    ("weir index verify --db chain.db --from http://127.0.0.1:8545", &[], Ends(&[0], &["sound"])),
+    (
+        "weir index query logs --db chain.db --from 100 --to 200 --csv > logs.csv",
+        &[("", " && head -2 logs.csv")],
+        Ends(&[0], &["block_number,block_hash", "\n100,0x"]),
+    ),
+    ("weir index query block --db chain.db 1234", &[], Ends(&[0], &["\"number\":\"0x4d2\""])),
+    (
+        "weir index query transaction --db chain.db 0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060",
+        &[],
+        Ends(&[0], &["\"blockHash\""]),
+    ),
+    (
+        "weir index query receipt --db chain.db 0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060",
+        &[],
+        Ends(&[0], &["\"cumulativeGasUsed\""]),
+    ),
+    (
+        "weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7 --limit 9",
+        &[],
+        Ends(&[0], &["\"topics\""]),
+    ),
+    (
+        "weir index query logs --db chain.db --topic0 0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef --topic2 0x0000000000000000000000005a52e96bacdabb82fd05763e25335261b270efcb",
+        &[],
+        Ends(&[0], &[]),
+    ),
+    ("weir index query block --db chain.db 1234 | jq .miner", &[], Ends(&[0], &["\"0x"])),
+    (
+        "weir index query block --db chain.db 1234 --hashes",
+        &[],
+        Ends(&[0], &["\"transactions\":["]),
+    ),
+    (
+        "weir index query transaction --db chain.db 0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .value",
+        &[],
+        Ends(&[0], &["\"0x"]),
+    ),
+    (
+        "weir index query receipt --db chain.db 0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .status",
+        &[],
+        Ends(&[0], &["\"0x1\""]),
+    ),
+    (
+        "weir index export --db chain.db --out tables --what logs --from 20000000 --to 20009999",
+        &[("20000000", "100"), ("20009999", "200")],
+        Ends(&[0], &["logs.parquet"]),
+    ),
+    (
+        "duckdb -c \"SELECT address, count(*) FROM 'tables/logs.parquet' GROUP BY 1 ORDER BY 2 DESC LIMIT 9\"",
+        &[],
+        NotHere("duckdb is no program that this project's checks fetch"),
+    ),
+    (
+        "weir index export --db chain.db --corpus calls.jsonl --count 10000 --seed 7",
+        &[("", " && wc -l calls.jsonl")],
+        Ends(&[0], &["10000 calls.jsonl"]),
+    ),
+    ("weir load http://127.0.0.1:8545 --requests calls.jsonl", SHORT, Loads),
+    ("weir index vacuum --db chain.db", &[], Ends(&[0], &[])),
+    ("weir load http://127.0.0.1:8545 -c 10 -d 30s", &[("30s", "1s")], Loads),
+    ("weir load http://127.0.0.1:8545 -r 500 -d 1m", &[("1m", "1s")], Loads),
+    (
+        "weir load http://127.0.0.1:8545 -n 1000 --method eth_getBalance --params '[{\"draw\":\"address\"},\"latest\"]'",
+        &[],
+        Loads,
+    ),
+    (
+        "weir load http://127.0.0.1:8545 --mix somnia --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'",
+        SHORT,
+        Loads,
+    ),
+    (
+        "weir load https://node.example --connections close --tls-resume off",
+        &[("", " -d 1s --insecure")],
+        Loads,
+    ),
+    (
+        "weir load http://127.0.0.1:8545 --requests calls.jsonl --out results/today",
+        &[("", " -d 1s")],
+        Loads,
+    ),
+    ("weir load studies/somnia.toml --set load_percent=1", &[("", " --set time_percent=1")], Loads),
+    // The pauses of this study are its own limit.
+    (
+        "weir load studies/rpcstest.toml --target http://127.0.0.1:8545 --seed 7",
+        SECONDS,
+        Ends(&[0, 4, 5], &["seed 7", "eth_blockNumber"]),
+    ),
+    ("weir capacity plan.toml", &[], Ends(&[0, 4, 5], &["20"])),
+    ("weir capacity plan.toml --precision 0.05 --soak 0s --yes", &[], Ends(&[0, 4, 5], &["20"])),
+    (
+        "weir capacity http://127.0.0.1:8545 --rate-max 20000 --out results/capacity",
+        &[("20000", "50"), ("", " --probe 5s --probe-warmup 1s --repeats 1 --drain 0s --soak 0s")],
+        Ends(&[0, 4, 5], &["capacity.html"]),
+    ),
+    (
+        "weir capacity http://127.0.0.1:8545 --method eth_getLogs --params '[{\"draw\":\"logs\",\"blocks\":10}]' --threshold 'latency p(95)<500'",
+        &[("", " --rate-max 50 --probe 5s --probe-warmup 1s --repeats 1 --drain 0s --soak 0s")],
+        Ends(&[0, 4, 5], &["50"]),
+    ),
+    ("weir compare before/ after/", ANYWAY, Ends(&[0], &["before"])),
+    (
+        "weir compare old=old1,old2,old3,old4 new=new1,new2,new3,new4",
+        ANYWAY,
+        Ends(&[0], &["old", "new"]),
+    ),
+    ("weir compare --same quiet/ before/ after/", ANYWAY, Ends(&[0], &["before"])),
+    (
+        "weir compare before/ after/ --html > compare.html",
+        &[("--html", "--anyway --html"), ("", " && cat compare.html")],
+        Ends(&[0], &["<html"]),
+    ),
+    ("weir compare k6-summary.json results/", ANYWAY, Ends(&[0], &["k6-summary"])),
+    (
+        "weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md",
+        &[("", " && cat eth_call.md")],
+        Ends(&[0], &["| "]),
+    ),
+    (
+        "weir study sync studies/page-cache.toml --out results/page-cache",
+        &[("", " && ls results/page-cache")],
+        Ends(&[0], &["report.html"]),
+    ),
+    (
+        "weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log",
+        &[],
+        Ends(&[0], &["5MB", "500MB"]),
+    ),
+    (
+        "weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv",
+        &[],
+        Ends(&[0], &["5MB", "500MB"]),
+    ),
+    ("weir study sync --samples small=a.jsonl large=b.jsonl", &[], Ends(&[0], &["small", "large"])),
+    (
+        "weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000",
+        // These are at the tip already, so that what is measured is how fast blocks are made.
+        &[("--until-height 100000", "--duration 5s")],
+        Ends(&[0, 4], &["geth against reth"]),
+    ),
+    (
+        "weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls",
+        &[],
+        Ends(&[0], &["100,000", "500,000"]),
+    ),
+    (
+        "weir node --block-time 200ms --txs 100..200 --latency 2ms..20ms --capacity 8:1ms",
+        NODE,
+        Serves(SIMULATED),
+    ),
+    ("weir node --rate eth_getLogs=50:hang --rate eth_call=200:429", NODE, Serves(SIMULATED)),
+    (
+        "weir node --reorg 1010:3 --reorg 1050:5 --lag 1 --listen 127.0.0.1:8546",
+        &[("127.0.0.1:8546", "127.0.0.1:0")],
+        Serves(SIMULATED),
+    ),
+    (
+        "weir node --admin 127.0.0.1:8547",
+        &[("127.0.0.1:8547", "127.0.0.1:0 --listen 127.0.0.1:0")],
+        Serves(SIMULATED),
+    ),
+    (
+        "weir node --family harmony --chain-id 1666600000 --listen 127.0.0.1:9500",
+        &[("127.0.0.1:9500", "127.0.0.1:0")],
+        Serves(&["\"result\":\"0x63564c40\""]),
+    ),
+    ("weir node --replay testdata/mainnet/erigon-rpc-tests --head 25000000", NODE, Serves(CHAIN)),
+    ("curl -s http://127.0.0.1:8547/state", &[], Ends(&[0], &["\"head\""])),
+    (
+        "curl -s http://127.0.0.1:8547/faults -d '{\"faults\":[{\"fault\":{\"kind\":\"html\"},\"share\":0.1}]}'",
+        &[],
+        Ends(&[0], &["html"]),
+    ),
+    ("curl -s -X POST http://127.0.0.1:8547/freeze", &[], Ends(&[0], &["frozen"])),
+    ("cargo run --release -- demo", &[], NotHere(BUILDS)),
+    ("cargo install --path crates/weir", &[], NotHere(BUILDS)),
+    (
+        "weir serve --upstream http://127.0.0.1:8545 --upstream http://10.0.0.2:8545",
+        FREE,
+        Serves(CHAIN),
+    ),
+    (
+        "weir load studies/somnia.toml --set load_percent=1 --out results/today",
+        &[("", " --set time_percent=1")],
+        Loads,
+    ),
+    ("cargo xtask bench gateway", &[], NotHere(BUILDS)),
+    ("cargo xtask bench tls --repetitions 3 --seconds 3", &[], NotHere(BUILDS)),
+    ("cargo xtask bench load", &[], NotHere(BUILDS)),
+    ("cargo xtask bench index", &[], NotHere(BUILDS)),
+    ("cargo xtask check", &[], NotHere(BUILDS)),
+    ("cargo xtask check --fast", &[], NotHere(BUILDS)),
+    (
+        "weir logs access.log.*.gz access.log --by minute",
+        &[],
+        Ends(&[0], &["2 lines", "by minute"]),
+    ),
+    ("weir logs access.log --since 2026-11-21T22:00:00Z --json", &[], Ends(&[0], &["eth_chainId"])),
+    (
+        "weir index sync --from http://127.0.0.1:9500 --db harmony.db --what blocks,receipts,logs,hmyv2",
+        &[("", " --start 1200")],
+        Ends(&[0], &["blocks ", " held; this run: "]),
+    ),
+    (
+        "weir index sync --from http://127.0.0.1:8545 --db postgres://weir@db.example:5432/chains",
+        &[],
+        NotHere(POSTGRES),
+    ),
+    ("weir upgrade", &[("", " --admin ADMIN")], WithGateway(&[0], &["serves"])),
+    (
+        "weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv --at 100000,500000 --out results/cache",
+        &[("", " && ls results/cache")],
+        Ends(&[0], &["report.html"]),
+    ),
+    (
+        "weir study sync --csv 5MB=testdata/pocketnet/cache_5mb.csv 500MB=testdata/pocketnet/cache_500mb.csv",
+        &[],
+        Ends(&[0], &["21:25:57", "one run of each arm"]),
+    ),
+    (
+        "TARGET=http://gateway/rpc weir load studies/connection-modes.toml --set requests_per_connection=1",
+        SECONDS,
+        Loads,
+    ),
+    ("TARGET=http://gateway/rpc weir load studies/connection-modes.toml", SECONDS, Loads),
+    (
+        "TARGET=https://gateway/rpc weir load studies/connection-modes.toml --set requests_per_connection=1 --set resume=0",
+        UNSIGNED,
+        Loads,
+    ),
+    (
+        "TARGET=https://gateway/rpc weir load studies/connection-modes.toml --set requests_per_connection=1",
+        UNSIGNED,
+        Loads,
+    ),
+    ("TARGET=https://gateway/rpc weir load studies/connection-modes.toml", UNSIGNED, Loads),
+    ("TARGET=http://node:9500 weir load studies/harmony-methods.toml", SECONDS, Loads),
+    (
+        "TARGET=http://node:9500 weir load studies/harmony-methods.toml --set requests=20000 --set seconds=120",
+        &[("20000", "100"), ("seconds=120", "seconds=1")],
+        Loads,
+    ),
+    // A quarter of its calls fails by design; its objectives judge the others.
+    (
+        "TARGET=http://node:8545 weir load studies/rpcstest.toml",
+        SECONDS,
+        Ends(&[0, 4, 5], &["eth_blockNumber"]),
+    ),
+    (
+        "TARGET=http://node:8545 weir load studies/somnia.toml --set load_percent=11",
+        &[("load_percent=11", "load_percent=1 --set time_percent=1")],
+        Loads,
+    ),
+    (
+        "TARGET=http://node:8545 weir load studies/somnia.toml --set load_percent=1 --set time_percent=5",
+        &[("time_percent=5", "time_percent=1")],
+        Loads,
+    ),
+    ("weir serve examples/archive.toml", FREE, Serves(CHAIN)),
+    ("weir serve examples/harmony.toml", FREE, Serves(CHAIN)),
+    ("weir serve examples/limits.toml", FREE, Serves(CHAIN)),
+    (
+        "weir explain examples/limits.toml '{\"method\":\"eth_getLogs\",\"params\":[{}]}'",
+        &[],
+        Ends(&[0], &["eth_getLogs"]),
+    ),
+    (
+        "weir key alice --toml >> examples/keys/public.toml",
+        &[("", " && weir check examples/public.toml")],
+        Ends(&[0], &["examples/public.toml"]),
+    ),
+    ("weir serve examples/public.toml", FREE, Serves(&["401"])),
+    (
+        "weir explain examples/public.toml '{\"method\":\"debug_traceCall\"}' --key demo",
+        &[],
+        Ends(&[0], &["traces-are-gold"]),
+    ),
+    ("weir serve examples/redis.toml", FREE, Serves(CHAIN)),
+    ("weir serve examples/two-nodes.toml", FREE, Serves(CHAIN)),
+];

@@ -1,0 +1,314 @@
+//! The nodes, the gateway and the files that the examples speak of.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::find::{files, root};
+use super::shell::call;
+use test_support::running::Running;
+
+/// Blocks of the chain: enough for the heights that the examples name.
+const HEAD: &str = "1300";
+
+/// What runs while the examples run.
+pub(crate) struct World {
+    node: Running,
+    /// Other nodes and gateways, which run until the last example has ended.
+    _others: [Running; 6],
+    _ipc: TempDir,
+    /// What each text's folder begins with.
+    template: TempDir,
+    folders: TempDir,
+    changes: Vec<(String, String)>,
+    next: std::sync::atomic::AtomicUsize,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let since = now.as_secs().to_string();
+        let chain = |id: &'static str| ["--head", HEAD, "--since", &since, "--chain-id", id];
+        let ipc = TempDir::new().unwrap();
+        let socket = ipc.path().join("geth.ipc");
+        let node = Running::observed_node(
+            "127.0.0.1:0",
+            &[&chain("1")[..], &["--ipc", socket.to_str().unwrap()]].concat(),
+        );
+        let harmony = Running::node(&[&chain("1666600000")[..], &["--family", "harmony"]].concat());
+        let second = Running::node(&chain("1"));
+        let third = Running::node(&chain("1"));
+        // Examples may break this node.
+        let toy = Running::observed_node("127.0.0.1:0", &[]);
+        let gateway = Running::observed_gateway(&[node.url()]);
+        let folders = TempDir::new().unwrap();
+        // The node's chain over TLS, with a certificate that nobody has signed.
+        let sealed = Running::sealed(&sealed(&node.url(), folders.path()));
+        let mut changes = vec![
+            ("http://127.0.0.1:8545".to_owned(), node.url()),
+            ("http://127.0.0.1:9500".to_owned(), harmony.url()),
+            ("http://node:8545".to_owned(), node.url()),
+            ("http://node:9500".to_owned(), harmony.url()),
+            ("http://gateway/rpc".to_owned(), gateway.url()),
+            ("https://gateway/rpc".to_owned(), format!("https://{}", sealed.address)),
+            ("https://node.example".to_owned(), format!("https://{}", sealed.address)),
+            ("wss://node.example".to_owned(), format!("ws://{}", second.address)),
+            ("ipc:/var/geth.ipc".to_owned(), format!("ipc:{}", socket.display())),
+            ("http://10.0.0.1:8545".to_owned(), second.url()),
+            ("http://10.0.0.2:8545".to_owned(), third.url()),
+            ("http://127.0.0.1:8645".to_owned(), gateway.url()),
+            (
+                "http://127.0.0.1:8547".to_owned(),
+                format!("http://{}", toy.admin.as_deref().unwrap()),
+            ),
+            ("/var/log/nginx/access.log".to_owned(), "nginx.log".to_owned()),
+        ];
+        changes.extend(drawn(&node.url()));
+        let mut world = World {
+            node,
+            _others: [harmony, second, third, toy, gateway, sealed],
+            _ipc: ipc,
+            template: TempDir::new().unwrap(),
+            folders,
+            changes,
+            next: std::sync::atomic::AtomicUsize::new(0),
+        };
+        world.fill();
+        world
+    }
+
+    /// A command or a file with addresses that exist here.
+    pub(crate) fn here(&self, text: &str, changes: &[(&str, &str)]) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.changes {
+            text = text.replace(from, to);
+        }
+        for (from, to) in changes {
+            match *from {
+                "" => text.push_str(to),
+                from => {
+                    assert!(text.contains(from), "{from:?} is not in {text:?}");
+                    text = text.replace(from, to);
+                }
+            }
+        }
+        text
+    }
+
+    /// A new folder for the commands of one text.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = self.folders.path().join(number.to_string());
+        run("cp", &["-R", "--", path(self.template.path()), path(&folder)], Path::new("/"));
+        folder
+    }
+
+    /// Where programs are looked for: ours first.
+    pub(crate) fn path(&self) -> String {
+        let ours = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+        format!("{}:/usr/sbin:{}", ours.display(), std::env::var("PATH").unwrap())
+    }
+
+    /// Makes the files that the examples read.
+    fn fill(&mut self) {
+        let root = root().canonicalize().unwrap();
+        let at = |name: &str| self.template.path().join(name);
+        let write = |name: &str, text: &str| {
+            let file = at(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        for folder in ["studies", "examples"] {
+            for file in files(&root.join(folder), "toml") {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let name = file.file_name().unwrap().to_str().unwrap();
+                write(&format!("{folder}/{name}"), &scaled(name, &self.here(&text, &[])));
+            }
+        }
+        run(
+            "cp",
+            &["-R", path(&root.join("examples/keys")), "examples/keys"],
+            self.template.path(),
+        );
+        std::os::unix::fs::symlink(root.join("testdata"), at("testdata")).unwrap();
+        std::fs::hard_link(env!("CARGO_BIN_EXE_weir"), at("weir"))
+            .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_weir"), at("weir")).map(drop))
+            .unwrap();
+        std::fs::create_dir(at("bin")).unwrap();
+
+        let url = self.node.url();
+        let gateway = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n[[node]]\nname = \"one\"\nurl = \"{url}\"\n"
+        );
+        write("gateway.toml", &gateway);
+        write("new.toml", &gateway.replace("\"one\"", "\"two\""));
+        write("plan.toml", &PLAN.replace("URL", &url));
+        write("access.log", ACCESS_LOG);
+        write("access.log.1", ACCESS_LOG);
+        let packed = std::fs::File::create(at("access.log.2.gz")).unwrap();
+        let mut packed = GzEncoder::new(packed, Compression::fast());
+        std::io::Write::write_all(&mut packed, ACCESS_LOG.as_bytes()).unwrap();
+        packed.finish().unwrap();
+        write("nginx.log", NGINX_LOG);
+        write(
+            "calls.jsonl",
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_blockNumber\",\"params\":[]}\n",
+        );
+        for (number, name) in ["a", "b", "a1", "a2", "b1", "b2"].into_iter().enumerate() {
+            let heights = (0..60).map(|at| format!("{at},{}\n", at * (9000 + 100 * number)));
+            write(
+                &format!("{name}.csv"),
+                &format!("seconds,height\n{}", heights.collect::<String>()),
+            );
+        }
+        for name in ["a", "b"] {
+            let line = |at: u64| {
+                let height = at * 100;
+                format!(
+                    "2021-12-13T23:{at:02}:00Z Statistic for last 60s:\n{{\n \"General\": \
+                     {{\n  \"Height\": {height}\n }}\n}}\n"
+                )
+            };
+            write(&format!("{name}/debug.log"), &(0..50).map(line).collect::<String>());
+        }
+        let weir =
+            |arguments: &[&str]| run(env!("CARGO_BIN_EXE_weir"), arguments, self.template.path());
+        weir(&["index", "sync", "--from", &url, "--db", "chain.db", "--end", "1290"]);
+        for name in ["a.jsonl", "b.jsonl"] {
+            let line = |at: u64| {
+                let height = at * 100;
+                format!("{{\"time\":\"2026-11-22T15:00:{at:02}Z\",\"height\":{height}}}\n")
+            };
+            write(name, &(0..50).map(line).collect::<String>());
+        }
+        for name in [
+            "before", "after", "quiet", "results", "old1", "old2", "old3", "old4", "new1", "new2",
+            "new3", "new4",
+        ] {
+            weir_load(&url, name, self.template.path());
+        }
+        let k6 = root.join("testdata/k6-summaries/summary-export.json");
+        std::fs::copy(k6, at("k6-summary.json")).unwrap();
+        for (file, of) in
+            [("silkworm.csv", "13-14-11_silk"), ("rpcdaemon.csv", "15-09-44_rpcdaemon")]
+        {
+            let all = files(&root.join("testdata/erigon-perf"), "csv");
+            let found = all.iter().find(|file| path(file).contains(of)).unwrap();
+            std::fs::copy(found, at(file)).unwrap();
+        }
+        let git = |arguments: &[&str]| run("git", arguments, self.template.path());
+        git(&["init", "--quiet"]);
+        git(&["add", "gateway.toml"]);
+        git(&["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "gateway"]);
+    }
+}
+
+const PLAN: &str = "\
+[target]
+url = \"URL\"
+
+[[scenario]]
+name = \"load\"
+mix = \"ethereum\"
+workers_max = 50
+stages = [{ name = \"load\", duration = \"1s\", rate = 50 }]
+
+[capacity]
+rate_start = 10
+rate_max = 20
+probe = \"5s\"
+probe_warmup = \"1s\"
+drain = \"0s\"
+soak = \"5s\"
+repeats = 1
+
+[thresholds]
+failed = \"rate<0.01\"
+";
+
+const ACCESS_LOG: &str = "{\"time\":\"2026-11-21T22:04:00.000Z\",\"status\":200,\"method\":\"eth_chainId\",\"client\":\"203.0.113.1\"}\n";
+const NGINX_LOG: &str =
+    "203.0.113.1 - - [21/Nov/2026:22:04:00 +0000] \"POST / HTTP/1.1\" 200 10 \"-\" \"wrk\"\n";
+
+/// A shipped study in a form that takes seconds.
+fn scaled(name: &str, text: &str) -> String {
+    match name {
+        "page-cache.toml" => text
+            // Several seconds: the index writes a sample each second.
+            .replace("\"5000\"", "\"20000\"")
+            .replace("\"6000\"", "\"21000\"")
+            .replace("100..200", "4..6")
+            .replace("131072", "64")
+            .replace("sample = \"1s\"", "sample = \"100ms\"")
+            .replace("ready_timeout = \"30s\"", "ready_timeout = \"2m\"")
+            .replace("repeats = 6", "repeats = 1")
+            .replace("warm_up = true", "warm_up = false")
+            .replace("127.0.0.1:18545", &format!("127.0.0.1:{}", free_port())),
+        _ => text.to_owned(),
+    }
+}
+
+/// A gateway that serves TLS with a certificate that it has signed itself.
+fn sealed(node: &str, folder: &Path) -> String {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (chain, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    std::fs::write(&chain, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    format!(
+        "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
+         [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
+         [[node]]\nname = \"one\"\nurl = \"{node}\"\n",
+        path(&chain),
+        path(&key),
+    )
+}
+
+/// What the examples name of mainnet, and what the node's chain has in its place.
+fn drawn(node: &str) -> Vec<(String, String)> {
+    let params = r#"[{"fromBlock":"0x64","toBlock":"0xc8"}]"#;
+    let logs = call(node.trim_start_matches("http://"), "eth_getLogs", params).unwrap();
+    let (_, body) = logs.split_once("\r\n\r\n").unwrap();
+    let logs: Value = serde_json::from_str(body).unwrap();
+    let text = |pointer: &str| logs.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    let pairs = [
+        ("0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060", "transactionHash"),
+        ("0xdac17f958d2ee523a2206206994597c13d831ec7", "address"),
+        ("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef", "topics/0"),
+    ];
+    pairs.map(|(from, of)| (from.to_owned(), text(&format!("/result/0/{of}")))).to_vec()
+}
+
+fn weir_load(url: &str, out: &str, folder: &Path) {
+    let arguments = ["load", url, "-d", "1s", "-c", "2", "--quiet", "--out", out];
+    let ended = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    // Whether this machine was quiet enough for a verdict is not the question.
+    assert!(folder.join(out).join("result.json").exists(), "{ended:?}");
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn run(program: &str, arguments: &[&str], folder: &Path) {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+}

@@ -1,0 +1,17 @@
+//! The tests of the commands, those of the lab most of all: one program, so that the product is
+//! linked once.
+//!
+//! Each module says its goal and method at its top. `cargo test -p weir --test lab studies::` runs
+//! those of one.
+
+#![allow(clippy::unwrap_used)] // A failure fails the test.
+
+mod cli;
+mod compare;
+mod demo;
+mod examples;
+mod load;
+mod plans;
+mod remote_write;
+mod studies;
+mod study;

@@ -1,0 +1,143 @@
+//! Goal: `weir check` tells a plan from a gateway's configuration, says what the plan would do, and
+//! warns of what it could not show. Method: the real binary on the shipped studies and on faulty
+//! files; output compared to the letter.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use expect_test::{Expect, expect};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn weir(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    command.env_remove("TARGET").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Exit code, output and complaints of a check.
+fn check(arguments: &[&str], expected: Expect) {
+    let Output { status, stdout, stderr } = weir(&[&["check"], arguments].concat());
+    let mut told = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
+    if !stderr.is_empty() {
+        told.push_str("-- stderr\n");
+        told.push_str(text(&stderr));
+    }
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn the_somnia_study_is_told_with_its_true_shares_and_its_blind_spot() {
+    check(
+        &["studies/somnia.toml", "--set", "load_percent=11"],
+        expect![[r#"
+        exit 0
+        ok: studies/somnia.toml, 2 warnings
+        target http://127.0.0.1:8545 (ethereum), timeout 15s
+        connections HTTP/1.1, kept open
+        scenario warmup (open, mix somnia), up to 2200 workers, late iterations dropped
+          start 30s: 220 iterations/s
+          warm 1m 30s: 220 to 1100 iterations/s
+        scenario step_load (open, mix somnia) from 2m, up to 8800 workers, late iterations dropped
+          step1 2m: 3300 iterations/s
+          to-step2 3m: 3300 to 6600 iterations/s
+          to-step3 4m: 6600 to 11000 iterations/s
+          step3 2m: 11000 iterations/s
+          down 1m: 11000 to 0 iterations/s
+        scenario spike (open, mix somnia) from 14m, up to 13200 workers, late iterations dropped
+          spike 20s: 13200 iterations/s
+        duration 14m 20s: 5,379,000 iterations, 10,758,000 requests; schedule's mean 12509 requests/s, peak 26400
+        mix somnia, step 2: weights add up to 92, so shares are weights by that
+        share of all calls:
+           60.870 % eth_blockNumber
+           19.022 % eth_getBalance
+           10.870 % eth_getBlockByNumber
+            4.348 % eth_chainId
+            3.804 % net_version
+            1.087 % eth_getLogs
+        3 objectives
+        -- stderr
+        warning: eth_getLogs is 1.087 % of calls: it can fail wholly from some point of the run on without breaking "http_req_failed rate<0.01", which needs 92.000 % of them to fail; add failed{method:eth_getLogs}
+        warning: the mean of 12509 requests/s is the schedule's own (its peak is 26400): it is no capacity of the target
+
+    "#]],
+    );
+}
+
+#[test]
+fn a_set_variable_changes_the_plan() {
+    let told = |set: &str| {
+        let output = weir(&["check", "studies/rpcstest.toml", "--set", set]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        format!("{}{}", text(&output.stdout), text(&output.stderr))
+    };
+    assert!(told("workers=100").contains("begin at most 1000 iterations/s"));
+    assert!(told("workers=30").contains("begin at most 300 iterations/s"));
+}
+
+#[test]
+fn every_study_is_right() {
+    let folder = root().join("studies");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            let output = weir(&["check", file.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "only {count} studies were found");
+}
+
+#[test]
+fn faults_of_plans_end_with_two_and_hold_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.toml");
+    let written = "[target]\nurl = 'http://h/sekrit0123456789abcdef'\ntimeout = 5\n[[scenario]]\n\
+                   mix = 'somnai'\nstages = [{ duration = '1m', raet = 3 }]\nworkers_max = 1\n";
+    std::fs::write(&file, written).unwrap();
+    let output = weir(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let told = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
+    assert!(!told.contains("sekrit"));
+    expect![[r#"
+        FOLDER/plan.toml:3:11: target.timeout = 5: a duration needs a unit
+           3 | timeout = 5
+             |           ^
+             allowed: "1ms" to "10m" (units us, ms, s, m, h, d)
+
+        FOLDER/plan.toml:5:7: scenario.1.mix = 'somnai': there is no such mix; did you mean somnia?
+           5 | mix = 'somnai'
+             |       ^^^^^^^^
+             allowed: ethereum, harmony, bitcoin, somnia, ethspam, chainbench-eth, json-bench
+
+        FOLDER/plan.toml:6:30: scenario.1.stages.1.raet: there is no such key; did you mean rate?
+           6 | stages = [{ duration = '1m', raet = 3 }]
+             |                              ^^^^
+             allowed: name, duration, rate, workers, from, to, steps, spike
+
+        3 faults
+    "#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn variables_are_refused_where_there_are_none() {
+    let output = weir(&["check", "examples/archive.toml", "--set", "x=1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--set is for plans"));
+    let output = weir(&["check", "studies/somnia.toml", "--set", "load=1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--set load = 1: there is no such variable"));
+    let output = weir(&["check", "studies/somnia.toml", "--set", "load_percent"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("NAME=NUMBER"));
+}

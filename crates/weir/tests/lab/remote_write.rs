@@ -1,0 +1,294 @@
+//! Goal: a real Prometheus takes what a run pushes and offers, under both sets of names, and sees
+//! its series end. Method: Prometheus as Debian has it, given a run with known counts, and asked by
+//! its own query language, with the queries of k6's dashboards among them.
+//!
+//! Needs prometheus; see `test_support::programs` for what happens without.
+
+mod run;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lab::export::remote::{RemoteWrite, Settings, Told};
+use lab::export::scrape::Scrape;
+use lab::export::{Labels, Names, Trends};
+
+use run::Run;
+use test_support::programs;
+use test_support::raw;
+
+/// Longer than Prometheus takes to start, or to scrape twice, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A Prometheus that ends with the test.
+struct Prometheus {
+    child: Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// One that scrapes these each second; none if there is no such program here.
+    fn start(scraped: &[String]) -> Option<Prometheus> {
+        let program = programs::require("prometheus")?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let targets = scraped.join("\", \"");
+        let jobs = format!(
+            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: weir\n    \
+             static_configs:\n      - targets: [\"{targets}\"]\n"
+        );
+        let config = if scraped.is_empty() { "global: {}\n" } else { &jobs };
+        std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
+        // It cannot tell which port it was given for port 0, and a loser of the race for one
+        // ends at once.
+        for _ in 0..5 {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+            let address = free.expect("a port is free").to_string();
+            let mut started = Prometheus::at(&program, folder.path(), &address);
+            if ready(&mut started, &address) {
+                return Some(Prometheus { child: started, address, _folder: folder });
+            }
+        }
+        panic!("prometheus did not start: {}", said(folder.path()));
+    }
+
+    fn at(program: &Path, folder: &Path, address: &str) -> Child {
+        let log = std::fs::File::create(folder.join("log")).expect("a file");
+        Command::new(program)
+            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            // Before 3.8 native histograms have to be asked for.
+            .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("prometheus starts")
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/api/v1/write", self.address)
+    }
+
+    /// The values that a query has at a time, in seconds since 1970.
+    fn ask_at(&self, query: &str, time: f64) -> Vec<f64> {
+        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let path = format!("/api/v1/query?query={encoded}&time={time:.3}");
+        let answer = get(&self.address, &path).expect("it is there");
+        let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(json["status"], "success", "{query}: {json}");
+        let result = json["data"]["result"].as_array().expect("a vector").iter();
+        let text = result.map(|series| series["value"][1].as_str().expect("a number").to_owned());
+        text.map(|text| text.parse().expect("a number")).collect()
+    }
+
+    fn ask(&self, query: &str) -> Vec<f64> {
+        self.ask_at(query, now())
+    }
+
+    /// The only value of a query, now.
+    fn one(&self, query: &str) -> f64 {
+        let values = self.ask(query);
+        assert_eq!(values.len(), 1, "{query} is {values:?}");
+        values[0]
+    }
+
+    /// Asks again until the query has a value: for what is scraped or stored a moment later.
+    fn until(&self, query: &str) -> f64 {
+        let begin = Instant::now();
+        loop {
+            if let [value] = self.ask(query)[..] {
+                return value;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{query} has no value");
+            // reason: another program's timer cannot be waited for otherwise
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the test has noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("log")).unwrap_or_default()
+}
+
+/// Waits until it answers; not so if it ends first.
+fn ready(child: &mut Child, address: &str) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if child.try_wait().expect("its state can be read").is_some() {
+            return false;
+        }
+        if std::net::TcpStream::connect(address).is_ok()
+            && get(address, "/-/ready").is_some_and(|answer| answer.contains("Ready"))
+        {
+            return true;
+        }
+        // reason: another program's start cannot be waited for otherwise
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    false
+}
+
+fn get(address: &str, path: &str) -> Option<String> {
+    let mut client = raw::Client::connect(address);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
+    let answer = client.answer()?;
+    Some(answer.text().to_owned())
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
+}
+
+fn settings(prometheus: &Prometheus, names: Names, trends: Trends) -> Settings {
+    let labels = Labels::of(&["testid=t1"]).expect("it is one");
+    Settings { names, trends, labels, ..Settings::new(&prometheus.url()) }
+}
+
+fn near(value: f64, expected: f64, share: f64) {
+    assert!((value / expected - 1.0).abs() <= share, "{value} is not {expected}");
+}
+
+/// Everything was stored and nothing else happened.
+fn assert_all_stored(told: &Told) {
+    let stored = told.stored;
+    assert!(stored > 50);
+    assert_eq!(*told, Told { stored, ..Told::default() });
+}
+
+#[test]
+fn a_run_is_seen_under_its_own_names_and_ends() {
+    let Some(prometheus) = Prometheus::start(&[]) else { return };
+    let mut run = Run::new();
+    let settings = settings(&prometheus, Names::Weir, Trends::default());
+    let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
+    remote.see(&run.progress());
+    let calls = r#"weir_lab_calls_total{testid="t1",method="eth_getLogs",class="timeout"}"#;
+    assert_eq!(prometheus.until(calls), 20.0);
+    // Instants are told in milliseconds, rounded: well before what comes next.
+    let during = now() - 0.001;
+    run.pass(Duration::from_secs(10));
+    remote.see(&run.progress());
+    assert_all_stored(&remote.finish());
+
+    assert_eq!(prometheus.ask(calls), [0.0; 0], "it ended, and that is seen at once");
+    let all = r#"count({testid="t1"})"#;
+    assert_eq!(prometheus.ask(all), [0.0; 0], "every series has ended");
+    let then = |query: &str| match prometheus.ask_at(query, during)[..] {
+        [value] => value,
+        ref values => panic!("{query} is {values:?}"),
+    };
+    assert_eq!(then("sum(weir_lab_calls_total)"), 12_000.0);
+    assert_eq!(then(r#"sum(weir_lab_calls_total{class="ok"})"#), 11_900.0);
+    assert_eq!(then("sum(weir_lab_iterations_due_total)"), 12_020.0);
+    near(then(r#"weir_lab_latency_seconds_p99{method="eth_blockNumber"}"#), 0.002, 0.01);
+    near(then(r#"weir_lab_latency_seconds_max{class="timeout"}"#), 5.0, 0.01);
+    assert_eq!(then(r#"weir_lab_run_info{plan="nightly"}"#), 1.0);
+}
+
+#[test]
+fn native_histograms_are_stored_as_such_and_end() {
+    let Some(prometheus) = Prometheus::start(&[]) else { return };
+    let mut run = Run::new();
+    let settings = settings(&prometheus, Names::Weir, Trends::Native { schema: 5 });
+    let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
+    remote.see(&run.progress());
+    let count = r#"histogram_count(weir_lab_latency_seconds{method="eth_getLogs",class="ok"})"#;
+    assert_eq!(prometheus.until(count), 2_900.0);
+    // A bucket is 2.2 % wide.
+    let sum = "sum(weir_lab_latency_seconds)";
+    near(prometheus.one(&format!("histogram_quantile(0.5, {sum})")), 0.002, 0.03);
+    near(prometheus.one(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
+    near(prometheus.one(&format!("histogram_sum({sum})")), 234.24, 0.01);
+    run.pass(Duration::from_secs(10));
+    remote.see(&run.progress());
+    assert_all_stored(&remote.finish());
+    assert_eq!(prometheus.ask(count), [0.0; 0]);
+    assert_eq!(prometheus.ask(r#"count({testid="t1"})"#), [0.0; 0]);
+}
+
+#[test]
+fn queries_of_k6s_dashboards_have_values() {
+    let Some(prometheus) = Prometheus::start(&[]) else { return };
+    for (stored, trends) in [(2, Trends::default()), (4, Trends::Native { schema: 5 })] {
+        let mut run = Run::new();
+        let native = trends != Trends::default();
+        let settings = settings(&prometheus, Names::K6, trends);
+        let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
+        remote.see(&run.progress());
+        run.pass(Duration::from_secs(10));
+        remote.see(&run.progress());
+        let this = r#"testid=~"t1""#;
+        // Two samples of this round, and those of the one before.
+        let both = format!("count_over_time(k6_vus{{{this}}}[1m]) >= {stored}");
+        prometheus.until(&both);
+        assert_eq!(prometheus.one(&format!("sum(k6_http_reqs_total{{{this}}})")), 12_000.0);
+        let failed = format!(r#"sum(k6_http_reqs_total{{{this},expected_response="false"}})"#);
+        assert_eq!(prometheus.one(&failed), 100.0);
+        assert_eq!(prometheus.one(&format!("avg(k6_vus{{{this}}})")), 14.0);
+        let rate = format!("sum(irate(k6_http_reqs_total{{{this}}}[1m]))");
+        assert_eq!(prometheus.one(&rate), 0.0, "there are two samples, and nothing was new");
+        assert_eq!(prometheus.one(&format!("sum(k6_dropped_iterations_total{{{this}}})")), 20.0);
+        near(
+            prometheus.one(&format!("max(k6_http_req_failed_rate{{{this}}})")),
+            70.0 / 3_000.0,
+            1e-9,
+        );
+        assert_eq!(prometheus.one(&format!("sum(k6_data_sent_total{{{this}}})")), 1_200_000.0);
+        if native {
+            let sum = format!("sum(k6_http_req_duration_seconds{{{this}}})");
+            near(prometheus.one(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
+        } else {
+            let p99 = format!(r#"max(k6_http_req_duration_p99{{{this},name="eth_blockNumber"}})"#);
+            near(prometheus.one(&p99), 0.002, 0.01);
+            assert_eq!(prometheus.ask(&format!("k6_iteration_duration_avg{{{this}}}")).len(), 1);
+        }
+        assert_all_stored(&remote.finish());
+        assert_eq!(prometheus.ask(&format!("k6_vus{{{this}}}")), [0.0; 0]);
+    }
+}
+
+#[test]
+fn what_is_offered_can_be_scraped() {
+    let run = Run::new();
+    let labels = || Labels::of(&["testid=t2"]).expect("it is one");
+    let offered = [Names::Weir, Names::K6].map(|names| {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let mut scrape = Scrape::listen(any, names, labels()).expect("a port is free");
+        scrape.see(&run.progress());
+        scrape
+    });
+    let targets: Vec<String> = offered.iter().map(|one| one.address().to_string()).collect();
+    let Some(prometheus) = Prometheus::start(&targets) else { return };
+    assert_eq!(prometheus.until(r#"sum(weir_lab_calls_total{testid="t2"})"#), 12_000.0);
+    assert_eq!(prometheus.until(r#"sum(k6_http_reqs_total{testid="t2"})"#), 12_000.0);
+    assert_eq!(prometheus.one(r#"sum(up{job="weir"})"#), 2.0);
+    let buckets = "sum by (le) (weir_lab_latency_seconds_bucket)";
+    let median = prometheus.one(&format!("histogram_quantile(0.5, {buckets})"));
+    assert!((0.001..=0.0025).contains(&median), "{median} is in another bucket");
+}
+
+#[test]
+fn a_refusal_of_prometheus_is_told() {
+    let Some(prometheus) = Prometheus::start(&[]) else { return };
+    let run = Run::new();
+    let url = prometheus.url().replace("/write", "/nothing");
+    let settings = Settings { url, ..settings(&prometheus, Names::Weir, Trends::default()) };
+    let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
+    remote.see(&run.progress());
+    let told = remote.finish();
+    assert_eq!((told.refused_status, told.stored, told.repeated), (Some(404), 0, 0));
+    assert!(told.said.contains("not found"), "{told:?}");
+    assert!(told.refused > 50, "{told:?}");
+}

@@ -1,0 +1,204 @@
+//! Goal: `weir study sync` ends with the exit codes that its help states, and finds what is planted.
+//! Method: the real binary on the shipped table, on small files, on simulated nodes, and on a study
+//! whose arms are shell scripts.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use test_support::running::Running;
+
+/// Exit code, standard output, standard error.
+fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["study", "sync"]).args(arguments).current_dir(folder).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// What `--json` printed, held against the schema that is published.
+fn published(json: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study.schema.json");
+    let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let told: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
+    let faults: Vec<String> = schema.iter_errors(&told).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    told
+}
+
+fn shipped() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet")
+}
+
+#[test]
+fn the_published_run_and_its_folder() {
+    let out = TempDir::new().unwrap();
+    let dir = out.path().join("result");
+    let arms = ["5MB=cache_5mb.csv", "500MB=cache_500mb.csv"];
+    let heights = "100000,500000,1000000,1250000,1349351";
+    let common = ["--csv", arms[0], arms[1], "--at", heights];
+    let (code, text, complaints) =
+        weir(&shipped(), &[&common[..], &["--out", dir.to_str().unwrap()]].concat());
+    assert_eq!(code, 0, "{complaints}");
+    assert!(text.starts_with("CANNOT TELL  5MB against 500MB\n"), "{text}");
+    for part in [
+        "21:25:57",
+        "17:59:28",
+        "8:16:19 (height 983,974)",
+        "one run of each arm is no effect size",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    for name in ["study.json", "samples.csv", "report.md", "report.html"] {
+        assert!(dir.join(name).exists(), "{name}");
+        assert!(complaints.contains(name), "{complaints}");
+    }
+    let (code, json, _) = weir(&shipped(), &[&common[..], &["--json"]].concat());
+    let json = published(&json);
+    assert_eq!((code, json["schema"].as_str()), (0, Some("weir.study/1")));
+    assert_eq!(json["arms"][0]["runs"][0]["accesses"]["hit"], 53_700_127_496_u64);
+    let (code, markdown, _) = weir(&shipped(), &[&common[..], &["--markdown"]].concat());
+    assert_eq!(code, 0);
+    assert!(markdown.starts_with("## Study: 5MB against 500MB\n"), "{markdown}");
+}
+
+#[test]
+fn faulty_input_ends_with_two_and_says_where() {
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("good.csv", "seconds,height\n0,0\n1,10\n2,20\n");
+    write("back.csv", "seconds,height\n5,0\n1,10\n");
+    write("empty.jsonl", "");
+    write(
+        "both.toml",
+        "study = 'sync'\nname = 'x'\norder = 'alternate'\n[[arm]]\nname = 'a'\n\
+        command = ['p', '-a', '1', '-b', '1', '{samples}']\n[[arm]]\nname = 'b'\n\
+        command = ['p', '-a', '2', '-b', '2', '{samples}']\n",
+    );
+    let check = |arguments: &[&str], code: i32, told: &str| {
+        let (ended, _, complaints) = weir(folder.path(), arguments);
+        assert_eq!(ended, code, "{arguments:?}: {complaints}");
+        assert!(complaints.contains(told), "{arguments:?}: {complaints}");
+    };
+    check(&["--csv", "good.csv"], 2, "at least two arms; only \"good\" was given");
+    check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
+    check(
+        &["--samples", "empty.jsonl", "empty.jsonl"],
+        2,
+        "empty.jsonl: there is no sample with a height in it",
+    );
+    check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "there is no statistic in it");
+    check(&["--log", "geth", "a", "b"], 2, "[possible values: pocketcoin]");
+    check(&["--csv", "good.csv", "gone.csv"], 1, "cannot read gone.csv");
+    check(&["--csv", "--samples", "good.csv"], 2, "cannot be used with");
+    check(&["--csv", "a=", "good.csv"], 2, "names 0 files");
+    check(&["--csv", "good.csv", "good.csv", "--bin", "0"], 2, "--bin");
+    check(
+        &["--rpc", "a=ftp://x", "b=http://127.0.0.1:1"],
+        2,
+        "a URL begins with http:// or https://",
+    );
+    check(&["both.toml"], 2, "the arms differ in 2 settings: -a, -b");
+    check(&["gone.toml"], 2, "cannot read the study gone.toml");
+    check(&["a.csv", "b.csv"], 2, "need --log, --csv, --samples or --rpc");
+    // What was to be compared was not reached by all.
+    check(&["--csv", "a=good.csv", "b=good.csv", "--at", "1000"], 4, "");
+}
+
+#[test]
+fn two_running_nodes_are_watched() {
+    let (a, b) =
+        (Running::node(&["--block-time", "100ms"]), Running::node(&["--block-time", "300ms"]));
+    let out = TempDir::new().unwrap();
+    let (first, second) = (format!("quick={}", a.url()), format!("slow={}", b.url()));
+    let dir = out.path().to_str().unwrap();
+    let arguments =
+        ["--rpc", &first, &second, "--every", "100ms", "--duration", "3s", "--out", dir, "--json"];
+    let (code, json, complaints) = weir(out.path(), &arguments);
+    assert!(code == 0 || code == 4, "{code}: {complaints}");
+    let json = published(&json);
+    assert_eq!((&json["source"], &json["align"]), (&Value::from("nodes"), &Value::from("clock")));
+    let grown = |arm: usize| {
+        let run = &json["arms"][arm]["runs"][0];
+        run["height"].as_u64().unwrap() - run["height_first"].as_u64().unwrap()
+    };
+    assert!(grown(0) > grown(1) && grown(1) > 0, "{} and {}", grown(0), grown(1));
+    assert_eq!(json["block_time"], 12.0, "ethereum's");
+    let kept = std::fs::read_to_string(out.path().join("samples-quick.jsonl")).unwrap();
+    assert!(kept.lines().count() >= 10, "{kept}");
+    // What was kept can be read again.
+    let again = ["--samples", "samples-quick.jsonl", "samples-slow.jsonl"];
+    let (code, _, complaints) = weir(out.path(), &again);
+    assert!(code == 0 || code == 4, "{complaints}");
+
+    let (code, _, complaints) =
+        weir(out.path(), &["--rpc", &first, "gone=http://127.0.0.1:1", "--duration", "1s"]);
+    assert_eq!(code, 1);
+    assert!(complaints.contains("refused"), "{complaints}");
+}
+
+/// Ten samples to height 1,000, one every `{setting}` seconds; every block costs ten pages.
+const ARM: &str = r#"i=0; while [ $i -le 10 ]; do printf '{"time":"%sZ","height":%d,"page_cache_hit":%d,"page_cache_miss":%d,"done":false}\n' "$(date -u +%Y-%m-%dT%H:%M:%S.%N | cut -c1-23)" $((i*100)) $((i*900)) $((i*100)) >> "$2"; i=$((i+1)); sleep "$1"; done"#;
+
+fn study(settings: [&str; 2], more: &str) -> String {
+    format!(
+        "study = 'sync'\nname = 'pace'\nquestion = 'Which is quicker?'\norder = 'alternate'\nrepeats = 3\n\
+         pause = '0s'\nsample = '100ms'\ntimeout = '60s'\n{more}\n\
+         command = ['sh', '-c', '''{ARM}''', 'arm', '{{setting}}', '{{samples}}']\n\
+         [[arm]]\nname = 'slow'\nsetting = '{}'\n[[arm]]\nname = 'quick'\nsetting = '{}'\n",
+        settings[0], settings[1]
+    )
+}
+
+#[test]
+fn a_study_runs_its_arms_and_tells_which_is_faster() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
+    let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);
+    assert_eq!(code, 0, "{complaints}");
+    let json = published(&json);
+    assert_eq!(json["question"], "Which is quicker?");
+    assert_eq!(
+        json["against"][0]["times"].as_array().unwrap().last().unwrap()["judged"]["pairs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    let first = &json["conclusions"][0];
+    assert_eq!(first["word"], "better", "{first}");
+    let text = json["conclusions"].to_string();
+    assert!(text.contains("the work per block is the same"), "{text}");
+    assert!(folder.path().join("result/runs/slow-3/samples.jsonl").exists());
+    assert!(complaints.contains("repeat 2 of 3: quick"), "{complaints}");
+
+    let checked = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("check")
+        .arg(folder.path().join("pace.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("differ in word 3"), "{checked:?}");
+}
+
+#[test]
+fn a_study_whose_arm_dies_is_invalid_and_says_why() {
+    let folder = TempDir::new().unwrap();
+    let text = study(["0.02", "nonsense"], "").replace("done\"#;", "");
+    let text = text.replace("sleep \"$1\";", "sleep \"$1\" || exit 9;");
+    std::fs::write(folder.path().join("pace.toml"), text).unwrap();
+    let (code, _, complaints) = weir(folder.path(), &["pace.toml"]);
+    assert_eq!(code, 4, "{complaints}");
+    assert!(
+        complaints.contains("arm \"quick\"") || complaints.contains("arm \"slow\""),
+        "{complaints}"
+    );
+    assert!(
+        complaints.contains("exit status: 9") && complaints.contains("nonsense"),
+        "{complaints}"
+    );
+}
