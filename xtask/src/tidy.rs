@@ -48,6 +48,7 @@ impl fmt::Display for Finding {
 const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     source::module_doc,
     source::pure_rules,
+    source::no_sentences,
     source::one_error_table,
     source::sleep_in_tests,
     source::open_work,

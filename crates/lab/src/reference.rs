@@ -254,8 +254,8 @@ impl Comparer {
                     .map_or_else(String::new, ToString::to_string),
                 request: String::from_utf8_lossy(request).into_owned(),
                 pointer: found.pointer,
-                target: found.one,
-                reference: found.other,
+                target: found.one.to_string(),
+                reference: found.other.to_string(),
             });
         }
     }

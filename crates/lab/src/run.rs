@@ -23,6 +23,7 @@ use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
 use crate::reference::{Answered, Comparison, ReferenceFault};
 use crate::target::TargetFault;
+use crate::wording::verdict::outcome;
 use crate::{fingerprint, target};
 
 use told::Seen;
@@ -236,7 +237,7 @@ impl<'a> Course<'a> {
             second: &closed.second,
             totals: self.recorder.all(),
             host: &host,
-            thresholds: &self.judge.outcomes(),
+            thresholds: &self.judge.rulings().iter().map(outcome).collect::<Vec<_>>(),
         });
         self.recorder.give_back(closed.part);
         abort

@@ -1,5 +1,9 @@
 //! Numbers and sentences in words, for results and reports alike.
 
+pub(crate) mod bottleneck;
+pub(crate) mod capacity;
+pub(crate) mod comparability;
 pub(crate) mod conclude;
 pub(crate) mod difference;
 pub(crate) mod number;
+pub(crate) mod verdict;

@@ -52,6 +52,34 @@ fn is_rule(path: &str) -> bool {
     path.starts_with("crates/") && PURE.iter().any(within)
 }
 
+/// The lab's analysis gives enums and numbers: a string of several words belongs to `wording/`.
+pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let within = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| within(path)) {
+        for (number, code) in code_lines(text) {
+            // A message of a panic and the reason of an attribute are for developers.
+            let for_developers = code.contains("expect(") || code.contains("reason = ");
+            if !for_developers && strings(code).iter().any(|text| is_sentence(text)) {
+                let message = "a sentence in analysis; return a value and write it in wording/";
+                found.push(Finding::new(path, number, "no sentences", message));
+            }
+        }
+    }
+    found
+}
+
+/// The string literals of a line; the last one may go on in the next.
+fn strings(code: &str) -> Vec<String> {
+    let plain = code.replace("'\"'", "").replace("\\\"", "");
+    plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn is_sentence(text: &str) -> bool {
+    let words = text.split(' ').filter(|word| word.chars().any(char::is_alphabetic));
+    words.count() > 1
+}
+
 /// In the gateway only `downstream/answer.rs` builds error responses.
 pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();

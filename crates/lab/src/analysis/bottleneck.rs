@@ -16,8 +16,9 @@
 //! vary, so that cause and load cannot be compared; no time without load, so no baseline; another
 //! resource saturated within a second; the generator's sends were late; something was not seen.
 
-mod course;
+pub(crate) mod course;
 mod exclude;
+pub(crate) mod found;
 mod resource;
 
 use lab_model::metrics::host::{HostMetric, HostName, host};
@@ -25,11 +26,12 @@ use lab_model::plan::Validity;
 use lab_model::results::run::{
     Generator, HostFacts, HostSample, ProcessRole, Row, RunResult, Second, StageRow, WireFacts,
 };
-use lab_model::results::{Cause, Confidence, Finding};
+use lab_model::results::{Cause, Confidence};
 
 use crate::analysis::statistics::mean;
 
 use course::{Courses, Load};
+use found::{Bottleneck, Claim, Doubt, Evidence, Unknown};
 
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +74,7 @@ impl<'a> BottleneckInput<'a> {
 }
 
 /// The first bottleneck; none if no objective was broken.
-pub fn find(input: &BottleneckInput<'_>) -> Option<Finding> {
+pub fn find(input: &BottleneckInput<'_>) -> Option<Bottleneck> {
     let broken_at = input.broken_at?;
     let sight = Sight::of(input, broken_at);
     let saturated = resource::saturated(&sight);
@@ -187,62 +189,35 @@ impl<'a> Sight<'a> {
     }
 
     /// What makes every finding less sure: sends that were late, and what was not seen.
-    fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if let Some(late) = exclude::lateness(self) {
-            doubts.push(late);
-        }
-        doubts
+    fn doubts(&self) -> Vec<Doubt> {
+        exclude::lateness(self).map(Doubt::LateSends).into_iter().collect()
     }
 }
 
-/// A finding, less sure with each doubt; the doubts end the evidence.
-fn finding(
-    cause: Cause,
-    at: Option<f64>,
-    sentence: String,
-    mut evidence: Vec<String>,
-    doubts: Vec<String>,
-) -> Finding {
-    let confidence = match doubts.len() {
-        0 => Confidence::High,
-        1 => Confidence::Medium,
-        _ => Confidence::Low,
-    };
-    evidence.extend(doubts.into_iter().map(|doubt| format!("doubt: {doubt}")));
-    Finding { cause, confidence, sentence, evidence, at }
-}
-
-/// What was looked at and why it does not decide.
-fn cannot_tell(sight: &Sight<'_>) -> Finding {
+/// No claim, with what was looked at.
+fn cannot_tell(sight: &Sight<'_>) -> Bottleneck {
     let watched = sight.input.watched;
-    let mut evidence = resource::looked_at(sight);
     let why = if sight.in_process {
-        "the target is a part of this process: what it uses cannot be told from the generator's"
+        Unknown::InProcess
     } else if sight.host.is_empty() {
-        "the target's host is not watched: give a node-exporter's URL (watch.node-exporter), or run \
-         the lab beside the target"
+        Unknown::HostUnseen
     } else if !watched.target_local {
-        "nothing on the target's host saturated, and its processes are not seen: a lock, a pool, a \
-         limit or a server behind it are all possible"
+        Unknown::Remote
     } else if sight.targets.is_empty() {
-        "no process of the target was found, so that its own limits are not seen"
+        Unknown::ProcessesUnseen
     } else {
-        "what was seen does not agree on one cause"
+        Unknown::Unclear
     };
-    evidence.extend(watched.missing.iter().cloned());
-    Finding {
+    let mut evidence = resource::looked_at(sight);
+    evidence.extend(watched.missing.iter().cloned().map(Evidence::Missing));
+    Bottleneck {
         cause: Cause::Unknown,
         confidence: Confidence::Low,
-        sentence: format!("cannot tell: {why}"),
-        evidence,
         at: None,
+        claim: Claim::Unknown(why),
+        evidence,
+        doubts: Vec::new(),
     }
-}
-
-/// A share in words: `85 %`.
-fn percent(share: f64) -> String {
-    if share < 0.1 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
 }
 
 #[cfg(test)]

@@ -15,8 +15,6 @@ mod tests;
 
 /// Nested arrays and objects that are looked into; deeper ones are compared as they are written.
 const DEPTH_MAX: usize = 100;
-/// Bytes of a value that are shown.
-const SHOWN_BYTES: usize = 120;
 /// Elements up to which arrays without order are matched with a tolerance, which takes the square of
 /// their number; longer ones are compared by canonical text.
 const MATCHED_MAX: usize = 256;
@@ -38,10 +36,23 @@ pub struct Allowed {
 pub struct Differs {
     /// Where, from the result; empty for the whole of it.
     pub pointer: String,
-    /// One value there, cut if long.
-    pub one: String,
+    /// One value there.
+    pub one: Side,
     /// The other.
-    pub other: String,
+    pub other: Side,
+}
+
+/// One of two values that differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Its JSON.
+    Json(String),
+    /// There is none.
+    Nothing,
+    /// A set has no element that is equal to the other's.
+    NothingLike,
+    /// An array of another length.
+    Elements(usize),
 }
 
 /// Compares two bodies that hold an answer each; the first difference, if there is one.
@@ -71,15 +82,11 @@ fn lossy(raw: &[u8]) -> String {
 }
 
 fn differs(pointer: &str, one: &str, other: &str) -> Differs {
-    Differs { pointer: pointer.to_owned(), one: cut(one), other: cut(other) }
+    sides(pointer, Side::Json(one.to_owned()), Side::Json(other.to_owned()))
 }
 
-fn cut(text: &str) -> String {
-    if text.len() <= SHOWN_BYTES {
-        return text.to_owned();
-    }
-    let end = (0..=SHOWN_BYTES).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    format!("{}… ({} bytes)", &text[..end], text.len())
+fn sides(pointer: &str, one: Side, other: Side) -> Differs {
+    Differs { pointer: pointer.to_owned(), one, other }
 }
 
 fn values(
@@ -139,7 +146,7 @@ fn objects(
     for name in names {
         let place = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
         let shown = |value: Option<&&RawValue>| {
-            value.map_or_else(|| "nothing".to_owned(), |value| value.get().to_owned())
+            value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
         };
         match (a.get(name), b.get(name)) {
             (Some(a), Some(b)) => {
@@ -149,7 +156,7 @@ fn objects(
                 }
             }
             (a, b) if !matches(&allowed.ignore, &place) => {
-                return Some(differs(&place, &shown(a), &shown(b)));
+                return Some(sides(&place, shown(a), shown(b)));
             }
             _ => {}
         }
@@ -169,8 +176,7 @@ fn arrays(
         return Some(differs(pointer, one, other));
     };
     if a.len() != b.len() {
-        let count = |values: &[&RawValue]| format!("{} elements", values.len());
-        return Some(differs(pointer, &count(&a), &count(&b)));
+        return Some(sides(pointer, Side::Elements(a.len()), Side::Elements(b.len())));
     }
     if matches(&allowed.sets, pointer) {
         return set(&a, &b, pointer, depth, allowed);
@@ -206,7 +212,10 @@ fn set(
         };
         match free.iter().position(like) {
             Some(found) => _ = free.swap_remove(found),
-            None => return Some(differs(&place(index), value.get(), "nothing like it")),
+            None => {
+                let value = Side::Json(value.get().to_owned());
+                return Some(sides(&place(index), value, Side::NothingLike));
+            }
         }
     }
     None

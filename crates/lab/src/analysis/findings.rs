@@ -4,7 +4,7 @@
 //! generator in `validity.rs`.
 
 use lab_model::plan::{Model, Plan};
-use lab_model::record::Totals;
+use lab_model::record::{Class, Totals};
 use lab_model::results::run::{Row, Second, StageRow};
 
 use crate::analysis::statistics::{mean, median, ranks};
@@ -30,8 +30,20 @@ const DRIFT_TIMES: f64 = 2.0;
 const DRIFT_MS: f64 = 1.0;
 /// Chance of a trend like this in a steady series.
 const DRIFT_P: f64 = 0.05;
-/// Stalled seconds that a sentence lists.
-const LISTED_MAX: usize = 5;
+
+/// Something about the target that no objective names.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
+pub enum Finding {
+    /// Calls of a method fail.
+    Failing { method: String, share: f64, failed: u64, calls: u64, class: Class },
+    /// All results of a method are null.
+    Empty { method: String, nulls: u64 },
+    /// The target stalled under a closed load.
+    Stalled(Stalls),
+    /// The median of a method changed under a steady load.
+    Drift { method: String, first_ms: f64, last_ms: f64 },
+}
 
 /// Seconds of a closed load in which the target answered hardly anybody. While it stalls, each worker
 /// has at most one call in flight, so that percentiles of calls hardly show it.
@@ -43,21 +55,6 @@ pub struct Stalls {
     pub missing: f64,
     /// The longest call in them, in milliseconds.
     pub longest_ms: f64,
-}
-
-impl Stalls {
-    /// As in a sentence: `10.0 % of the usual results are missing, at 5.0 s, 10.0 s`.
-    pub fn in_words(&self) -> String {
-        let listed: Vec<String> =
-            self.at.iter().take(LISTED_MAX).map(|at| format!("{at:.0} s")).collect();
-        let more = if self.at.len() > LISTED_MAX { ", …" } else { "" };
-        format!(
-            "{:.1} % of the usual results are missing, at {}{more}, where calls took up to {:.0} ms",
-            self.missing * 100.0,
-            listed.join(", "),
-            self.longest_ms
-        )
-    }
 }
 
 /// What is looked at.
@@ -76,16 +73,10 @@ pub struct Seen<'a> {
 }
 
 /// All findings, most important first.
-pub fn find(seen: Seen<'_>, stalls: Option<&Stalls>) -> Vec<String> {
-    let mut found: Vec<String> = seen.methods.iter().filter_map(failing).collect();
+pub fn find(seen: Seen<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = seen.methods.iter().filter_map(failing).collect();
     found.extend(seen.methods.iter().filter_map(|row| empty(seen, row)));
-    found.extend(stalls.map(|stalls| {
-        format!(
-            "the target stalled: {}; a load without a rate sends little meanwhile, so its percentiles \
-             hardly show it (offer a rate with -r or rate to measure the waiting)",
-            stalls.in_words()
-        )
-    }));
+    found.extend(stalls.cloned().map(Finding::Stalled));
     let steady = seen.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
         && seen.stages.iter().all(|stage| stage.level_from == stage.level_to);
     if steady {
@@ -94,31 +85,26 @@ pub fn find(seen: Seen<'_>, stalls: Option<&Stalls>) -> Vec<String> {
     found
 }
 
-fn failing(row: &Row) -> Option<String> {
+fn failing(row: &Row) -> Option<Finding> {
     let failed = row.classes.iter().filter(|class| class.class.failed());
     let count: u64 = failed.clone().map(|class| class.calls).sum();
-    let most = failed.max_by_key(|class| class.calls)?.class.as_str();
-    (count >= CALLS_MIN && row.failed_share >= FAILING_SHARE).then(|| {
-        format!(
-            "{:.1} % of the calls of {} failed ({count} of {}, mostly {most})",
-            row.failed_share * 100.0,
-            row.method,
-            row.calls
-        )
+    let class = failed.max_by_key(|class| class.calls)?.class;
+    (count >= CALLS_MIN && row.failed_share >= FAILING_SHARE).then(|| Finding::Failing {
+        method: row.method.clone(),
+        share: row.failed_share,
+        failed: count,
+        calls: row.calls,
+        class,
     })
 }
 
 /// A method of which every result was null.
-fn empty(seen: Seen<'_>, row: &Row) -> Option<String> {
+fn empty(seen: Seen<'_>, row: &Row) -> Option<Finding> {
     let index = seen.plan.methods.iter().position(|name| **name == *row.method)?;
     let nulls = *seen.judged.nulls.get(index)?;
-    let ok = row.classes.iter().find(|class| class.class == lab_model::record::Class::Ok)?;
-    (nulls >= CALLS_MIN && nulls == ok.calls).then(|| {
-        format!(
-            "every result of {} was null ({nulls}): the target does not have what is asked for",
-            row.method
-        )
-    })
+    let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
+    let method = || row.method.clone();
+    (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::Empty { method: method(), nulls })
 }
 
 /// Stalls of a load that has only closed scenarios without pauses.
@@ -152,7 +138,7 @@ pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
 }
 
 /// A median that rises or falls in the course of a steady load.
-fn drift(seen: Seen<'_>, method: &str) -> Option<String> {
+fn drift(seen: Seen<'_>, method: &str) -> Option<Finding> {
     let all = seen.seconds.iter().flat_map(|second| &second.methods);
     let medians: Vec<f64> = all.filter(|one| one.method == method).map(|one| one.p50_ms).collect();
     let part = medians.len() / 3;
@@ -162,11 +148,9 @@ fn drift(seen: Seen<'_>, method: &str) -> Option<String> {
     let (first, last) = (mean(&medians[..part])?, mean(&medians[medians.len() - part..])?);
     let (low, high) = (first.min(last), first.max(last));
     let trend = ranks::trend(&medians).is_some_and(|test| test.p < DRIFT_P);
-    (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| {
-        let way = if last > first { "rose" } else { "fell" };
-        format!(
-            "the median of {method} {way} from {first:.1} to {last:.1} ms under a steady load: the \
-             figures are of a target that changed meanwhile"
-        )
+    (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
+        method: method.to_owned(),
+        first_ms: first,
+        last_ms: last,
     })
 }

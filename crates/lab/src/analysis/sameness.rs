@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use lab_model::results::compare::{Mismatch, Weight};
+use lab_model::results::compare::Weight;
 use lab_model::results::{Fingerprint, Outcome};
 
 /// Which tool measured.
@@ -107,60 +107,147 @@ const SHARES: f64 = 0.03;
 /// Settings listed by name at most.
 const LISTED_MAX: usize = 8;
 
-/// Everything that two runs do not have in common, gravest first. `arm` is the name of the second.
-pub fn mismatches(a: &Facts, b: &Facts, arm: &str) -> Vec<Mismatch> {
+/// Something that two runs do not have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mismatch {
+    /// What.
+    pub what: Fact,
+    /// How it is in the first run.
+    pub a: Value,
+    /// How it is in the second.
+    pub b: Value,
+    /// How grave it is.
+    pub weight: Weight,
+}
+
+/// A fact of a run that another run may not share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The tool.
+    Tool,
+    /// The chain family.
+    Family,
+    /// The chain.
+    Chain,
+    /// Stages with their levels.
+    Schedule,
+    /// What was asked for beside the stages.
+    Load,
+    /// HTTP version and use of connections.
+    Connections,
+    /// A method's share of all calls.
+    Share(String),
+    /// A setting of the plan.
+    Setting(String),
+    /// Settings of the plan that are too many to list.
+    MoreSettings,
+    /// The plan's text, where its settings are equal.
+    PlanText,
+    /// The seed.
+    Seed,
+    /// Engine threads.
+    Threads,
+    /// The chain's head.
+    Head,
+    /// What the target says it is.
+    Client,
+    /// The generator's machine.
+    Machine(Part),
+}
+
+/// A part of the generator's machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Its host name.
+    Host,
+    /// Its kind of CPU.
+    Cpu,
+    /// Its cores.
+    Cores,
+    /// Its frequency governor.
+    Governor,
+    /// The cores that the generator may use.
+    CpuLimit,
+    /// Where the target is.
+    Target,
+    /// Its kernel.
+    Kernel,
+    /// Its congestion control.
+    Congestion,
+    /// Its memory.
+    Memory,
+}
+
+/// How a fact is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// As it is written.
+    Text(String),
+    /// A setting that the plan does not have.
+    NotSet,
+    /// A limit or a name that the machine does not have.
+    Absent,
+    /// A share of all calls.
+    Share(f64),
+    /// So many settings.
+    Settings(usize),
+    /// They differ; the other value says how many do.
+    Differ,
+    /// Whether the target is on the generator's machine.
+    TargetLocal(bool),
+    /// Memory in GiB.
+    Gibibytes(f64),
+}
+
+impl Value {
+    fn text(value: &(impl ToString + ?Sized)) -> Value {
+        Value::Text(value.to_string())
+    }
+
+    fn or_absent<T: ToString>(value: Option<&T>) -> Value {
+        value.map_or(Value::Absent, |value| Value::text(value))
+    }
+}
+
+/// Everything that two runs do not have in common, gravest first.
+pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    let mut add = |what: &str, a: String, b: String, weight, why: &str| {
-        let (what, why, arm) = (what.to_owned(), why.to_owned(), arm.to_owned());
-        found.push(Mismatch { what, a, b, arm, weight, why });
+    let mut add = |what, a, b, weight| {
+        if a != b {
+            found.push(Mismatch { what, a, b, weight });
+        }
     };
-    if a.tool != b.tool {
-        let (a, b) = (a.tool.as_str().to_owned(), b.tool.as_str().to_owned());
-        add("tool", a, b, Weight::Warn, "tools begin their clocks at different points of a call");
+    add(Fact::Tool, Value::text(a.tool.as_str()), Value::text(b.tool.as_str()), Weight::Warn);
+    both(&mut add, Fact::Family, &a.family, &b.family, Weight::Refuse);
+    both(&mut add, Fact::Chain, &a.chain_id, &b.chain_id, Weight::Refuse);
+    if !a.schedule.is_empty() && !b.schedule.is_empty() {
+        let stages = |facts: &Facts| Value::Text(facts.schedule.join("; "));
+        add(Fact::Schedule, stages(a), stages(b), Weight::Refuse);
     }
-    both(&mut add, "chain family", &a.family, &b.family, Weight::Refuse, "other methods");
-    let why = "other data, so other work";
-    both(&mut add, "chain", &a.chain_id, &b.chain_id, Weight::Refuse, why);
-    let why = "not the same load was asked for";
-    if !a.schedule.is_empty() && !b.schedule.is_empty() && a.schedule != b.schedule {
-        add("schedule", a.schedule.join("; "), b.schedule.join("; "), Weight::Refuse, why);
-    }
-    both(&mut add, "load", &a.load, &b.load, Weight::Warn, why);
-    let why = "a connection's price is in the one and not in the other";
-    both(&mut add, "connections", &a.connections, &b.connections, Weight::Refuse, why);
+    both(&mut add, Fact::Load, &a.load, &b.load, Weight::Warn);
+    both(&mut add, Fact::Connections, &a.connections, &b.connections, Weight::Refuse);
     mix(&mut add, a, b);
     plan(&mut add, a, b);
-    let why = "not the same calls in the same order; of the same kinds, though";
-    both(&mut add, "seed", &a.seed, &b.seed, Weight::Warn, why);
-    let why = "the generator had other means";
-    both(&mut add, "generator threads", &a.threads, &b.threads, Weight::Warn, why);
-    if let Some((x, y)) = a.head.zip(b.head) {
-        let weight = if x.abs_diff(y) > HEADS { Weight::Warn } else { Weight::Note };
-        if x != y {
-            let why = "parameters are drawn from blocks below the head";
-            add("head", x.to_string(), y.to_string(), weight, why);
-        }
-    }
-    both(&mut add, "client", &a.client, &b.client, Weight::Note, "what is compared, perhaps");
+    both(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
+    both(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
+    let apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS);
+    let weight = if apart { Weight::Warn } else { Weight::Note };
+    both(&mut add, Fact::Head, &a.head, &b.head, weight);
+    both(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
     if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
-        machine(&mut add, x, y);
+        let parts = machine(x).into_iter().zip(machine(y));
+        parts.for_each(|((part, x), (_, y))| add(Fact::Machine(part), x, y, Weight::Warn));
     }
     found.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
     found
 }
 
-type Add<'a> = dyn FnMut(&str, String, String, Weight, &str) + 'a;
+type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
-fn both<T: PartialEq + ToString>(
-    add: &mut Add<'_>,
-    what: &str,
-    a: &Option<T>,
-    b: &Option<T>,
-    weight: Weight,
-    why: &str,
-) {
-    if let Some((a, b)) = a.as_ref().zip(b.as_ref()).filter(|(a, b)| a != b) {
-        add(what, a.to_string(), b.to_string(), weight, why);
+/// Compares a fact that both runs must know.
+fn both<T: ToString>(add: &mut Add<'_>, what: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
+    if let Some((a, b)) = a.as_ref().zip(b.as_ref()) {
+        add(what, Value::text(a), Value::text(b), weight);
     }
 }
 
@@ -176,16 +263,14 @@ fn mix(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     for method in methods {
         let (x, y) = (share(a, method), share(b, method));
         if (x - y).abs() > SHARES {
-            let shown = |share: f64| format!("{:.1} % of all calls", share * 100.0);
-            let what = format!("share of {method}");
-            let why = "all methods together are not the same work; each method alone may be";
-            add(&what, shown(x), shown(y), Weight::Warn, why);
+            add(Fact::Share(method.clone()), Value::Share(x), Value::Share(y), Weight::Warn);
         }
     }
 }
 
 fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
-    if a.plan_hash.is_none() || b.plan_hash.is_none() || a.plan_hash == b.plan_hash {
+    let (Some(hash_a), Some(hash_b)) = (&a.plan_hash, &b.plan_hash) else { return };
+    if hash_a == hash_b {
         return;
     }
     let mut keys: Vec<&String> = a.settings.keys().chain(b.settings.keys()).collect();
@@ -197,55 +282,34 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
         _ => Weight::Warn,
     };
     for key in keys.iter().take(LISTED_MAX) {
-        let shown = |facts: &Facts| facts.settings.get(*key).cloned().unwrap_or("not set".into());
-        let why = match weight_of(key) {
-            Weight::Note => "does not change what is sent",
-            _ => "what is sent may differ",
-        };
-        add(&format!("plan: {key}"), shown(a), shown(b), weight_of(key), why);
+        let value = |facts: &Facts| facts.settings.get(*key).map_or(Value::NotSet, Value::text);
+        add(Fact::Setting((*key).clone()), value(a), value(b), weight_of(key));
     }
     if let Some(more) = keys.get(LISTED_MAX..).filter(|more| !more.is_empty()) {
         let weight = more.iter().map(|key| weight_of(key)).max().unwrap_or(Weight::Note);
-        let count = format!("{} further settings", more.len());
-        add("plan", count, "differ".to_owned(), weight, "what is sent may differ");
+        add(Fact::MoreSettings, Value::Settings(more.len()), Value::Differ, weight);
     }
     if keys.is_empty() {
-        let hash = |facts: &Facts| {
-            facts.plan_hash.as_ref().map(|hash| hash.chars().take(12).collect()).unwrap_or_default()
-        };
-        add("plan's text", hash(a), hash(b), Weight::Note, "its settings are equal");
+        let short = |hash: &String| Value::Text(hash.chars().take(12).collect());
+        add(Fact::PlanText, short(hash_a), short(hash_b), Weight::Note);
     }
 }
 
-fn machine(add: &mut Add<'_>, a: &Fingerprint, b: &Fingerprint) {
-    let mut differs = |what: &str, x: String, y: String, weight, why: &str| {
-        if x != y {
-            add(&format!("machine: {what}"), x, y, weight, why);
-        }
-    };
-    let other = "another machine measured: only the figures per core and per request are fair";
-    differs("host", a.host.clone(), b.host.clone(), Weight::Warn, other);
-    differs("CPU", a.cpu.clone(), b.cpu.clone(), Weight::Warn, other);
-    differs("cores", a.cores.to_string(), b.cores.to_string(), Weight::Warn, other);
-    let shown = |value: &Option<String>| value.clone().unwrap_or("none".into());
-    let speed = "the clock of the CPU may have changed meanwhile";
-    differs("governor", shown(&a.governor), shown(&b.governor), Weight::Warn, speed);
-    let limit = |limit: Option<f64>| limit.map_or("none".to_owned(), |cores| cores.to_string());
-    let why = "the generator had other means";
-    differs("CPU limit", limit(a.cpu_limit), limit(b.cpu_limit), Weight::Warn, why);
-    let place = |local: bool| if local { "on it" } else { "elsewhere" }.to_owned();
-    let why =
-        "with the target on the generator's machine both share it, and no network lies between";
-    let (x, y) = (place(a.target_local), place(b.target_local));
-    differs("target", x, y, Weight::Warn, why);
-    let may = "a difference may come from it";
-    differs("kernel", a.kernel.clone(), b.kernel.clone(), Weight::Warn, may);
-    let congestion = (shown(&a.congestion), shown(&b.congestion));
-    differs("congestion control", congestion.0, congestion.1, Weight::Warn, may);
+/// The parts of a machine that are compared.
+fn machine(of: &Fingerprint) -> [(Part, Value); 9] {
     // Firmware takes a little more or less of the same modules.
-    let gibibytes = |bytes: u64| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30));
-    let memory = (gibibytes(a.memory_bytes), gibibytes(b.memory_bytes));
-    differs("memory", memory.0, memory.1, Weight::Warn, other);
+    let gibibytes = (of.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
+    [
+        (Part::Host, Value::text(&of.host)),
+        (Part::Cpu, Value::text(&of.cpu)),
+        (Part::Cores, Value::text(&of.cores)),
+        (Part::Governor, Value::or_absent(of.governor.as_ref())),
+        (Part::CpuLimit, Value::or_absent(of.cpu_limit.as_ref())),
+        (Part::Target, Value::TargetLocal(of.target_local)),
+        (Part::Kernel, Value::text(&of.kernel)),
+        (Part::Congestion, Value::or_absent(of.congestion.as_ref())),
+        (Part::Memory, Value::Gibibytes(gibibytes)),
+    ]
 }
 
 #[cfg(test)]

@@ -37,14 +37,42 @@ pub struct Judge {
 /// What came of one objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ruling {
-    /// As it is told.
+    /// As it is reported, without its note.
     pub outcome: ThresholdOutcome,
+    /// What its note says.
+    pub remark: Option<Remark>,
     /// Whether what the server itself said (error answers, not silence) is enough to break it: then
     /// it is broken whatever state the generator was in.
     pub by_server: bool,
     /// How far a broken objective was outside its limit, in its unit, for as long as it had to be;
     /// none if that is not known.
     pub beyond: Option<f64>,
+}
+
+/// How an objective came to its outcome.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Remark {
+    /// It had no data, and whether that breaks it.
+    NoData {
+        /// True if no data breaks it.
+        fails: bool,
+    },
+    /// It ended the run, and was within its limit again at the end.
+    Mended,
+    /// It was broken for so long.
+    BrokenFor {
+        /// How long, in seconds.
+        lasted: f64,
+        /// Length of a window in seconds.
+        window: f64,
+    },
+    /// Its number is that of the worst window.
+    WorstOf {
+        /// How many windows there were.
+        windows: u64,
+        /// Length of a window in seconds.
+        window: f64,
+    },
 }
 
 impl Judge {
@@ -89,12 +117,7 @@ impl Judge {
         }
     }
 
-    /// How they stand.
-    pub fn outcomes(&self) -> Vec<ThresholdOutcome> {
-        self.rulings().into_iter().map(|ruling| ruling.outcome).collect()
-    }
-
-    /// The same with what a verdict needs beside it, in the order of the plan.
+    /// How they stand, in the order of the plan.
     pub fn rulings(&self) -> Vec<Ruling> {
         self.judged.iter().map(|judged| judged.ruling(&self.pools[judged.pool])).collect()
     }
@@ -423,7 +446,7 @@ impl Judged {
             kept,
             observed,
             broken_at: broken_at.map(|at| at.as_secs_f64()),
-            note: self.remark(observed),
+            note: None,
         };
         let outside = |worst: f64| (worst - self.threshold.limit).abs();
         // What ended the run may have been mended since, and then says nothing of how far it was.
@@ -434,28 +457,25 @@ impl Judged {
             (true, false) => self.broken_beyond,
         };
         let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
-        Ruling { outcome, by_server, beyond: beyond.filter(|_| !kept) }
+        let remark = self.remark(observed);
+        Ruling { outcome, remark, by_server, beyond: beyond.filter(|_| !kept) }
     }
 
-    fn remark(&self, observed: Option<f64>) -> Option<String> {
+    fn remark(&self, observed: Option<f64>) -> Option<Remark> {
         let threshold = &self.threshold;
         if observed.is_none() {
-            let rule =
-                if threshold.no_data_fails { "which fails" } else { "which the plan allows" };
-            return Some(format!("no data, {rule}"));
+            return Some(Remark::NoData { fails: threshold.no_data_fails });
         }
         let mended = observed.is_some_and(|observed| keeps(threshold, observed));
         if self.ended.is_some() && mended {
-            return Some("out of its limit when it ended the run".to_owned());
+            return Some(Remark::Mended);
         }
-        let window = window(threshold)?;
-        let length = window.as_secs_f64();
-        let windows = self.windows;
+        let window = window(threshold)?.as_secs_f64();
         Some(match self.broken {
             Some((_, lasted)) if !threshold.sustained.is_zero() => {
-                format!("broken for {:.0} s in windows of {length} s", lasted.as_secs_f64())
+                Remark::BrokenFor { lasted: lasted.as_secs_f64(), window }
             }
-            _ => format!("worst of {windows} windows of {length} s"),
+            _ => Remark::WorstOf { windows: self.windows, window },
         })
     }
 }

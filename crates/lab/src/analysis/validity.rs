@@ -1,8 +1,8 @@
 //! Whether the numbers of a run may be believed: was the generator healthy, did the plan itself bound
 //! the rate, did the target take what was offered?
 //!
-//! Only the time after the warm-up is looked at, except where the plan's own limit is worked out. Each
-//! doubt is a sentence with its numbers. What follows from doubts is `verdict`'s.
+//! Only the time after the warm-up is looked at, except where the plan's own limit is worked out.
+//! What follows from doubts is `verdict`'s; `wording/verdict.rs` writes them as sentences.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const HEAVY_SHARE: f64 = 0.5;
 const PACED_SHARE: f64 = 0.9;
 
 /// Calls below which the 95 % interval of a p99 is wider than from the 98th to the largest.
-const CALLS_MIN: u64 = 1_000;
+pub(crate) const CALLS_MIN: u64 = 1_000;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -45,24 +45,92 @@ pub struct Seen<'a> {
     pub end: Duration,
 }
 
-/// What stands against the numbers; each in a sentence.
+/// A reason not to believe the numbers. Shares are of 1, times without a unit are in seconds.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
+pub enum Doubt {
+    EndedInWarmup {
+        end: f64,
+        warmup: f64,
+    },
+    NoCalls,
+    Busy {
+        share: f64,
+        lasted: f64,
+        until: f64,
+    },
+    NoPorts(u64),
+    Starved {
+        threads: usize,
+        waited: f64,
+        share: f64,
+    },
+    Heavy {
+        bytes_per_second: f64,
+        share: f64,
+        method: String,
+        bytes_each: f64,
+    },
+    Late {
+        p99_ms: f64,
+        longest_ms: f64,
+        allowed: Validity,
+        median_ms: f64,
+    },
+    Paced {
+        scenario: String,
+        allowed: f64,
+        workers: f64,
+        pause_ms: f64,
+        reached: f64,
+    },
+    FewWorkers {
+        scenario: String,
+        begun: Begun,
+        workers: usize,
+        allowed: f64,
+        best_ms: f64,
+        peak: f64,
+    },
+    Behind {
+        scenario: String,
+        begun: Begun,
+        workers: usize,
+        mean_ms: f64,
+        best_ms: f64,
+    },
+    FewCalls(Vec<(String, u64)>),
+}
+
+/// Planned iterations, and those that began in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Begun {
+    /// Their share.
+    pub share: f64,
+    /// Those that began in time.
+    pub begun: u64,
+    /// Those that were planned.
+    pub due: u64,
+}
+
+/// What stands against the numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doubts {
     /// Nothing was measured.
-    pub empty: Option<String>,
+    pub empty: Option<Doubt>,
     /// The engine threads had no time or no port left.
-    pub overloaded: Vec<String>,
+    pub overloaded: Vec<Doubt>,
     /// The engine threads waited for a core.
     pub starved: Option<Delay>,
     /// Sends were late because of the generator.
     pub late: Option<Delay>,
     /// The plan's own pauses bounded the rate.
-    pub paced: Vec<String>,
+    pub paced: Vec<Doubt>,
     /// The plan's own number of workers could not begin what was planned.
-    pub workers: Vec<String>,
-    /// The target did not take what was offered to it: the sentence, and how far the share of
-    /// delivered iterations is below the least that is allowed.
-    pub behind: Vec<(String, f64)>,
+    pub workers: Vec<Doubt>,
+    /// The target did not take what was offered to it, and how far the share of delivered iterations
+    /// is below the least that is allowed.
+    pub behind: Vec<(Doubt, f64)>,
 }
 
 /// Time by which the generator itself delayed calls.
@@ -71,8 +139,8 @@ pub struct Doubts {
 /// calls first come, first served, ends each call later by at most the longest delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
-    /// The doubt in words.
-    pub sentence: String,
+    /// The doubt that it raises.
+    pub doubt: Doubt,
     /// Longest delay of one call, in milliseconds.
     pub longest_ms: f64,
     /// Share of the calls that were sent later than the plan allows.
@@ -94,31 +162,27 @@ pub fn doubts(seen: Seen<'_>) -> Doubts {
         match scenario.model {
             Model::Closed => doubts.paced.extend(paced(seen, scenario)),
             Model::Open { .. } => match behind(seen, scenario) {
-                Some(Behind::Workers(sentence)) => doubts.workers.push(sentence),
-                Some(Behind::Target(sentence, missing)) => doubts.behind.push((sentence, missing)),
-                None => {}
+                Some((doubt @ Doubt::FewWorkers { .. }, _)) => doubts.workers.push(doubt),
+                found => doubts.behind.extend(found),
             },
         }
     }
     doubts
 }
 
-fn empty(seen: Seen<'_>, calls: u64) -> Option<String> {
+fn empty(seen: Seen<'_>, calls: u64) -> Option<Doubt> {
     if calls > 0 {
         return None;
     }
     let warmup = seen.plan.warmup;
     Some(if seen.end <= warmup && !warmup.is_zero() {
-        let (end, warmup) = (seen.end.as_secs_f64(), warmup.as_secs_f64());
-        format!(
-            "nothing was measured: the run ended at {end:.1} s, within the warm-up of {warmup} s"
-        )
+        Doubt::EndedInWarmup { end: seen.end.as_secs_f64(), warmup: warmup.as_secs_f64() }
     } else {
-        "nothing was measured: not one call ended".to_owned()
+        Doubt::NoCalls
     })
 }
 
-fn busy(seconds: &[Second]) -> Option<String> {
+fn busy(seconds: &[Second]) -> Option<Doubt> {
     let mut longest: &[Second] = &[];
     for row in seconds.chunk_by(|a, b| is_busy(a) == is_busy(b)).filter(|row| is_busy(&row[0])) {
         if row.len() > longest.len() {
@@ -133,11 +197,7 @@ fn busy(seconds: &[Second]) -> Option<String> {
     }
     let mean =
         longest.iter().map(|second| second.generator_busy).sum::<f64>() / longest.len() as f64;
-    let (percent, to) = (mean * 100.0, longest[longest.len() - 1].at);
-    Some(format!(
-        "the generator's threads were {percent:.0} % busy for {lasted:.0} s in a row until {to:.1} s: \
-         give them more cores, or ask for less"
-    ))
+    Some(Doubt::Busy { share: mean, lasted, until: longest[longest.len() - 1].at })
 }
 
 fn is_busy(second: &Second) -> bool {
@@ -154,28 +214,19 @@ fn starved(seen: Seen<'_>) -> Option<Delay> {
     let open = seen.plan.scenarios.iter().all(|one| matches!(one.model, Model::Open { .. }));
     let sends = 2.0 * seen.judged.lateness.max() as f64 / 1e6;
     (waited > seen.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
-        sentence: format!(
-            "the generator's {threads} threads waited {waited:.1} s, {:.0} % of their time, for a \
-             core: something else used this machine",
-            waited / time * 100.0
-        ),
+        doubt: Doubt::Starved { threads, waited, share: waited / time },
         longest_ms: if open { most.min(sends) } else { most },
         share: late_share(seen),
     })
 }
 
-fn ports(judged: &Totals) -> Option<String> {
+fn ports(judged: &Totals) -> Option<Doubt> {
     let refused = judged.traffic.ports_exhausted;
-    (refused > 0).then(|| {
-        format!(
-            "{refused} connections were not made because this host had no local port left: reuse \
-             connections, or widen net.ipv4.ip_local_port_range"
-        )
-    })
+    (refused > 0).then_some(Doubt::NoPorts(refused))
 }
 
 /// Which method's answers are so many bytes that the generator may be the limit for them.
-fn heavy(seen: Seen<'_>) -> Option<String> {
+fn heavy(seen: Seen<'_>) -> Option<Doubt> {
     let seconds = seen.end.saturating_sub(seen.plan.warmup).as_secs_f64();
     let bytes = &seen.judged.answer_bytes;
     let sum = bytes.iter().sum::<u64>() as f64;
@@ -186,30 +237,19 @@ fn heavy(seen: Seen<'_>) -> Option<String> {
     if read < HEAVY_BYTES * seen.plan.threads as f64 || share < HEAVY_SHARE || calls == 0 {
         return None;
     }
-    let name = seen.plan.methods.get(method)?;
-    Some(format!(
-        "the generator read {:.0} MB/s of answers, {:.0} % of them those of {name}, {:.1} MB each: ask \
-         for smaller ones, such as a shorter range or one address, or give it more cores",
-        read / 1e6,
-        share * 100.0,
-        most as f64 / calls as f64 / 1e6
-    ))
+    let method = seen.plan.methods.get(method)?.to_string();
+    let bytes_each = most as f64 / calls as f64;
+    Some(Doubt::Heavy { bytes_per_second: read, share, method, bytes_each })
 }
 
 fn late(seen: Seen<'_>) -> Option<Delay> {
-    let lateness = aggregate::percentile_ms(&seen.judged.lateness, 99.0)?;
-    let median =
+    let p99_ms = aggregate::percentile_ms(&seen.judged.lateness, 99.0)?;
+    let median_ms =
         aggregate::percentile_ms(&seen.judged.times(|cell| &cell.service, |_| true), 50.0)?;
-    let validity = seen.plan.validity;
+    let allowed = seen.plan.validity;
     let longest_ms = seen.judged.lateness.max() as f64 / 1e6;
-    is_late(validity, lateness, median).then(|| Delay {
-        sentence: format!(
-            "sends were late by {lateness:.2} ms (p99), {longest_ms:.1} ms at most, because of the \
-             generator; allowed are {} ms or {:.0} % of the median time of {median:.2} ms: the \
-             latencies include this",
-            validity.lateness_p99_max.as_secs_f64() * 1e3,
-            validity.lateness_share_max * 100.0
-        ),
+    is_late(allowed, p99_ms, median_ms).then(|| Delay {
+        doubt: Doubt::Late { p99_ms, longest_ms, allowed, median_ms },
         longest_ms,
         share: late_share(seen),
     })
@@ -253,7 +293,7 @@ fn offered(seen: Seen<'_>, scenario: &Scenario) -> Offered {
     sum
 }
 
-fn paced(seen: Seen<'_>, scenario: &Scenario) -> Option<String> {
+fn paced(seen: Seen<'_>, scenario: &Scenario) -> Option<Doubt> {
     let pause = scenario.pause.as_secs_f64();
     let offered = offered(seen, scenario);
     if pause <= 0.0 || offered.seconds <= 0.0 {
@@ -261,28 +301,20 @@ fn paced(seen: Seen<'_>, scenario: &Scenario) -> Option<String> {
     }
     let allowed = offered.level_seconds / offered.seconds / pause;
     let reached = offered.iterations.begun as f64 / offered.seconds;
-    (reached >= PACED_SHARE * allowed).then(|| {
-        let workers = offered.level_seconds / offered.seconds;
-        format!(
-            "{}: the plan's own pacing allows at most {allowed:.0}/s ({workers:.0} workers, a pause of \
-             {:.0} ms after each iteration), and {reached:.0}/s were reached: the target was not the \
-             limit",
-            scenario.name,
-            pause * 1e3
-        )
+    (reached >= PACED_SHARE * allowed).then(|| Doubt::Paced {
+        scenario: scenario.name.clone(),
+        allowed,
+        workers: offered.level_seconds / offered.seconds,
+        pause_ms: pause * 1e3,
+        reached,
     })
 }
 
-enum Behind {
-    Workers(String),
-    /// The sentence, and how far the delivered share is below what is allowed.
-    Target(String, f64),
-}
-
-/// Whether fewer iterations were begun than planned, and whose limit that was. The best time of each
+/// Fewer iterations began than were planned: whose limit that was, and how far the share is below the
+/// least that is allowed. The best time of each
 /// method, weighted by its calls, is what the target takes when nothing waits; if even then the
 /// workers could not begin the planned rate, the plan is the limit, otherwise the target.
-fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
+fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<(Doubt, f64)> {
     let offered = offered(seen, scenario);
     let mut iterations = Iterations::default();
     for stage in &scenario.stages {
@@ -293,27 +325,18 @@ fn behind(seen: Seen<'_>, scenario: &Scenario) -> Option<Behind> {
         return None;
     }
     let (due, begun) = (iterations.due, iterations.in_time());
-    let begun_of = format!(
-        "{:.1} % of the planned iterations were begun ({begun} of {due})",
-        delivered * 100.0
-    );
+    let begun = Begun { share: delivered, begun, due };
     let workers = scenario.workers_max;
     let best = best_time(seen, scenario);
     let allowed = workers as f64 / best.max(1e-9);
-    let (name, peak, best_ms) = (&scenario.name, offered.peak, best * 1e3);
-    if allowed < peak {
-        return Some(Behind::Workers(format!(
-            "{name}: {begun_of}: its {workers} workers can begin at most {allowed:.0}/s even at the \
-             target's best time of {best_ms:.1} ms an iteration, and {peak:.0}/s were planned: give it \
-             more workers"
-        )));
-    }
-    let mean = aggregate::quantiles(&service_of(seen, scenario)).mean_ms;
-    let sentence = format!(
-        "{name}: {begun_of}: the target did not keep up; all {workers} workers waited for it, {mean:.1} \
-         ms a call in the mean against {best_ms:.1} ms an iteration at its best"
-    );
-    Some(Behind::Target(sentence, seen.plan.validity.delivered_share_min - delivered))
+    let (scenario_name, peak, best_ms) = (scenario.name.clone(), offered.peak, best * 1e3);
+    let doubt = if allowed < peak {
+        Doubt::FewWorkers { scenario: scenario_name, begun, workers, allowed, best_ms, peak }
+    } else {
+        let mean_ms = aggregate::quantiles(&service_of(seen, scenario)).mean_ms;
+        Doubt::Behind { scenario: scenario_name, begun, workers, mean_ms, best_ms }
+    };
+    Some((doubt, seen.plan.validity.delivered_share_min - delivered))
 }
 
 /// Seconds that an iteration takes at the target's best.
@@ -338,16 +361,8 @@ fn service_of(seen: Seen<'_>, scenario: &Scenario) -> lab_model::record::Times {
 }
 
 /// Which percentiles are weak because they rest on few calls.
-pub fn few(methods: &[Row]) -> Option<String> {
-    let few: Vec<String> = methods
-        .iter()
-        .filter(|row| row.calls < CALLS_MIN)
-        .map(|row| format!("{} ({} calls)", row.method, row.calls))
-        .collect();
-    (!few.is_empty()).then(|| {
-        format!(
-            "a p99 of fewer than {CALLS_MIN} calls is weak; see its interval: {}",
-            few.join(", ")
-        )
-    })
+pub fn few(methods: &[Row]) -> Option<Doubt> {
+    let few = methods.iter().filter(|row| row.calls < CALLS_MIN);
+    let few: Vec<(String, u64)> = few.map(|row| (row.method.clone(), row.calls)).collect();
+    (!few.is_empty()).then_some(Doubt::FewCalls(few))
 }

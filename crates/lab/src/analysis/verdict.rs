@@ -16,18 +16,18 @@
 //! 8. measured where there are no objectives, else pass. Late sends only add to latencies, so an
 //!    upper limit that was kept would have been kept without them.
 
-use lab_model::metrics::{Kind, Metric, Samples};
+use lab_model::metrics::{Metric, Samples};
 use lab_model::plan::threshold::{Aggregation, Operator};
 use lab_model::plan::{Model, Plan};
 use lab_model::record::Class;
+use lab_model::results::Outcome;
 use lab_model::results::run::{Compared, Difference, Row};
-use lab_model::results::{Outcome, ThresholdOutcome, Verdict};
 
 use crate::analysis::findings::Stalls;
 use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::validity;
-use crate::analysis::validity::{Delay, Doubts};
+use crate::analysis::validity::{Delay, Doubt, Doubts};
 
 #[cfg(test)]
 mod tests;
@@ -59,11 +59,58 @@ pub struct Evidence<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The verdict.
-    pub verdict: Verdict,
+    pub outcome: Outcome,
+    /// Why, most important first.
+    pub reasons: Vec<Reason>,
     /// What is worth knowing of the target.
-    pub findings: Vec<String>,
+    pub findings: Vec<Reason>,
     /// What is worth knowing of the run.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Reason>,
+}
+
+/// A reason for a verdict. Shares are of 1, times without a unit are in seconds.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
+pub enum Reason {
+    /// The numbers may not be believed.
+    Doubt(Doubt),
+    /// So many objectives were kept under a load that paced itself.
+    KeptWhenPaced(usize),
+    /// Somebody ended the run.
+    EndedByHand { at: f64, of: f64, nothing_broken: bool },
+    /// A broken objective ended the run.
+    Aborted { at: f64, of: f64 },
+    /// An objective about a metric was broken.
+    Broken(Ruling, Metric),
+    /// All calls of a method were answered with an error from the first on.
+    NeverAnswered { method: String },
+    /// Most calls of a method failed from some time on; the share is that of all calls.
+    Knee { method: String, knee: Knee, failed_share: f64 },
+    /// All calls of a method failed.
+    AllFailed { method: String, calls: u64, class: Class },
+    /// Many calls of a method failed.
+    ManyFailed { method: String, share: f64, class: Class },
+    /// An objective was kept only because workers wait.
+    KeptByStalls { objective: String, stalls: Stalls },
+    /// Answers of a method differ from the reference's.
+    Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
+    /// No answer could be compared.
+    NotCompared { reference: String, unanswered: u64, skipped: u64 },
+}
+
+impl Reason {
+    /// Returns true if the reason is about calls of `method`.
+    fn is_about(&self, name: &str) -> bool {
+        match self {
+            Reason::Broken(ruling, _) => ruling.outcome.text.contains(name),
+            Reason::NeverAnswered { method }
+            | Reason::Knee { method, .. }
+            | Reason::AllFailed { method, .. }
+            | Reason::Wrong { method, .. } => method == name,
+            Reason::KeptByStalls { objective, .. } => objective.contains(name),
+            _ => false,
+        }
+    }
 }
 
 /// Why and when a run ended before its plan, in seconds since its start.
@@ -84,59 +131,53 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     failures.answers(evidence);
     failures.stalls(evidence);
     let doubts = evidence.doubts;
-    for (sentence, missing) in &doubts.behind {
-        failures.push(Breach::Share(*missing), sentence.clone());
+    for (doubt, missing) in &doubts.behind {
+        failures.push(Breach::Share(*missing), Reason::Doubt(doubt.clone()));
     }
     let stands = |failure: &Failure| failure.stands(evidence);
     let (limited, mut warnings) = limits(evidence, &failures);
-    warnings.extend(validity::few(evidence.methods));
+    warnings.extend(validity::few(evidence.methods).map(Reason::Doubt));
 
     failures.list.sort_by_key(|failure| !stands(failure));
-    let told: Vec<String> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
-    let late: Vec<String> = doubts.late.iter().map(|late| late.sentence.clone()).collect();
+    let told: Vec<Reason> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
+    let late: Vec<Reason> =
+        doubts.late.iter().map(|late| Reason::Doubt(late.doubt.clone())).collect();
+    let paced: Vec<Reason> = doubts.paced.iter().cloned().map(Reason::Doubt).collect();
     let doubtful = |delay: &Delay| failures.list.iter().any(|one| one.within(delay, evidence));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
-        (Outcome::Invalid, vec![empty.clone()])
+        (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
     } else if failures.list.iter().any(stands) {
-        (Outcome::Fail, [told, limited, late].concat())
+        (Outcome::Fail, [told, limited, late.clone()].concat())
     } else if !limited.is_empty() {
-        (Outcome::ClientLimited, [limited, late, told].concat())
+        (Outcome::ClientLimited, [limited, late.clone(), told].concat())
     } else if doubts.late.as_ref().is_some_and(doubtful) {
-        (Outcome::Invalid, [late, told].concat())
+        (Outcome::Invalid, [late.clone(), told].concat())
     } else if !told.is_empty() {
-        (Outcome::ClientLimited, [doubts.paced.clone(), told].concat())
+        (Outcome::ClientLimited, [paced.clone(), told].concat())
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.paced.is_empty() {
-        (Outcome::ClientLimited, [doubts.paced.clone(), kept_when_paced(evidence.plan)].concat())
+        let objectives = evidence.plan.thresholds.len();
+        let kept = (objectives > 0).then_some(Reason::KeptWhenPaced(objectives));
+        (Outcome::ClientLimited, paced.iter().cloned().chain(kept).collect())
     } else if evidence.plan.thresholds.is_empty() {
         (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
     };
     if outcome != Outcome::ClientLimited {
-        warnings.extend(doubts.paced.iter().cloned());
+        warnings.extend(paced);
     }
     if matches!(outcome, Outcome::Pass | Outcome::Measured) {
-        warnings.extend(doubts.late.iter().map(|late| late.sentence.clone()));
+        warnings.extend(late);
     }
     early(evidence, outcome, &mut reasons);
-    Judged { verdict: Verdict { outcome, reasons }, findings: failures.findings, warnings }
-}
-
-/// What is told of objectives that were kept under a load that paced itself.
-fn kept_when_paced(plan: &Plan) -> Vec<String> {
-    let told = match plan.thresholds.len() {
-        0 => return Vec::new(),
-        1 => "the objective was kept at this load".to_owned(),
-        count => format!("all {count} objectives were kept at this load"),
-    };
-    vec![format!("{told}; to judge a load by objectives, offer it as a rate")]
+    Judged { outcome, reasons, findings: failures.findings, warnings }
 }
 
 /// What limited the run on our side, and what is only worth a warning: where all that was planned was
 /// done in time and nothing is broken, busy threads and a wait for a core changed nothing.
-fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<String>) {
+fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = evidence.doubts;
     let unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
@@ -146,30 +187,24 @@ fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<String>, Vec<Stri
     let matters =
         closed || !failures.list.is_empty() || doubts.late.is_some() || !doubts.workers.is_empty();
     let into = if matters { &mut limited } else { &mut warnings };
-    into.extend(doubts.overloaded.iter().cloned());
+    into.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
     if let Some(starved) = &doubts.starved {
         let matters = closed || failures.list.iter().any(|one| one.within(starved, evidence));
         let into = if matters { &mut limited } else { &mut warnings };
-        into.push(starved.sentence.clone());
+        into.push(Reason::Doubt(starved.doubt.clone()));
     }
-    limited.extend(doubts.workers.iter().cloned());
+    limited.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
     (limited, warnings)
 }
 
-fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<String>) {
+fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     let of = evidence.plan.duration().as_secs_f64();
     match evidence.early {
-        Some(Early::Asked(at)) if outcome == Outcome::Invalid && reasons.is_empty() => {
-            reasons.push(format!(
-                "the run was ended by hand at {at:.1} s of {of:.1} s; until then nothing was broken"
-            ));
-        }
         Some(Early::Asked(at)) => {
-            reasons.push(format!("the run was ended by hand at {at:.1} s of {of:.1} s"));
+            let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
+            reasons.push(Reason::EndedByHand { at, of, nothing_broken });
         }
-        Some(Early::Aborted(at)) => {
-            reasons.push(format!("the broken objective ended the run at {at:.1} s of {of:.1} s"));
-        }
+        Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of }),
         None => {}
     }
 }
@@ -194,7 +229,7 @@ enum Breach {
 #[derive(Debug)]
 struct Failure {
     breach: Breach,
-    reason: String,
+    reason: Reason,
 }
 
 impl Failure {
@@ -224,11 +259,11 @@ impl Failure {
 #[derive(Debug, Default)]
 struct Failures {
     list: Vec<Failure>,
-    findings: Vec<String>,
+    findings: Vec<Reason>,
 }
 
 impl Failures {
-    fn push(&mut self, breach: Breach, reason: String) {
+    fn push(&mut self, breach: Breach, reason: Reason) {
         self.list.push(Failure { breach, reason });
     }
 
@@ -236,7 +271,8 @@ impl Failures {
         for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
             if !ruling.outcome.kept {
                 let metric = threshold.selector.metric;
-                self.push(breach(evidence.plan, metric, ruling), broken(&ruling.outcome, metric));
+                let reason = Reason::Broken(ruling.clone(), metric);
+                self.push(breach(evidence.plan, metric, ruling), reason);
             }
         }
     }
@@ -252,33 +288,29 @@ impl Failures {
             let lasting = row.is_some_and(|row| {
                 knee.failed * 2 > row.calls.saturating_sub(knee.answered_before)
             });
-            let sentence = knee_sentence(method, knee, evidence.overall);
+            let failed_share = evidence.overall.failed_share;
+            let reason = Reason::Knee { method: method.clone(), knee: knee.clone(), failed_share };
             if refused && has_own_objective(evidence.plan, method) {
                 continue;
             }
             if refused && !nothing_answered {
-                let sentence = format!(
-                    "every call of {method} was answered with a JSON-RPC error from the first on: the \
-                     call is at fault, or the target does not have the method"
-                );
-                self.push(Breach::Server, sentence);
+                self.push(Breach::Server, Reason::NeverAnswered { method: method.clone() });
             } else if knee.until.is_none() || lasting {
                 let alone = evidence.overall.failed_share < 0.5;
                 let told = knee.class.failed_by_server() || alone;
-                self.push(if told { Breach::Server } else { Breach::Silent }, sentence);
+                self.push(if told { Breach::Server } else { Breach::Silent }, reason);
             } else {
-                self.findings.push(sentence);
+                self.findings.push(reason);
             }
         }
         for row in evidence.methods {
             let known = evidence.knees.iter().any(|(method, _)| *method == row.method);
             if row.failed_share >= 1.0 && !known {
-                let class = worst_class(row).as_str();
-                let sentence =
-                    format!("all {} calls of {} failed ({class})", row.calls, row.method);
+                let (method, calls, class) = (row.method.clone(), row.calls, worst_class(row));
+                let reason = Reason::AllFailed { method, calls, class };
                 match nothing_answered {
-                    true => self.push(silent_unless(worst_class(row)), sentence),
-                    false => self.findings.push(sentence),
+                    true => self.push(silent_unless(class), reason),
+                    false => self.findings.push(reason),
                 }
             }
         }
@@ -286,21 +318,15 @@ impl Failures {
 
     /// Methods of which a good part failed all the time.
     fn partly(&mut self, evidence: Evidence<'_>) {
-        let told = |method: &str| self.list.iter().any(|failure| failure.reason.contains(method));
+        let told = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
         let mut found = Vec::new();
         for row in evidence.methods {
             let failed = row.failed_share * row.calls as f64;
             let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
             if much && !has_own_objective(evidence.plan, &row.method) && !told(&row.method) {
                 let class = worst_class(row);
-                found.push((silent_unless(class), format!(
-                    "{:.1} % of the calls of {} failed, mostly {}; an objective failed{{method:{}}} says \
-                     how many may",
-                    row.failed_share * 100.0,
-                    row.method,
-                    class.as_str(),
-                    row.method
-                )));
+                let (method, share) = (row.method.clone(), row.failed_share);
+                found.push((silent_unless(class), Reason::ManyFailed { method, share, class }));
             }
         }
         found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
@@ -316,12 +342,8 @@ impl Failures {
             let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
             let latency = threshold.selector.metric == Metric::Latency;
             if ruling.outcome.kept && upper && latency && hidden {
-                let sentence = format!(
-                    "{} was kept only because workers wait while the target stalls: {}",
-                    threshold.text,
-                    stalls.in_words()
-                );
-                self.push(Breach::Time(beyond), sentence);
+                let (objective, stalls) = (threshold.text.clone(), stalls.clone());
+                self.push(Breach::Time(beyond), Reason::KeptByStalls { objective, stalls });
             }
         }
     }
@@ -330,27 +352,23 @@ impl Failures {
         let Some(compared) = evidence.compared else { return };
         for (method, calls, wrong) in &compared.methods {
             if *wrong > 0 {
-                let reference = &compared.reference;
                 let first = compared.examples.iter().find(|example| example.method == *method);
-                let shown = first.map(|first| {
-                    let Difference { pointer, target, reference, .. } = first;
-                    format!(", first at {pointer:?}: {target} instead of {reference}")
-                });
-                self.push(
-                    Breach::Server,
-                    format!(
-                        "{wrong} of {calls} compared answers of {method} differ from those of \
-                         {reference}{}",
-                        shown.unwrap_or_default()
-                    ),
-                );
+                let reason = Reason::Wrong {
+                    method: method.clone(),
+                    calls: *calls,
+                    wrong: *wrong,
+                    reference: compared.reference.clone(),
+                    first: first.cloned(),
+                };
+                self.push(Breach::Server, reason);
             }
         }
         if compared.compared == 0 {
-            self.findings.push(format!(
-                "no answer could be compared with {}: {} calls were not answered by it, {} not asked",
-                compared.reference, compared.unanswered, compared.skipped
-            ));
+            self.findings.push(Reason::NotCompared {
+                reference: compared.reference.clone(),
+                unanswered: compared.unanswered,
+                skipped: compared.skipped,
+            });
         }
     }
 }
@@ -393,54 +411,4 @@ fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
 fn worst_class(row: &Row) -> Class {
     let failed = row.classes.iter().filter(|class| class.class.failed());
     failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)
-}
-
-/// A broken objective in words: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
-fn broken(outcome: &ThresholdOutcome, metric: Metric) -> String {
-    let mut told = format!("{} was broken", outcome.text);
-    if let Some(observed) = outcome.observed {
-        told.push_str(&format!(": {}", shown(observed, metric)));
-    }
-    if let Some(at) = outcome.broken_at {
-        told.push_str(&format!(", first at {at:.1} s"));
-    }
-    if let Some(note) = &outcome.note {
-        told.push_str(&format!(" ({note})"));
-    }
-    told
-}
-
-fn shown(observed: f64, metric: Metric) -> String {
-    match metric.kind() {
-        Kind::Times => format!("{observed:.1} ms"),
-        Kind::Share => format!("{:.2} %", observed * 100.0),
-        Kind::Counter => format!("{observed:.1}"),
-    }
-}
-
-fn knee_sentence(method: &str, knee: &Knee, overall: &Row) -> String {
-    let Knee { from, calls, failed, answered_before, class, rate, .. } = knee;
-    let when = match knee.until {
-        None => format!("due since {from:.1} s"),
-        Some(until) => format!("due from {from:.1} s to {until:.1} s"),
-    };
-    let share = if failed == calls {
-        format!("every call of {method} {when} failed ({failed}")
-    } else {
-        format!(
-            "{:.1} % of the calls of {method} {when} failed ({failed}",
-            *failed as f64 / *calls as f64 * 100.0
-        )
-    };
-    let before = match answered_before {
-        0 => "none was answered before".to_owned(),
-        1 => "1 was answered before".to_owned(),
-        count => format!("{count} were answered before"),
-    };
-    format!(
-        "{share}, mostly {}); {before}; the run then began {rate:.1} iterations/s; of all calls {:.2} % \
-         failed",
-        class.as_str(),
-        overall.failed_share * 100.0
-    )
 }

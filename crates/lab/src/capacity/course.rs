@@ -16,6 +16,8 @@ use super::probes::Probes;
 use crate::analysis::search::judge::{Judgement, Seen, judge};
 use crate::analysis::search::{Health, Probe, Step, next};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
+use crate::wording::capacity as wording;
+use crate::wording::verdict::sentences;
 
 /// Why a search could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -255,9 +257,11 @@ impl Course<'_> {
                 see(Sight::Objectives(text));
             }
         }
+        let probe = self.made.len();
+        let binding = judgement.binding.map(|bound| wording::binding(bound, asked.rate, probe));
         self.made.push(Made {
             row,
-            binding: judgement.binding,
+            binding,
             methods: result.methods.clone(),
             processes: result.watched.processes.clone(),
             warnings: result.warnings.clone(),
@@ -286,9 +290,6 @@ impl Course<'_> {
             // A part of a probe says nothing of the rest.
             judgement.judged = Judged::Invalid;
             (judgement.margin, judgement.binding) = (None, None);
-        }
-        if let Some(binding) = &mut judgement.binding {
-            binding.probe = self.made.len();
         }
         judgement
     }
@@ -339,7 +340,7 @@ fn row(result: &RunResult, judgement: &Judgement, asked: Asked) -> ProbeRow {
         drained: asked.drained,
         judged: judgement.judged,
         outcome,
-        reasons: judgement.reasons.clone(),
+        reasons: sentences(&judgement.reasons),
         margin: judgement.margin,
         rate_ended: judgement.rate_ended,
         delivered_share: judgement.delivered_share,

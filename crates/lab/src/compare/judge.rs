@@ -11,7 +11,7 @@ use crate::analysis::compare::{Design, Found, Values, compare as compare_values,
 use crate::analysis::sameness::{Tool, mismatches};
 use crate::analysis::statistics::median;
 use crate::arm::{ALL, Arm, Key, Run};
-use crate::wording::difference;
+use crate::wording::{comparability, difference};
 
 /// How arms are to be compared.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,9 @@ pub fn compare(
     let Some((first, others)) = arms.split_first() else { return result };
     for other in others {
         if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
-            result.mismatches.extend(mismatches(&a.facts, &b.facts, &other.name));
+            let unlike = mismatches(&a.facts, &b.facts);
+            let unlike = unlike.iter().map(|one| comparability::mismatch(one, &other.name));
+            result.mismatches.extend(unlike);
         }
     }
     result.normalised = arms.iter().map(normal_row).collect();
@@ -134,8 +136,9 @@ fn believe(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
     let Some((first, others)) = arm.runs.split_first() else { return found };
     for other in others {
         let own = format!("{}, {} against {}", arm.name, other.label, first.label);
-        let unlike = mismatches(&first.facts, &other.facts, &own);
-        found.extend(unlike.into_iter().filter(|mismatch| mismatch.weight > Weight::Note));
+        let mut unlike = mismatches(&first.facts, &other.facts);
+        unlike.retain(|mismatch| mismatch.weight > Weight::Note);
+        found.extend(unlike.iter().map(|one| comparability::mismatch(one, &own)));
     }
     let partial = arm.runs.iter().filter(|run| run.facts.partial);
     arm.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));

@@ -7,7 +7,7 @@ use lab_engine::aggregate;
 use lab_engine::recorder::Recorded;
 use lab_model::plan::{HttpVersion, Plan, Reuse};
 use lab_model::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
-use lab_model::results::{Fingerprint, PlanFacts, TargetFacts};
+use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 
 use super::Finished;
 use crate::analysis::bottleneck::BottleneckInput;
@@ -15,6 +15,8 @@ use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::verdict::{Early, Evidence};
 use crate::analysis::{bottleneck, calendar, findings, knee, validity, verdict};
+use crate::wording;
+use crate::wording::verdict::sentences;
 
 /// All that is known when the load is over.
 pub(super) struct Seen<'a> {
@@ -86,10 +88,14 @@ impl Seen<'_> {
             plan: plan_facts(plan),
             target: self.target,
             fingerprint: self.fingerprint,
-            verdict: judged_all.verdict,
-            thresholds: self.rulings.iter().map(|ruling| ruling.outcome.clone()).collect(),
-            findings: [judged_all.findings, found].concat(),
-            warnings: [judged_all.warnings, self.warnings, plan.warnings.clone()].concat(),
+            verdict: Verdict {
+                outcome: judged_all.outcome,
+                reasons: sentences(&judged_all.reasons),
+            },
+            thresholds: self.rulings.iter().map(wording::verdict::outcome).collect(),
+            findings: [sentences(&judged_all.findings), sentences(&found)].concat(),
+            warnings: [sentences(&judged_all.warnings), self.warnings, plan.warnings.clone()]
+                .concat(),
             overall,
             methods,
             stages,
@@ -104,7 +110,8 @@ impl Seen<'_> {
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
         let broken = broken_at(&self.rulings, &knees, behind.unwrap_or_default());
         let input = BottleneckInput::of(&result, plan.validity, broken);
-        result.bottleneck = bottleneck::find(&input);
+        result.bottleneck =
+            bottleneck::find(&input).map(|found| wording::bottleneck::finding(&found));
         Finished { result, totals: judged }
     }
 }

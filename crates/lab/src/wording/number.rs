@@ -77,6 +77,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// A share in few digits, where its size is all that matters: `0.4 %`, `85 %`.
+pub(crate) fn brief_percent(share: f64) -> String {
+    if share < 0.1 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+}
+
 /// A number per second: `1,235/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", short(per_second))

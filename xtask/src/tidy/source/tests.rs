@@ -2,7 +2,7 @@
 
 use super::super::Finding;
 use super::super::tree::Tree;
-use super::{module_doc, one_error_table, open_work, pure_rules, sleep_in_tests};
+use super::{module_doc, no_sentences, one_error_table, open_work, pure_rules, sleep_in_tests};
 
 fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
     check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
@@ -39,6 +39,29 @@ fn a_rule_that_reads_the_world_is_caught() {
     }
     for good in ["use std::time::Duration;", "// no tokio here", "let operand::A = instant;"] {
         assert!(caught(rule, good).is_empty(), "{good}");
+    }
+}
+
+#[test]
+fn a_sentence_in_the_lab_s_analysis_is_caught() {
+    let analysis = "crates/lab/src/analysis/verdict.rs";
+    let caught = |path, text| lines(no_sentences, path, text);
+    for bad in [
+        r#"reasons.push(format!("{share} of the calls failed"));"#,
+        r#"    "the generator was the limit, \"#,
+        r#"'"' => "not set","#,
+    ] {
+        assert_eq!(caught(analysis, bad), [1], "{bad}");
+        assert!(caught("crates/lab/src/wording/verdict.rs", bad).is_empty(), "{bad}");
+        assert!(caught("crates/lab/src/analysis/verdict/tests.rs", bad).is_empty(), "{bad}");
+    }
+    for good in [
+        r#"let name = host!("process.*.cpu");"#,
+        r#"let first = order.expect("no part is NaN");"#,
+        r#"// the sentence "it was late" is in wording"#,
+        r#"'"' => format!("{:?}", string(raw)),"#,
+    ] {
+        assert!(caught(analysis, good).is_empty(), "{good}");
     }
 }
 

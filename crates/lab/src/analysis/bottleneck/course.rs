@@ -69,13 +69,13 @@ impl Course {
 
 /// Where a metric left its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rise {
+pub struct Rise {
     /// When.
-    pub(super) at: f64,
+    pub at: f64,
     /// Median before; none if there was no time without load.
-    pub(super) before: Option<f64>,
+    pub before: Option<f64>,
     /// Mean from then on.
-    pub(super) after: f64,
+    pub after: f64,
 }
 
 /// The load that the plan asks for, from 0 to 1 of what it asks for until the objective broke.

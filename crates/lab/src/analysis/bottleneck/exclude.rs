@@ -2,11 +2,12 @@
 
 use lab_model::metrics::host::host;
 use lab_model::record::Class;
+use lab_model::results::Cause;
 use lab_model::results::run::Second;
-use lab_model::results::{Cause, Finding};
 
+use super::Sight;
+use super::found::{Bottleneck, Claim, Doubt, Evidence};
 use super::resource::{Saturated, waits_for_cores};
-use super::{Sight, finding, percent};
 
 /// Busy share of the engine threads from which they are the limit.
 const BUSY_MIN: f64 = 0.9;
@@ -24,20 +25,17 @@ const LIMITED_MIN: f64 = 0.05;
 const LIMIT_EXCEEDED: i64 = -32_005;
 
 /// The generator: it had no time, no core or no port, or its own lateness is what was measured.
-pub(super) fn generator(sight: &Sight<'_>) -> Option<Finding> {
+pub(super) fn generator(sight: &Sight<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
     let busy = sight.second_around(|second| second.generator_busy).unwrap_or(0.0);
     if busy >= BUSY_MIN {
-        evidence.push(format!("engine threads were {} busy around the break", percent(busy)));
+        evidence.push(Evidence::EngineBusy(busy));
     }
     let delay =
         sight.own_around(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
     let all = sight.own_around(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
     if delay.max(all) >= STARVED_MIN && !sight.in_process {
-        let waited = delay.max(all);
-        evidence.push(format!(
-            "its threads were ready but had no core for {waited:.2} s of each second"
-        ));
+        evidence.push(Evidence::EngineStarved(delay.max(all)));
     }
     let (worst, least) = sight.latency();
     let late = sight.second_around(|second| second.lateness_p99_ms).unwrap_or(0.0);
@@ -45,38 +43,30 @@ pub(super) fn generator(sight: &Sight<'_>) -> Option<Finding> {
     let (odd, all) = calls(sight, |class| class.failed() || class == Class::Limited);
     let timely = odd < NOTABLE * all && sight.longest() <= LATENESS_TIMES * late;
     if lateness(sight).is_some() && timely && late >= DOMINATES * (worst - least) {
-        evidence.push(format!(
-            "sends were late by {late:.1} ms (p99) while the latency rose by {:.1} ms: the lateness \
-             explains it",
-            worst - least
-        ));
+        evidence.push(Evidence::LateSends { late_ms: late, rise_ms: worst - least });
     }
     let ports = sight.input.wire.traffic.ports_exhausted;
     if ports > 0 {
-        evidence.push(format!("{ports} connections could not be made for want of a local port"));
+        evidence.push(Evidence::NoPorts(ports));
     }
     if evidence.is_empty() {
         return None;
     }
     if let Some(used) = sight.target_around(host!("process.*.cpu")).filter(|used| *used > 0.2) {
-        evidence.push(format!(
-            "the target's processes used {used:.1} of the {} cores that both share: put the \
-             generator on a host of its own",
-            sight.cores
-        ));
+        evidence.push(Evidence::SharedCores { used, cores: sight.cores });
     }
-    let sentence = "the generator was the limit, not the target".to_owned();
-    Some(finding(Cause::Generator, Some(sight.broken_at), sentence, evidence, Vec::new()))
+    let (at, claim) = (Some(sight.broken_at), Claim::Generator);
+    Some(Bottleneck::new(Cause::Generator, at, claim, evidence, Vec::new()))
 }
 
-/// That sends were late around the break beyond what the plan allows, in a sentence.
-pub(super) fn lateness(sight: &Sight<'_>) -> Option<String> {
+/// Milliseconds by which sends were late around the break (p99), if the plan allows less.
+pub(super) fn lateness(sight: &Sight<'_>) -> Option<f64> {
     let late = sight.second_around(|second| second.lateness_p99_ms)?;
     let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
     let usual = sight.second_around(median).unwrap_or(0.0);
     let limit = sight.input.validity.lateness_p99_max.as_secs_f64() * 1_000.0;
     let broken = late > limit && late > sight.input.validity.lateness_share_max * usual;
-    broken.then(|| format!("sends were late by {late:.1} ms (p99) around the break"))
+    broken.then_some(late)
 }
 
 /// Calls of some classes around the break, and all calls.
@@ -105,7 +95,7 @@ fn since(sight: &Sight<'_>, wanted: impl Fn(Class) -> bool, share: f64) -> Optio
 
 /// Making connections: the time it takes, calls that fail because of it, or connections that the
 /// target leaves unaccepted while it has time.
-pub(super) fn connection(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Finding> {
+pub(super) fn connection(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if let Some(finding) = connecting(sight) {
         return Some(finding);
     }
@@ -117,7 +107,7 @@ pub(super) fn connection(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<F
 }
 
 /// Connects and handshakes take most of the time of all calls.
-fn connecting(sight: &Sight<'_>) -> Option<Finding> {
+fn connecting(sight: &Sight<'_>) -> Option<Bottleneck> {
     let wire = sight.input.wire;
     let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
     let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
@@ -126,19 +116,16 @@ fn connecting(sight: &Sight<'_>) -> Option<Finding> {
     if all <= 0.0 || share < DOMINATES {
         return None;
     }
-    let sentence = format!(
-        "making connections was the limit: it took {} of the time of all calls",
-        percent(share.min(1.0))
-    );
-    let mut evidence =
-        vec![format!("{} connects of {:.2} ms (mean)", wire.connect.count, wire.connect.mean_ms)];
-    for (name, times) in [("full", &wire.handshake_full), ("resumed", &wire.handshake_resumed)] {
+    let (count, mean_ms) = (wire.connect.count, wire.connect.mean_ms);
+    let mut evidence = vec![Evidence::Connects { count, mean_ms }];
+    for (resumed, times) in [(false, &wire.handshake_full), (true, &wire.handshake_resumed)] {
         if times.count > 0 {
-            let (count, mean) = (times.count, times.mean_ms);
-            evidence.push(format!("{count} {name} TLS handshakes of {mean:.2} ms (mean)"));
+            let (count, mean_ms) = (times.count, times.mean_ms);
+            evidence.push(Evidence::Handshakes { resumed, count, mean_ms });
         }
     }
-    Some(finding(Cause::Connection, Some(sight.broken_at), sentence, evidence, sight.doubts()))
+    let (at, claim) = (Some(sight.broken_at), Claim::Connecting(share.min(1.0)));
+    Some(Bottleneck::new(Cause::Connection, at, claim, evidence, sight.doubts()))
 }
 
 /// Share of its places from which an accept queue is nearly full.
@@ -146,7 +133,7 @@ const QUEUE_FULL: f64 = 0.9;
 
 /// Connections wait to be accepted: the queue is nearly full or overflows, or a target that has time
 /// leaves most connections in it.
-fn unaccepted(sight: &Sight<'_>) -> Option<Finding> {
+fn unaccepted(sight: &Sight<'_>) -> Option<Bottleneck> {
     let queue = sight.own.get(host!("target.accept_queue"));
     let waiting = sight.own_around(host!("target.accept_queue"))?;
     let connected = sight.own_around(host!("target.connections_in")).unwrap_or(0.0).max(waiting);
@@ -158,34 +145,26 @@ fn unaccepted(sight: &Sight<'_>) -> Option<Finding> {
         return None;
     }
     let began = queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
-    let mut evidence = vec![format!(
-        "{waiting:.0} of {connected:.0} connections waited to be accepted around the break"
-    )];
-    if let Some(most) = most {
-        evidence.push(format!("the accept queue holds {most:.0}"));
-    }
-    if let Some(lost) = lost {
-        evidence.push(format!("{lost:.1} connections a second were refused by a full queue"));
-    }
+    let mut evidence = vec![Evidence::Unaccepted { waiting, connected }];
+    evidence.extend(most.map(Evidence::QueueLength));
+    evidence.extend(lost.map(Evidence::QueueOverflows));
     evidence.extend(idle(sight));
     let mut doubts = sight.doubts();
     if !full {
-        doubts.push("the accept queue is not full: a target that hangs does the same".to_owned());
+        doubts.push(Doubt::QueueNotFull);
     }
-    let sentence =
-        "the target accepts no more connections: its limit of connections is reached".to_owned();
-    Some(finding(Cause::Connection, began, sentence, evidence, doubts))
+    Some(Bottleneck::new(Cause::Connection, began, Claim::Unaccepted, evidence, doubts))
 }
 
 /// What the target's processes used, which was little.
-fn idle(sight: &Sight<'_>) -> Option<String> {
+fn idle(sight: &Sight<'_>) -> Option<Evidence> {
     let used = sight.target_around(host!("process.*.cpu"))?;
     let cores = sight.input.watched.target_cores.unwrap_or(sight.cores);
-    Some(format!("the target's processes used {used:.2} of {cores:.1} cores meanwhile"))
+    Some(Evidence::Idle { used, cores })
 }
 
 /// Calls fail because connections cannot be made or are closed.
-fn refused(sight: &Sight<'_>) -> Option<Finding> {
+fn refused(sight: &Sight<'_>) -> Option<Bottleneck> {
     let cannot = |class| matches!(class, Class::Connect | Class::Tls);
     let closed = |class| matches!(class, Class::Connect | Class::Tls | Class::Reset);
     let (failed, all) = calls(sight, Class::failed);
@@ -203,49 +182,40 @@ fn refused(sight: &Sight<'_>) -> Option<Finding> {
     let (connect, _) = calls(sight, cannot);
     let mut doubts = sight.doubts();
     if connect < DOMINATES * refused {
-        doubts
-            .push("connections were closed after they were made: a fault would do the same".into());
+        doubts.push(Doubt::ClosedLater);
     }
     if sight.targets.is_empty() {
-        doubts.push("the target's processes are not seen".to_owned());
+        doubts.push(Doubt::ProcessesUnseen);
     }
+    let traffic = &sight.input.wire.traffic;
     let evidence = vec![
-        format!(
-            "{} of the calls around the break failed for want of a connection, {} failed otherwise",
-            percent(refused / all),
-            percent((failed - refused) / all)
-        ),
-        format!(
-            "{} connections made, {} failed, {} closed by the server",
-            sight.input.wire.traffic.connections,
-            sight.input.wire.traffic.connections_failed,
-            sight.input.wire.traffic.closed_by_server
-        ),
+        Evidence::NotConnected { refused: refused / all, otherwise: (failed - refused) / all },
+        Evidence::Connections {
+            made: traffic.connections,
+            failed: traffic.connections_failed,
+            closed: traffic.closed_by_server,
+        },
     ];
     let began = since(sight, closed, NOTABLE);
-    let sentence = "the target refuses or closes connections: a limit of connections".to_owned();
-    Some(finding(Cause::Connection, began, sentence, evidence, doubts))
+    Some(Bottleneck::new(Cause::Connection, began, Claim::Refused, evidence, doubts))
 }
 
 /// Answers 429, or the JSON-RPC error that means the same, dominate what is not a result.
-pub(super) fn rate_limit(sight: &Sight<'_>) -> Option<Finding> {
+pub(super) fn rate_limit(sight: &Sight<'_>) -> Option<Bottleneck> {
     let (limited, all) = calls(sight, |class| class == Class::Limited);
     let (failed, _) = calls(sight, Class::failed);
     if all > 0.0 && limited / all >= LIMITED_MIN && limited >= failed {
         let began = since(sight, |class| class == Class::Limited, LIMITED_MIN);
-        let mut evidence = vec![format!(
-            "{} of the calls around the break were answered with HTTP 429, {} failed",
-            percent(limited / all),
-            percent(failed / all)
-        )];
-        let admitted = sight.second_around(results).unwrap_or(0.0);
-        evidence.push(format!("{admitted:.0} results a second were let through"));
+        let mut evidence = vec![
+            Evidence::TooManyRequests { limited: limited / all, failed: failed / all },
+            Evidence::Admitted(sight.second_around(results).unwrap_or(0.0)),
+        ];
         if sight.input.wire.retry_after.count > 0 {
             let wait = sight.input.wire.retry_after.p50_ms / 1_000.0;
-            evidence.push(format!("Retry-After asks to wait {wait:.1} s (median)"));
+            evidence.push(Evidence::RetryAfter(wait));
         }
-        let sentence = "the target's rate limit answered (HTTP 429)".to_owned();
-        return Some(finding(Cause::RateLimit, began, sentence, evidence, sight.doubts()));
+        let (claim, doubts) = (Claim::TooManyRequests, sight.doubts());
+        return Some(Bottleneck::new(Cause::RateLimit, began, claim, evidence, doubts));
     }
     limited_by_code(sight, failed, all)
 }
@@ -255,7 +225,7 @@ fn results(second: &Second) -> f64 {
     classes.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| *count as f64).sum()
 }
 
-fn limited_by_code(sight: &Sight<'_>, failed: f64, all: f64) -> Option<Finding> {
+fn limited_by_code(sight: &Sight<'_>, failed: f64, all: f64) -> Option<Bottleneck> {
     let (errors, _) = calls(sight, |class| class == Class::RpcError);
     let codes = &sight.input.overall.codes;
     let every: u64 = codes.iter().map(|(_, count)| count).sum();
@@ -265,20 +235,16 @@ fn limited_by_code(sight: &Sight<'_>, failed: f64, all: f64) -> Option<Finding> 
     if all <= 0.0 || errors / all < LIMITED_MIN || errors < DOMINATES * failed || !dominate {
         return None;
     }
-    let evidence = vec![format!(
-        "{} of the calls around the break ended with a JSON-RPC error; {limits} of {every} errors of \
-         the run have the code {LIMIT_EXCEEDED} (limit exceeded, EIP-1474)",
-        percent(errors / all)
-    )];
+    let code = LIMIT_EXCEEDED;
+    let evidence = vec![Evidence::LimitExceeded { errors: errors / all, limits, every, code }];
     let mut doubts = sight.doubts();
-    doubts.push("some servers use the code for other limits too, such as a range of blocks".into());
+    doubts.push(Doubt::CodeAmbiguous);
     let began = since(sight, |class| class == Class::RpcError, LIMITED_MIN);
-    let sentence = "the target's rate limit answered (JSON-RPC error)".to_owned();
-    Some(finding(Cause::RateLimit, began, sentence, evidence, doubts))
+    Some(Bottleneck::new(Cause::RateLimit, began, Claim::LimitExceeded, evidence, doubts))
 }
 
 /// The target waits for a server behind it during most of the time of its calls.
-pub(super) fn upstream(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Finding> {
+pub(super) fn upstream(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if saturated.iter().any(|resource| resource.of_target && resource.before(sight)) {
         return None;
     }
@@ -290,30 +256,17 @@ pub(super) fn upstream(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
     }
     let waits = sight.own.get(host!("target.waiting_out"));
     let began = super::course::rise(&waits, &sight.load, 1.0, sight.end).map(|rise| rise.at);
-    let first = sight.input.watched.upstreams.first();
-    let name = first.map_or_else(String::new, |upstream| match &upstream.process {
-        Some(process) => format!(" ({}, {process})", upstream.address),
-        None => format!(" ({})", upstream.address),
-    });
-    let mut evidence = vec![format!(
-        "of {inside:.1} calls inside the target, {behind:.1} waited for an answer from behind it: \
-         {} of its time",
-        percent(share.min(1.0))
-    )];
-    if let Some(longest) = sight.own_around(host!("target.waiting_out_max_ms")) {
-        evidence.push(format!("the longest of these waits was {longest:.0} ms (mean of samples)"));
-    }
+    let mut evidence = vec![Evidence::Behind { inside, behind, share: share.min(1.0) }];
+    let longest = sight.own_around(host!("target.waiting_out_max_ms"));
+    evidence.extend(longest.map(|ms| Evidence::LongestWait { ms }));
     evidence.extend(idle(sight));
     for upstream in sight.input.watched.upstreams.iter().filter_map(|one| one.process.as_deref()) {
         if let Some(used) = sight.own_around(host!("process.*.cpu").of(upstream)) {
             let busiest = sight.own_around(host!("process.*.thread_max").of(upstream));
-            let busiest = busiest.unwrap_or(0.0);
-            evidence.push(format!(
-                "{upstream} used {used:.2} cores, its busiest thread {}",
-                percent(busiest)
-            ));
+            let (name, busiest) = (upstream.to_owned(), busiest.unwrap_or(0.0));
+            evidence.push(Evidence::UpstreamCpu { name, used, busiest });
         }
     }
-    let sentence = format!("a server behind the target{name} took most of the time");
-    Some(finding(Cause::Upstream, began, sentence, evidence, sight.doubts()))
+    let claim = Claim::Upstream(sight.input.watched.upstreams.first().cloned());
+    Some(Bottleneck::new(Cause::Upstream, began, claim, evidence, sight.doubts()))
 }

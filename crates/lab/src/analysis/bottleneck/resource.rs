@@ -6,10 +6,11 @@
 
 use lab_model::metrics::host::{HostMetric, host};
 use lab_model::record::Class;
-use lab_model::results::{Cause, Finding};
+use lab_model::results::Cause;
 
 use super::course::{Course, Rise, association, rise};
-use super::{AFTER, Sight, finding, percent};
+use super::found::{Bottleneck, Claim, Doubt, Evidence, HostShares, Waiting};
+use super::{AFTER, Sight};
 
 /// A resource that saturated.
 #[derive(Debug)]
@@ -20,9 +21,9 @@ pub(super) struct Saturated {
     pub(super) of_target: bool,
     /// Correlation with the load; none if that cannot be said.
     association: Option<f64>,
-    sentence: String,
-    evidence: Vec<String>,
-    doubts: Vec<String>,
+    claim: Claim,
+    evidence: Vec<Evidence>,
+    doubts: Vec<Doubt>,
 }
 
 impl Saturated {
@@ -58,7 +59,7 @@ pub(super) fn saturated(sight: &Sight<'_>) -> Vec<Saturated> {
 }
 
 /// The earliest of them before the objective broke.
-pub(super) fn first(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Finding> {
+pub(super) fn first(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let before = || saturated.iter().filter(|resource| resource.before(sight));
     // A quota that runs out shows as a lack of CPU too, and some lack there is as soon as threads of
     // the target want a core at the same time: then it is the quota whichever was seen first.
@@ -75,18 +76,15 @@ pub(super) fn first(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Findin
     let mut doubts = sight.doubts();
     doubts.extend(first.doubts.iter().cloned());
     if first.association.is_none() {
-        let doubt = "the load did not vary: whether this goes with the load is not known";
-        doubts.push(doubt.to_owned());
+        doubts.push(Doubt::ConstantLoad);
     }
     let others = candidates()
         .filter(goes)
         .filter(|other| other.at <= earliest + TIE && !explains(first.cause, other.cause));
-    doubts.extend(others.map(|other| format!("within a second of it: {}", other.sentence)));
+    doubts.extend(others.map(|other| Doubt::Another(other.claim.clone())));
     let mut evidence = first.evidence.clone();
-    if let Some(with) = first.association {
-        evidence.push(format!("goes with the load: rank correlation {with:.2}"));
-    }
-    Some(finding(first.cause, Some(first.at), first.sentence.clone(), evidence, doubts))
+    evidence.extend(first.association.map(Evidence::Correlation));
+    Some(Bottleneck::new(first.cause, Some(first.at), first.claim.clone(), evidence, doubts))
 }
 
 /// Whether one cause makes the other show too.
@@ -100,7 +98,7 @@ fn explains(cause: Cause, other: Cause) -> bool {
 }
 
 /// Nothing saturated, and the target was seen whole with calls to work on.
-pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Finding> {
+pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let watched = sight.input.watched;
     let seen_whole = watched.target_local
         && !sight.targets.is_empty()
@@ -138,26 +136,18 @@ pub(super) fn software(sight: &Sight<'_>, saturated: &[Saturated]) -> Option<Fin
     if busiest >= BUSY_MIN {
         return None;
     }
-    let mut evidence = vec![
-        format!("{inside:.1} calls were inside the target around the break"),
-        format!(
-            "its processes used {used:.2} of {cores:.1} cores, the busiest thread {}, and waited \
-             for a core {delay:.2} s of each second",
-            percent(busiest)
-        ),
-    ];
+    let mut evidence =
+        vec![Evidence::Inside(inside), Evidence::OwnCpu { used, cores, busiest, delay }];
     if (0.85..1.15).contains(&used) && busiest < 0.7 {
-        evidence.push("several threads use one core between them: as if by one lock".to_owned());
+        evidence.push(Evidence::OneLock);
     }
     evidence.extend(looked_at(sight));
     let mut doubts = sight.doubts();
     if used > 0.5 * cores {
-        doubts.push("more than half of the CPU that it may use was used".to_owned());
+        doubts.push(Doubt::HalfUsed);
     }
-    let sentence = "nothing of the machine was saturated while calls waited inside the target: a \
-                    lock, a pool or a queue of its software is the limit"
-        .to_owned();
-    Some(finding(Cause::Software, Some(sight.broken_at), sentence, evidence, doubts))
+    let at = Some(sight.broken_at);
+    Some(Bottleneck::new(Cause::Software, at, Claim::Software, evidence, doubts))
 }
 
 /// Whether calls break by failing quickly: a fault, a full queue and a limit all look like that.
@@ -173,35 +163,25 @@ fn fails(sight: &Sight<'_>) -> bool {
 }
 
 /// What was looked at around the break, whatever it says.
-pub(super) fn looked_at(sight: &Sight<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut shares = Vec::new();
-    for (name, metric) in [
-        ("CPU busy", host!("cpu_busy")),
-        ("waiting for CPU", host!("psi_cpu_some")),
-        ("for memory", host!("psi_memory_some")),
-        ("for disks", host!("psi_io_some")),
-    ] {
-        if let Some(share) = sight.host_around(metric) {
-            shares.push(format!("{name} {}", percent(share)));
-        }
+pub(super) fn looked_at(sight: &Sight<'_>) -> Vec<Evidence> {
+    let mut evidence = Vec::new();
+    let shares = HostShares {
+        cpu: sight.host_around(host!("cpu_busy")),
+        cpu_wait: sight.host_around(host!("psi_cpu_some")),
+        memory_wait: sight.host_around(host!("psi_memory_some")),
+        disk_wait: sight.host_around(host!("psi_io_some")),
+    };
+    if shares != HostShares::default() {
+        evidence.push(Evidence::Host(shares));
     }
-    if !shares.is_empty() {
-        lines.push(format!("the target's host around the break: {}", shares.join(", ")));
-    }
-    if let Some(busy) = cpu_before(sight).filter(|busy| *busy >= BUSY_MIN) {
-        lines.push(format!("its CPU was {} busy before the load began", percent(busy)));
-    }
-    let (iowait, waits) =
-        (sight.host_around(host!("cpu_iowait")), sight.host_around(host!("psi_io_some")));
+    let before = sight.host.get(host!("cpu_busy")).mean(f64::MIN, 0.0);
+    evidence.extend(before.filter(|busy| *busy >= BUSY_MIN).map(Evidence::BusyBefore));
+    let iowait = sight.host_around(host!("cpu_iowait"));
+    let waits = shares.disk_wait;
     if iowait.is_some_and(|share| share > 0.2) && waits.is_some_and(|share| share < 0.1) {
-        lines.push("iowait is high without tasks that wait for a disk: no evidence".to_owned());
+        evidence.push(Evidence::IowaitAlone);
     }
-    lines
-}
-
-fn cpu_before(sight: &Sight<'_>) -> Option<f64> {
-    sight.host.get(host!("cpu_busy")).mean(f64::MIN, 0.0)
+    evidence
 }
 
 /// Cores that the target used or waited for, around the break.
@@ -255,31 +235,21 @@ impl Candidate<'_> {
     fn saturated(
         &self,
         sight: &Sight<'_>,
-        sentence: String,
-        lines: impl Fn(Rise, f64) -> Vec<String>,
+        claim: Claim,
+        evidence: impl Fn(Rise, f64) -> Vec<Evidence>,
     ) -> Option<Saturated> {
         let (rise, used, association) = self.judge(sight)?;
-        let mut doubts = Vec::new();
-        if rise.before.is_none() {
-            doubts.push("there was no time without load to compare with".to_owned());
-        }
+        let doubts = rise.before.is_none().then_some(Doubt::NoBaseline).into_iter().collect();
         Some(Saturated {
             cause: self.cause,
             at: rise.at,
             of_target: self.of_target,
             association,
-            sentence,
-            evidence: lines(rise, used),
+            claim,
+            evidence: evidence(rise, used),
             doubts,
         })
     }
-}
-
-/// "from 3.0 s on 85 %, before 0.0 %"
-fn rose(what: &str, rise: Rise, show: impl Fn(f64) -> String) -> String {
-    let before = rise.before.map(|before| format!(", before {}", show(before)));
-    let before = before.unwrap_or_default();
-    format!("{what}: from {:.1} s on {}{before}", rise.at, show(rise.after))
 }
 
 fn quota(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
@@ -297,12 +267,9 @@ fn quota(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: 0.5,
     };
-    let sentence = format!("{name}'s CPU quota of {cores:.2} cores is used up");
-    candidate.saturated(sight, sentence, |rise, used| {
-        vec![
-            rose("periods of the quota in which it was throttled", rise, percent),
-            format!("{} of the quota is used by {name}", percent(used)),
-        ]
+    candidate.saturated(sight, Claim::CpuQuota(name.to_owned(), cores), |rise, share| {
+        let used = Evidence::QuotaUsed { name: name.to_owned(), share };
+        vec![Evidence::Rose(Waiting::Quota, rise), used]
     })
 }
 
@@ -320,12 +287,8 @@ fn memory_limit(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: MEMORY_MIN,
     };
-    let sentence = format!("{name}'s memory limit is reached");
-    candidate.saturated(sight, sentence, |rise, used| {
-        vec![
-            rose("time in which tasks waited for memory", rise, percent),
-            format!("{} of the cgroup's memory limit is used", percent(used)),
-        ]
+    candidate.saturated(sight, Claim::MemoryLimit(name.to_owned()), |rise, used| {
+        vec![Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryLimitUsed(used)]
     })
 }
 
@@ -341,12 +304,8 @@ fn io_limit(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: USED_MIN,
     };
-    let sentence = format!("{name}'s disk limit (io.max) is used up");
-    candidate.saturated(sight, sentence, |rise, used| {
-        vec![
-            rose("time in which tasks waited for disks", rise, percent),
-            format!("{} of the cgroup's disk limit is used", percent(used)),
-        ]
+    candidate.saturated(sight, Claim::DiskLimit(name.to_owned()), |rise, used| {
+        vec![Evidence::Rose(Waiting::Disks, rise), Evidence::DiskLimitUsed(used)]
     })
 }
 
@@ -373,51 +332,42 @@ fn thread(sight: &Sight<'_>, name: &str) -> Option<Saturated> {
     if ran + waited < BUSY_MIN || waited > 0.5 * ran || others > 0.5 {
         return None;
     }
-    let mut evidence = vec![
-        rose("CPU that its busiest thread used or waited for", rise, percent),
-        format!(
-            "that thread ran {} of the time, the others used or wanted {others:.2} cores",
-            percent(ran)
-        ),
-    ];
+    let mut evidence =
+        vec![Evidence::Rose(Waiting::Thread, rise), Evidence::ThreadRan { share: ran, others }];
     evidence.extend(busiest(sight, name, rise.at));
-    if let Some(queue) = sight.own_around(host!("target.unread_in")) {
-        evidence.push(format!("{queue:.1} connections had requests that it had not read"));
-    }
+    evidence.extend(sight.own_around(host!("target.unread_in")).map(Evidence::Unread));
     let mut doubts = Vec::new();
     if waited > 0.15 {
-        doubts.push(format!("it was ready but had no core {} of the time", percent(waited)));
+        doubts.push(Doubt::NoCore(waited));
     }
     if rise.before.is_none() {
-        doubts.push("there was no time without load to compare with".to_owned());
+        doubts.push(Doubt::NoBaseline);
     }
-    let (cause, sentence) = if bound {
-        (Cause::Cpu, format!("the one core that {name} may use is used up"))
-    } else {
-        let sentence = format!("one thread of {name} is at its limit, others have time");
-        (Cause::Thread, sentence)
+    let (cause, claim) = match bound {
+        true => (Cause::Cpu, Claim::OnlyCore(name.to_owned())),
+        false => (Cause::Thread, Claim::Thread(name.to_owned())),
     };
     Some(Saturated {
         cause,
         at: rise.at,
         of_target: true,
         association: association(&wanted, &sight.load, sight.end),
-        sentence,
+        claim,
         evidence,
         doubts,
     })
 }
 
 /// The name of the thread that used most.
-fn busiest(sight: &Sight<'_>, name: &str, from: f64) -> Option<String> {
+fn busiest(sight: &Sight<'_>, name: &str, from: f64) -> Option<Evidence> {
     let first = format!("{name}.thread.");
     let threads = sight.own.all(host!("process.*.thread.*.cpu"));
     let used = threads.into_iter().filter_map(|(owner, course)| {
         let thread = owner.strip_prefix(&first)?;
         Some((thread.to_owned(), course.mean(from, sight.end)?))
     });
-    let (thread, used) = used.max_by(|one, other| one.1.total_cmp(&other.1))?;
-    Some(format!("the thread is {thread} ({})", percent(used)))
+    let (name, used) = used.max_by(|one, other| one.1.total_cmp(&other.1))?;
+    Some(Evidence::BusiestThread { name, used })
 }
 
 fn memory(sight: &Sight<'_>) -> Option<Saturated> {
@@ -432,16 +382,10 @@ fn memory(sight: &Sight<'_>) -> Option<Saturated> {
         used: &used,
         high: MEMORY_MIN,
     };
-    let sentence = "the memory of the target's host is used up".to_owned();
-    candidate.saturated(sight, sentence, |rise, used| {
-        let mut lines = vec![
-            rose("time in which tasks waited for memory", rise, percent),
-            format!("{} of the memory is used", percent(used)),
-        ];
-        if let Some(faults) = sight.host_around(host!("major_faults")) {
-            lines.push(format!("{faults:.0} page faults a second had to read a disk"));
-        }
-        lines
+    candidate.saturated(sight, Claim::HostMemory, |rise, used| {
+        let rose = [Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryUsed(used)];
+        let faults = sight.host_around(host!("major_faults")).map(Evidence::PageFaults);
+        rose.into_iter().chain(faults).collect()
     })
 }
 
@@ -462,16 +406,11 @@ fn disk(sight: &Sight<'_>) -> Option<Saturated> {
         if queue < 1.0 || !uses_disk(sight) {
             return None;
         }
-        let sentence = format!("the disk {device} of the target's host is the limit");
-        candidate.saturated(sight, sentence, |rise, used| {
-            let mut lines = vec![
-                rose("time in which tasks waited for disks", rise, percent),
-                format!("{device} was {} busy with {queue:.1} requests queued", percent(used)),
-            ];
-            if let Some(time) = sight.host_around(host!("disk.*.await_ms").of(device)) {
-                lines.push(format!("a request took {time:.1} ms (mean)"));
-            }
-            lines
+        candidate.saturated(sight, Claim::Disk(device.to_owned()), |rise, share| {
+            let busy = Evidence::DiskBusy { device: device.to_owned(), share, queue };
+            let time = sight.host_around(host!("disk.*.await_ms").of(device));
+            let time = time.map(|ms| Evidence::DiskTime { ms });
+            [Evidence::Rose(Waiting::Disks, rise), busy].into_iter().chain(time).collect()
         })
     });
     saturated.min_by(|one, other| one.at.total_cmp(&other.at))
@@ -512,12 +451,9 @@ fn network(sight: &Sight<'_>) -> Option<Saturated> {
             used,
             high: USED_MIN,
         };
-        let sentence = format!("the network of the target's host ({device}) is the limit");
-        candidate.saturated(sight, sentence, |rise, used| {
-            vec![
-                rose("segments sent again, or a thousandth of drops a second", rise, percent),
-                format!("{device} carried {} of its line rate", percent(used)),
-            ]
+        candidate.saturated(sight, Claim::Network(device.to_owned()), |rise, share| {
+            let used = Evidence::LineRate { device: device.to_owned(), share };
+            vec![Evidence::Rose(Waiting::Network, rise), used]
         })
     });
     saturated.min_by(|one, other| one.at.total_cmp(&other.at))
@@ -562,29 +498,16 @@ fn cpu(sight: &Sight<'_>) -> Option<Saturated> {
         return None;
     }
     let busy = sight.host_around(host!("cpu_busy"));
-    let sentence = match bound_to(sight) {
-        Some(1.0) => "the core that the target may use is used up".to_owned(),
-        Some(cores) => format!("the {cores:.0} cores that the target may use are used up"),
-        None if local && busy.is_some_and(|busy| busy < BUSY_MIN) => {
-            "the core of the target's busiest thread is used up".to_owned()
-        }
-        None => "the CPU of the target's host is used up".to_owned(),
+    let awaited = local && busy.is_some_and(|busy| busy < BUSY_MIN);
+    let claim = match bound_to(sight) {
+        Some(cores) => Claim::Cores(cores),
+        None if awaited => Claim::BusiestCore,
+        None => Claim::HostCpu,
     };
-    candidate.saturated(sight, sentence, |rise, used| {
-        let what = if local {
-            "time in which the target's threads were ready but had no core"
-        } else {
-            "time in which tasks waited for CPU"
-        };
-        let whose = if local && busy.is_some_and(|busy| busy < BUSY_MIN) {
-            "the cores that they wait for"
-        } else {
-            "the cores"
-        };
-        let mut lines =
-            vec![rose(what, rise, percent), format!("{whose} were {} busy", percent(used))];
-        lines.extend(users(sight));
-        lines
+    candidate.saturated(sight, claim, |rise, share| {
+        let waiting = if local { Waiting::TargetCpu } else { Waiting::HostCpu };
+        let rose = [Evidence::Rose(waiting, rise), Evidence::CoresBusy { awaited, share }];
+        rose.into_iter().chain(users(sight)).collect()
     })
 }
 
@@ -614,13 +537,10 @@ fn sum(one: &Course, other: &Course) -> Course {
 }
 
 /// Who used the CPU of a host that generator and target share.
-fn users(sight: &Sight<'_>) -> Option<String> {
+fn users(sight: &Sight<'_>) -> Option<Evidence> {
     let target = sight.target_around(host!("process.*.cpu"))?;
     let own = sight.own_around(host!("process.*.cpu").of("generator"))?;
     let busy = sight.host_around(host!("cpu_busy"))? * sight.cores;
     let others = (busy - target - own).max(0.0);
-    Some(format!(
-        "of {busy:.1} busy cores the target used {target:.1}, the generator {own:.1}, others \
-         {others:.1}"
-    ))
+    Some(Evidence::CpuUsers { busy, target, own, others })
 }

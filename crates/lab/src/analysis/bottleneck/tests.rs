@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use lab_model::record::{Class, Iterations};
-use lab_model::results::Quantiles;
 use lab_model::results::run::{MethodSecond, ProcessFacts, UpstreamFacts};
+use lab_model::results::{Finding, Quantiles};
 
 use super::*;
 
@@ -190,7 +190,7 @@ impl Scene {
             HostSample { at, host: self.host.to_owned(), values: values.collect() }
         });
         let host: Vec<HostSample> = samples.collect();
-        find(&BottleneckInput {
+        let found = find(&BottleneckInput {
             host: &host,
             watched: &self.watched,
             series: &self.series,
@@ -205,7 +205,8 @@ impl Scene {
                 waited_share_max: 0.1,
             },
             broken_at,
-        })
+        });
+        found.map(|found| crate::wording::bottleneck::finding(&found))
     }
 }
 

@@ -9,6 +9,7 @@ use lab_model::results::run::Second;
 use lab_model::samples;
 
 use super::{Seen, find, stalls};
+use crate::wording::verdict::sentences;
 
 /// A second with so many calls, a median and a longest call in ms.
 fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
@@ -23,7 +24,7 @@ fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let (_, methods) = aggregate::methods(plan, totals, 10.0);
     let stages = aggregate::stages(plan, totals, Duration::from_secs(10));
     let seen = Seen { plan, judged: totals, methods: &methods, stages: &stages, seconds: &seconds };
-    find(seen, stalls(plan, &seconds).as_ref())
+    sentences(&find(seen, stalls(plan, &seconds).as_ref()))
 }
 
 fn calls(plan: &Plan, class: Class, count: u64) -> Totals {

@@ -8,7 +8,7 @@
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::results::capacity::{Binding, Judged};
+use lab_model::results::capacity::Judged;
 use lab_model::results::run::{Row, Second};
 use lab_model::results::{Outcome, ThresholdOutcome, Verdict};
 
@@ -49,11 +49,11 @@ pub struct Judgement {
     /// In one word.
     pub judged: Judged,
     /// Most important first; empty for a plain pass.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Reason>,
     /// How far within the nearest limit (above 0) or outside, as a share of it.
     pub margin: Option<f64>,
-    /// What broke, for a fail; its `probe` is 0, for the caller to set.
-    pub binding: Option<Binding>,
+    /// What broke, for a fail.
+    pub binding: Option<Bound>,
     /// Begun / due iterations after the warm-up; 1 if none was due.
     pub delivered_share: f64,
     /// Iterations per second by which those under way and waiting grew; 0 if that may be chance.
@@ -66,6 +66,48 @@ pub struct Judgement {
     pub waiting: f64,
     /// Mean number of calls under way.
     pub in_flight: f64,
+}
+
+/// A reason for a judgement. Rates are iterations per second.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/capacity.rs")]
+pub enum Reason {
+    /// A reason of the run's own verdict.
+    OfRun(String),
+    /// Too few of the planned iterations began.
+    Delivered { share: f64, begun: u64, due: u64 },
+    /// Iterations in flight grew.
+    BacklogGrew { growth: f64, rate: f64 },
+    /// A percentile has too few calls beyond it.
+    FewCalls { objective: String, beyond: f64, rate: f64 },
+}
+
+/// The limit that a failed probe broke.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// Which.
+    pub limit: Limit,
+    /// The method that broke it, if one is known.
+    pub method: Option<String>,
+    /// What was observed.
+    pub observed: Option<f64>,
+    /// What is allowed.
+    pub allowed: Option<f64>,
+}
+
+/// A limit that a probe can break.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Limit {
+    /// An objective of the plan, as it was written.
+    Objective(String),
+    /// The least share of planned iterations that must begin.
+    Delivered,
+    /// The most by which the backlog may grow.
+    BacklogGrowth,
+    /// A method must not fail altogether.
+    MethodFails,
+    /// The run's own verdict.
+    Verdict,
 }
 
 /// A trend as clear as this or clearer in one of twenty calm probes is taken for a trend.
@@ -91,39 +133,36 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
     let growth = growth(&backlog, each_seconds);
     let allowed = 1.0 - seen.delivered_min;
 
-    let mut reasons = seen.verdict.reasons.clone();
+    let of_run = seen.verdict.reasons.iter().cloned();
+    let mut reasons: Vec<Reason> = of_run.map(Reason::OfRun).collect();
     let mut behind = None;
     if delivered_share < seen.delivered_min {
-        let percent = delivered_share * 100.0;
-        reasons.push(format!("{percent:.1} % of the iterations due began: {begun} of {due}"));
-        behind = Some(("delivered value", delivered_share, seen.delivered_min));
+        reasons.push(Reason::Delivered { share: delivered_share, begun, due });
+        behind = Some((Limit::Delivered, delivered_share, seen.delivered_min));
     }
     if growth > allowed * seen.rate {
-        reasons.push(format!(
-            "what was under way grew by {growth:.1} iterations/s at {} iterations/s: a rate that \
-             cannot be held",
-            super::rounded(seen.rate)
-        ));
-        behind.get_or_insert(("backlog growth / rate", growth / seen.rate, allowed));
+        reasons.push(Reason::BacklogGrew { growth, rate: super::rounded(seen.rate) });
+        behind.get_or_insert((Limit::BacklogGrowth, growth / seen.rate, allowed));
     }
+    let kept_up = behind.is_none();
     let judged = match seen.verdict.outcome {
         Outcome::ClientLimited => Judged::ClientLimited,
         Outcome::Invalid => Judged::Invalid,
         Outcome::Fail => Judged::Fail,
-        Outcome::Pass | Outcome::Measured if behind.is_some() => Judged::Fail,
+        Outcome::Pass | Outcome::Measured if !kept_up => Judged::Fail,
         Outcome::Pass | Outcome::Measured => Judged::Pass,
     };
     let thin = thin(seen);
     let judged = match (judged, &thin) {
         (Judged::Pass, Some(_)) => Judged::Invalid,
-        (Judged::Fail, Some(_)) if behind.is_none() && only_thin(seen) => Judged::Invalid,
+        (Judged::Fail, Some(_)) if kept_up && only_thin(seen) => Judged::Invalid,
         _ => judged,
     };
     if judged == Judged::Invalid {
         reasons.splice(0..0, thin);
     }
-    let kept_up = (delivered_share - seen.delivered_min).min(allowed - growth / seen.rate);
-    let margin = margin(seen, kept_up / allowed.max(1e-6), judged);
+    let spare = (delivered_share - seen.delivered_min).min(allowed - growth / seen.rate);
+    let margin = margin(seen, spare / allowed.max(1e-6), judged);
     Judgement {
         judged,
         reasons,
@@ -139,7 +178,7 @@ pub fn judge(seen: Seen<'_>) -> Judgement {
 }
 
 /// Calls that must lie beyond a percentile.
-const BEYOND_MIN: f64 = 10.0;
+pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// Calls beyond the percentile of an objective, if it is about one, of the whole run.
 fn beyond(seen: Seen<'_>, threshold: &Threshold) -> Option<f64> {
@@ -158,15 +197,11 @@ fn is_thin(seen: Seen<'_>, threshold: &Threshold) -> bool {
 }
 
 /// That a percentile rests on too few calls to pass or fail.
-fn thin(seen: Seen<'_>) -> Option<String> {
+fn thin(seen: Seen<'_>) -> Option<Reason> {
     let first = seen.thresholds.iter().find(|threshold| is_thin(seen, threshold))?;
-    Some(format!(
-        "\"{}\" has {:.0} calls beyond the percentile at {}/s, and {BEYOND_MIN} are needed: judge a \
-         lower percentile, or a higher rate",
-        first.text,
-        beyond(seen, first).unwrap_or_default(),
-        super::rounded(seen.rate)
-    ))
+    let beyond = beyond(seen, first).unwrap_or_default();
+    let (objective, rate) = (first.text.clone(), super::rounded(seen.rate));
+    Some(Reason::FewCalls { objective, beyond, rate })
 }
 
 /// Returns true if all that is broken are percentiles of too few calls.
@@ -246,33 +281,33 @@ fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
 
 /// What broke: an objective before anything else, of several the one that broke first, of those
 /// the one that is farthest outside.
-fn binding(seen: Seen<'_>, behind: Option<(&str, f64, f64)>) -> Binding {
+fn binding(seen: Seen<'_>, behind: Option<(Limit, f64, f64)>) -> Bound {
     let broken = seen.thresholds.iter().zip(seen.outcomes).filter(|(_, outcome)| !outcome.kept);
     let first = broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
     if let Some((threshold, outcome)) = first {
         let named = threshold.selector.method.and_then(|index| seen.names.get(index));
-        return Binding {
-            objective: outcome.text.clone(),
+        return Bound {
+            limit: Limit::Objective(outcome.text.clone()),
             method: named.map(|name| name.to_string()).or_else(|| worst(seen, threshold)),
             observed: outcome.observed,
-            limit: Some(threshold.limit),
-            rate: seen.rate,
-            probe: 0,
+            allowed: Some(threshold.limit),
         };
     }
     let failing = seen.methods.iter().filter(|row| row.calls > 0 && row.failed_share > 0.5);
     let failing = failing.max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
-    let (objective, observed, limit) = match (behind, failing) {
-        (Some((objective, observed, limit)), _) => (objective, Some(observed), Some(limit)),
-        (None, Some(row)) => ("no method fails altogether", Some(row.failed_share), None),
-        (None, None) => ("the run's own verdict", None, None),
-    };
-    let method = match (behind, failing) {
-        (None, Some(row)) => Some(row.method.clone()),
-        _ => busiest(seen),
-    };
-    let objective = objective.to_owned();
-    Binding { objective, method, observed, limit, rate: seen.rate, probe: 0 }
+    match (behind, failing) {
+        (Some((limit, observed, allowed)), _) => {
+            let (observed, allowed) = (Some(observed), Some(allowed));
+            Bound { limit, method: busiest(seen), observed, allowed }
+        }
+        (None, Some(row)) => {
+            let (method, observed) = (Some(row.method.clone()), Some(row.failed_share));
+            Bound { limit: Limit::MethodFails, method, observed, allowed: None }
+        }
+        (None, None) => {
+            Bound { limit: Limit::Verdict, method: busiest(seen), observed: None, allowed: None }
+        }
+    }
 }
 
 fn order(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {

@@ -66,7 +66,7 @@ fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64
 
 fn outcome(threshold: Threshold, calls: impl Fn(u64) -> Option<Calls>) -> ThresholdOutcome {
     let plan = plan(30, vec![threshold]);
-    feed(&plan, calls).0.outcomes().remove(0)
+    crate::wording::verdict::outcome(&feed(&plan, calls).0.rulings()[0])
 }
 
 fn ok(ms: u64) -> Calls {
@@ -139,7 +139,7 @@ fn a_method_and_a_stage_are_judged_alone() {
         let logs = if stage == 1 { Class::Timeout } else { Class::Ok };
         (at < 20).then(|| vec![(stage, 0, Class::Ok, 1_000, 5), (stage, 1, logs, 10, 50)])
     });
-    let kept: Vec<_> = judge.outcomes().iter().map(|outcome| outcome.kept).collect();
+    let kept: Vec<_> = judge.rulings().iter().map(|ruling| ruling.outcome.kept).collect();
     assert_eq!(kept, [true, false, true, true], "half of getLogs fails, 0.5 % of all calls");
 }
 
@@ -182,7 +182,7 @@ fn a_breach_lasts_no_longer_than_its_stage() {
             let class = if at >= from { Class::Http5xx } else { Class::Ok };
             (at < 40).then(|| vec![(u16::from(at >= 10), 0, class, 100, 5)])
         });
-        (judge.outcomes()[0].kept, ended)
+        (judge.rulings()[0].outcome.kept, ended)
     };
     assert_eq!(broken_from(8), (true, None), "two seconds of it");
     assert_eq!(broken_from(5), (false, Some(10)));
@@ -215,7 +215,7 @@ fn what_ended_the_run_stays_broken() {
     let ruling = &judge.rulings()[0];
     assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
     assert_eq!(ruling.outcome.broken_at, Some(1.0));
-    assert_eq!(ruling.outcome.note.as_deref(), Some("out of its limit when it ended the run"));
+    assert_eq!(ruling.remark, Some(super::Remark::Mended));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
     let plan = plan(1_800, vec![windowed]);
     let (judge, _) = feed(&plan, |at| (at < 1_800).then(|| ok(if at < 1_700 { 10 } else { 500 })));
     assert!(judge.pools[0].steps.len() <= 60, "{}", judge.pools[0].steps.len());
-    assert!(!judge.outcomes()[0].kept, "100 s of 600 s are more than 5 %");
+    assert!(!judge.rulings()[0].outcome.kept, "100 s of 600 s are more than 5 %");
 }
 
 #[test]

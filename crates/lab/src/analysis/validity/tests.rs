@@ -8,7 +8,8 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::{Row, Second};
 use lab_model::samples;
 
-use super::{Doubts, Seen, doubts, few};
+use super::{Doubt, Doubts, Seen, doubts, few};
+use crate::wording::verdict::sentences;
 
 fn iterations(due: u64, begun: u64) -> Iterations {
     Iterations { due, begun, ended: begun, dropped: due - begun, ..Iterations::default() }
@@ -46,7 +47,7 @@ fn a_run_without_calls_measured_nothing() {
         seconds: &seconds,
         end: plan.duration(),
     });
-    assert_eq!(told.empty.as_deref(), Some("nothing was measured: not one call ended"));
+    assert_eq!(told.empty, Some(Doubt::NoCalls));
     plan.warmup = Duration::from_secs(20);
     let told = doubts(Seen {
         plan: &plan,
@@ -55,7 +56,7 @@ fn a_run_without_calls_measured_nothing() {
         seconds: &[],
         end: Duration::from_secs(10),
     });
-    assert!(told.empty.unwrap().contains("within the warm-up of 20 s"));
+    assert!(told.empty.unwrap().to_string().contains("within the warm-up of 20 s"));
 }
 
 #[test]
@@ -66,8 +67,8 @@ fn what_was_delivered_is_said_of_the_time_that_is_judged() {
         let (all, judged) = (of(all), of(judged));
         let (seconds, end) = (&seconds, plan.duration());
         let told = doubts(Seen { plan: &plan, all: &all, judged: &judged, seconds, end });
-        let behind = told.behind.into_iter().map(|(sentence, _)| sentence);
-        told.workers.into_iter().chain(behind).collect::<Vec<_>>()
+        let behind = told.behind.into_iter().map(|(doubt, _)| doubt);
+        sentences(&told.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };
     assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
     let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
@@ -88,7 +89,7 @@ fn busy_threads_are_found_if_they_stay_busy() {
     seconds[6].generator_busy = 0.99;
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
     seconds[4].generator_busy = 0.93;
-    let told = look(&plan, &totals, &seconds).overloaded;
+    let told = sentences(&look(&plan, &totals, &seconds).overloaded);
     let [told] = told.as_slice() else { panic!("{told:?}") };
     assert!(
         told.starts_with("the generator's threads were 98 % busy for 4 s in a row until 7.0 s"),
@@ -106,9 +107,9 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     totals.lateness.saturating_record(5_000_000);
     let told = look(&plan, &totals, &seconds);
     let starved = told.starved.unwrap();
-    assert!(starved.sentence.contains("waited 1.5 s, 15 % of their time, for a core"));
+    assert!(starved.doubt.to_string().contains("waited 1.5 s, 15 % of their time, for a core"));
     assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
-    let ports = &told.overloaded[0];
+    let ports = told.overloaded[0].to_string();
     assert!(ports.starts_with("7 connections were not made because this host had no local port"));
     let closed = samples::closed(10, 0, 10, &["eth_call"]);
     let starved = look(&closed, &totals, &seconds).starved.unwrap();
@@ -127,7 +128,7 @@ fn lateness_counts_only_above_both_limits() {
     assert_eq!(late(900, 10), None, "below 1 ms");
     assert_eq!(late(2_000, 100), None, "2 % of the median");
     let told = late(2_000, 10).unwrap();
-    assert!(told.sentence.starts_with("sends were late by 2.00 ms (p99)"), "{told:?}");
+    assert!(told.doubt.to_string().starts_with("sends were late by 2.00 ms (p99)"), "{told:?}");
     assert!((2.0..2.01).contains(&told.longest_ms) && told.share == 1.0, "{told:?}");
 }
 
@@ -139,7 +140,7 @@ fn pauses_that_bound_the_rate_are_told() {
         let calls = [(0, 0, Class::Ok, 1_000, 2)];
         look(&plan, &samples::counted(&plan, &calls, iterations(begun, begun)), &[]).paced
     };
-    let told = of(9_800);
+    let told = sentences(&of(9_800));
     assert_eq!(
         told,
         [
@@ -163,7 +164,7 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
     let told = look(&plan, &totals, &[]);
     assert!(told.behind.is_empty(), "{told:?}");
-    let sentence = &told.workers[0];
+    let sentence = told.workers[0].to_string();
     assert!(sentence.contains("50.0 % of the planned iterations were begun (5000 of 10000)"));
     assert!(sentence.contains("its 5 workers can begin at most 5"), "{sentence}");
 
@@ -173,7 +174,7 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
     let told = look(&plan, &totals, &[]);
     assert!(told.workers.is_empty(), "{told:?}");
-    assert!(told.behind[0].0.contains("the target did not keep up"), "{told:?}");
+    assert!(told.behind[0].0.to_string().contains("the target did not keep up"), "{told:?}");
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn weak_percentiles_are_named() {
     let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
     let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
     let (_, rows): (Row, Vec<Row>) = aggregate::methods(&plan, &totals, 10.0);
-    let told = few(&rows).unwrap();
+    let told = few(&rows).unwrap().to_string();
     assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
     assert_eq!(few(&rows[..1]), None);
 }
@@ -195,7 +196,7 @@ fn answers_that_are_too_much_to_read_are_named() {
     totals.answer_bytes = vec![3_200_000_000];
     assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
-    let told = look(&plan, &totals, &seconds).overloaded;
+    let told = sentences(&look(&plan, &totals, &seconds).overloaded);
     let [_, told] = told.as_slice() else { panic!("{told:?}") };
     let begins =
         "the generator read 320 MB/s of answers, 100 % of them those of eth_call, 3.2 MB each";

@@ -9,11 +9,11 @@ use lab_model::results::run::{Compared, Difference, Row};
 use lab_model::results::{Outcome, ThresholdOutcome};
 use lab_model::samples;
 
-use super::{Early, Evidence, Judged, verdict};
+use super::{Early, Evidence, Judged, Reason, verdict};
 use crate::analysis::findings::Stalls;
 use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
-use crate::analysis::validity::{Delay, Doubts};
+use crate::analysis::validity::{Begun, Delay, Doubt, Doubts};
 
 /// A run of which everything can be planted.
 struct Case {
@@ -77,7 +77,8 @@ impl Case {
             broken_at,
             ..ThresholdOutcome::default()
         };
-        self.rulings.push(Ruling { outcome, by_server, beyond: (!kept).then_some(1.0) });
+        let beyond = (!kept).then_some(1.0);
+        self.rulings.push(Ruling { outcome, remark: None, by_server, beyond });
         self
     }
 
@@ -98,7 +99,7 @@ impl Case {
     }
 
     fn judged(&self) -> (Outcome, Vec<String>, Vec<String>) {
-        let Judged { verdict, findings, warnings } = verdict(Evidence {
+        let Judged { outcome, reasons, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
             rulings: &self.rulings,
             doubts: &self.doubts,
@@ -109,24 +110,48 @@ impl Case {
             stalls: self.stalls.as_ref(),
             early: self.early,
         });
-        (verdict.outcome, verdict.reasons, [findings, warnings].concat())
+        let words = |reasons: &[Reason]| reasons.iter().map(in_words).collect::<Vec<_>>();
+        (outcome, words(&reasons), words(&[findings, warnings].concat()))
     }
 }
 
+/// The doubts that tests plant by their names, all else as it is reported.
+fn in_words(reason: &Reason) -> String {
+    let name = match reason {
+        Reason::Doubt(Doubt::NoPorts(_)) => "busy",
+        Reason::Doubt(Doubt::Late { .. }) => "late",
+        Reason::Doubt(Doubt::Starved { .. }) => "starved",
+        Reason::Doubt(Doubt::Paced { .. }) => "paced",
+        Reason::Doubt(Doubt::NoCalls) => "empty",
+        other => return other.to_string(),
+    };
+    name.to_owned()
+}
+
 fn busy(doubts: &mut Doubts) {
-    doubts.overloaded.push("busy".to_owned());
+    doubts.overloaded.push(Doubt::NoPorts(7));
 }
 
 fn late(doubts: &mut Doubts) {
-    doubts.late = Some(Delay { sentence: "late".to_owned(), longest_ms: 5.0, share: 0.02 });
+    let (p99_ms, longest_ms, median_ms) = (2.0, 5.0, 5.0);
+    let allowed = samples::open(100.0, 10, &["eth_call"]).validity;
+    let doubt = Doubt::Late { p99_ms, longest_ms, allowed, median_ms };
+    doubts.late = Some(Delay { doubt, longest_ms, share: 0.02 });
 }
 
 fn starved(doubts: &mut Doubts) {
-    doubts.starved = Some(Delay { sentence: "starved".to_owned(), longest_ms: 50.0, share: 0.02 });
+    let doubt = Doubt::Starved { threads: 1, waited: 0.05, share: 0.02 };
+    doubts.starved = Some(Delay { doubt, longest_ms: 50.0, share: 0.02 });
 }
 
 fn paced(doubts: &mut Doubts) {
-    doubts.paced.push("paced".to_owned());
+    doubts.paced.push(Doubt::Paced {
+        scenario: "load".to_owned(),
+        allowed: 1_000.0,
+        workers: 100.0,
+        pause_ms: 100.0,
+        reached: 980.0,
+    });
 }
 
 fn hang() -> Knee {
@@ -326,17 +351,36 @@ fn answers_429_are_the_servers_however_busy_the_generator_was() {
 #[test]
 fn nothing_measured_is_invalid_whatever_else() {
     let case = Case::open().threshold(Metric::Failed, false, true).doubt(busy);
-    let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some("empty".into())).judged();
+    let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some(Doubt::NoCalls)).judged();
     assert_eq!((outcome, reasons[0].as_str()), (Outcome::Invalid, "empty"));
 }
 
 #[test]
 fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
-    let behind = || Case::open().doubt(|doubts| doubts.behind.push(("behind".to_owned(), 0.2)));
+    let (scenario, workers) = (|| "load".to_owned(), 5);
+    let begun = Begun { share: 0.79, begun: 79, due: 100 };
+    let behind = || {
+        let (mean_ms, best_ms) = (100.0, 1.0);
+        let doubt = Doubt::Behind { scenario: scenario(), begun, workers, mean_ms, best_ms };
+        Case::open().doubt(|doubts| doubts.behind.push((doubt.clone(), 0.2)))
+    };
     assert_eq!(behind().judged().0, Outcome::Fail);
     assert_eq!(behind().doubt(late).judged().0, Outcome::Fail, "2 % of the sends were late");
-    let workers = Case::open().doubt(|doubts| doubts.workers.push("workers".to_owned()));
-    assert_eq!(workers.judged().0, Outcome::ClientLimited);
+    let (allowed, best_ms, peak) = (5.0, 1.0, 10.0);
+    let few = Doubt::FewWorkers { scenario: scenario(), begun, workers, allowed, best_ms, peak };
+    let few = Case::open().doubt(|doubts| doubts.workers.push(few.clone()));
+    assert_eq!(few.judged().0, Outcome::ClientLimited);
+}
+
+/// A method is not hidden by another one whose name begins with its own.
+#[test]
+fn a_failing_method_is_named_beside_one_with_a_longer_name() {
+    let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
+    let mut case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
+    case.knees.push(("eth_callMany".to_owned(), hang()));
+    let (_, reasons, _) = case.judged();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
 }
 
 #[test]

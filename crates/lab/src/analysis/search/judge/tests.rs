@@ -8,7 +8,7 @@ use lab_model::results::capacity::Judged;
 use lab_model::results::run::{Row, Second};
 use lab_model::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
 
-use super::{Seen, judge};
+use super::{Limit, Seen, judge};
 
 static PASS: Verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };
 
@@ -111,7 +111,7 @@ fn a_growing_backlog_fails_although_all_is_kept() {
     assert_eq!(found.judged, Judged::Fail);
     assert!((found.backlog_growth - 20.0).abs() < 0.01);
     let binding = found.binding.unwrap();
-    assert_eq!(binding.objective, "backlog growth / rate");
+    assert_eq!(binding.limit, Limit::BacklogGrowth);
     assert_eq!(binding.method.as_deref(), Some("eth_call"));
     assert!(found.margin.unwrap() < 0.0);
 }
@@ -168,8 +168,8 @@ fn the_objective_that_broke_first_binds() {
         ..seen(&verdict, &calm, &[])
     });
     let binding = found.binding.unwrap();
-    assert_eq!(binding.objective, "latency{method:b} p(99)<100");
-    assert_eq!((binding.method.as_deref(), binding.limit), (Some("b"), Some(100.0)));
+    assert_eq!(binding.limit, Limit::Objective("latency{method:b} p(99)<100".to_owned()));
+    assert_eq!((binding.method.as_deref(), binding.allowed), (Some("b"), Some(100.0)));
     assert_eq!(found.margin, Some(-1.0), "farther out than its whole limit");
 }
 
@@ -181,7 +181,7 @@ fn a_method_that_fails_altogether_is_named() {
     let found = judge(seen(&verdict, &calm, &rows));
     let binding = found.binding.unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
-    assert_eq!(binding.objective, "no method fails altogether");
+    assert_eq!(binding.limit, Limit::MethodFails);
     let objective = [threshold(None, Metric::Failed, 0.01)];
     let broken = [outcome("failed rate<0.01", false, 0.02, None)];
     let all = Seen { thresholds: &objective, outcomes: &broken, ..seen(&verdict, &calm, &rows) };

@@ -1,0 +1,205 @@
+//! What a search for the bottleneck finds: a cause, what it rests on and what stands against it, in
+//! numbers. `wording/bottleneck.rs` writes the sentences.
+
+use lab_model::results::run::UpstreamFacts;
+use lab_model::results::{Cause, Confidence};
+
+use super::course::Rise;
+
+/// The first bottleneck of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bottleneck {
+    /// Its kind.
+    pub cause: Cause,
+    /// High without a doubt, medium with one, low with more.
+    pub confidence: Confidence,
+    /// When it began, in seconds since the start of the run; `None` if unknown.
+    pub at: Option<f64>,
+    /// What is claimed.
+    pub claim: Claim,
+    /// What the claim rests on.
+    pub evidence: Vec<Evidence>,
+    /// What stands against it.
+    pub doubts: Vec<Doubt>,
+}
+
+impl Bottleneck {
+    pub(super) fn new(
+        cause: Cause,
+        at: Option<f64>,
+        claim: Claim,
+        evidence: Vec<Evidence>,
+        doubts: Vec<Doubt>,
+    ) -> Bottleneck {
+        let confidence = match doubts.len() {
+            0 => Confidence::High,
+            1 => Confidence::Medium,
+            _ => Confidence::Low,
+        };
+        Bottleneck { cause, confidence, at, claim, evidence, doubts }
+    }
+}
+
+/// The limit, with the names and numbers of its sentence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    /// The generator.
+    Generator,
+    /// Making connections took this share of the time of all calls.
+    Connecting(f64),
+    /// Connections stay in the accept queue.
+    Unaccepted,
+    /// Connections are refused or closed.
+    Refused,
+    /// HTTP 429.
+    TooManyRequests,
+    /// The JSON-RPC error that means the same.
+    LimitExceeded,
+    /// A server behind the target.
+    Upstream(Option<UpstreamFacts>),
+    /// The target's software.
+    Software,
+    /// The CPU quota of a process, in cores.
+    CpuQuota(String, f64),
+    /// The memory limit of a process's cgroup.
+    MemoryLimit(String),
+    /// The disk limit of a process's cgroup.
+    DiskLimit(String),
+    /// The only core that a process may use.
+    OnlyCore(String),
+    /// One thread of a process.
+    Thread(String),
+    /// The memory of the target's host.
+    HostMemory,
+    /// A disk of the target's host.
+    Disk(String),
+    /// A network device of the target's host.
+    Network(String),
+    /// The cores that the target may use.
+    Cores(f64),
+    /// The core of the target's busiest thread.
+    BusiestCore,
+    /// The CPU of the target's host.
+    HostCpu,
+    /// Nothing is claimed.
+    Unknown(Unknown),
+}
+
+/// Why nothing is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// The target is a part of this process.
+    InProcess,
+    /// The target's host is not watched.
+    HostUnseen,
+    /// The target's processes are on a host of which only totals are known.
+    Remote,
+    /// No process of the target was found.
+    ProcessesUnseen,
+    /// The evidence does not agree.
+    Unclear,
+}
+
+/// What a claim rests on. Times are in seconds unless the name says milliseconds; shares are of 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Evidence {
+    EngineBusy(f64),
+    EngineStarved(f64),
+    LateSends { late_ms: f64, rise_ms: f64 },
+    NoPorts(u64),
+    SharedCores { used: f64, cores: f64 },
+    Connects { count: u64, mean_ms: f64 },
+    Handshakes { resumed: bool, count: u64, mean_ms: f64 },
+    Unaccepted { waiting: f64, connected: f64 },
+    QueueLength(f64),
+    QueueOverflows(f64),
+    Idle { used: f64, cores: f64 },
+    NotConnected { refused: f64, otherwise: f64 },
+    Connections { made: u64, failed: u64, closed: u64 },
+    TooManyRequests { limited: f64, failed: f64 },
+    Admitted(f64),
+    RetryAfter(f64),
+    LimitExceeded { errors: f64, limits: u64, every: u64, code: i64 },
+    Behind { inside: f64, behind: f64, share: f64 },
+    LongestWait { ms: f64 },
+    UpstreamCpu { name: String, used: f64, busiest: f64 },
+    Rose(Waiting, Rise),
+    QuotaUsed { name: String, share: f64 },
+    MemoryLimitUsed(f64),
+    DiskLimitUsed(f64),
+    ThreadRan { share: f64, others: f64 },
+    BusiestThread { name: String, used: f64 },
+    Unread(f64),
+    MemoryUsed(f64),
+    PageFaults(f64),
+    DiskBusy { device: String, share: f64, queue: f64 },
+    DiskTime { ms: f64 },
+    LineRate { device: String, share: f64 },
+    CoresBusy { awaited: bool, share: f64 },
+    CpuUsers { busy: f64, target: f64, own: f64, others: f64 },
+    Correlation(f64),
+    Inside(f64),
+    OwnCpu { used: f64, cores: f64, busiest: f64, delay: f64 },
+    OneLock,
+    Host(HostShares),
+    BusyBefore(f64),
+    IowaitAlone,
+    Missing(String),
+}
+
+/// Shares of the time at the target's host around the break.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostShares {
+    /// CPU busy.
+    pub cpu: Option<f64>,
+    /// Tasks waited for CPU.
+    pub cpu_wait: Option<f64>,
+    /// Tasks waited for memory.
+    pub memory_wait: Option<f64>,
+    /// Tasks waited for disks.
+    pub disk_wait: Option<f64>,
+}
+
+/// What waited for a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Throttled periods of a CPU quota.
+    Quota,
+    /// Tasks that wait for memory.
+    Memory,
+    /// Tasks that wait for disks.
+    Disks,
+    /// The CPU that the busiest thread used or waited for.
+    Thread,
+    /// Segments sent again and packets dropped.
+    Network,
+    /// Threads of the target that are ready but have no core.
+    TargetCpu,
+    /// Tasks that wait for CPU.
+    HostCpu,
+}
+
+/// What makes a claim less sure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Doubt {
+    /// Sends were late by so many milliseconds (p99).
+    LateSends(f64),
+    /// There was no time without load.
+    NoBaseline,
+    /// The load did not vary.
+    ConstantLoad,
+    /// Another resource saturated within a second.
+    Another(Claim),
+    /// The accept queue is not full.
+    QueueNotFull,
+    /// Connections were closed only after they were made.
+    ClosedLater,
+    /// The target's processes are not seen.
+    ProcessesUnseen,
+    /// Some servers use the code for other limits.
+    CodeAmbiguous,
+    /// More than half of the target's CPU was used.
+    HalfUsed,
+    /// The thread had no core for this share of the time.
+    NoCore(f64),
+}
