@@ -62,14 +62,6 @@ pub(crate) struct Entry {
     pub(crate) touched: AtomicBool,
 }
 
-/// How a key stands.
-#[derive(Debug, Clone)]
-pub(crate) struct Stand {
-    pub(crate) key: Arc<str>,
-    pub(crate) used: u64,
-    pub(crate) units: u64,
-}
-
 impl Quotas {
     /// The quotas of a configuration, with the book of the one before; none if it has none.
     pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
@@ -118,16 +110,11 @@ impl Quotas {
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
     }
 
-    /// How each key with a quota stands.
-    pub(crate) fn stands(&self, config: &Config, second: u64) -> Vec<Stand> {
+    /// Units used and allowed in the month, by [`Grant::index`]; `None` for a key without a quota.
+    pub(crate) fn standings(&self, second: u64) -> Vec<Option<(u64, u64)>> {
         let month = Month::of(second);
-        let keys = config.access.keys.iter().zip(&self.keys);
-        let stand = |(key, held): (&crate::config::access::Key, &Option<Held>)| {
-            let held = held.as_ref()?;
-            let used = held.entry.account.lock().used(month);
-            Some(Stand { key: Arc::clone(&key.grant.name), used, units: held.units })
-        };
-        keys.filter_map(stand).collect()
+        let standing = |held: &Held| (held.entry.account.lock().used(month), held.units);
+        self.keys.iter().map(|held| held.as_ref().map(standing)).collect()
     }
 
     /// Whether it judges by its part of what was left, because it cannot hear the others.

@@ -12,12 +12,11 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GroupStatus, NodeState, NodeStatus, ReloadStatus, Status, ZoneStatus,
+    ChainStatus, GroupStatus, NodeState, NodeStatus, QuotaStatus, ReloadStatus, Status, ZoneStatus,
 };
 use crate::cache::redis;
 use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
-use crate::quota::{Stand, unix_seconds};
 use crate::state::snapshot::Snapshot;
 
 #[cfg(test)]
@@ -36,16 +35,12 @@ struct Scrape {
     /// Sums over all threads.
     counters: Counters,
     quotas: Option<QuotaScrape>,
-    /// Messages sent to and received from other gateways; `None` while the tier in Redis is off.
-    redis_messages: Option<[(&'static str, u64); 2]>,
     has_shared_limits: bool,
-    has_index: bool,
 }
 
-/// State of the quotas of all keys.
+/// What the quotas of all keys have in common.
 #[derive(Debug)]
 struct QuotaScrape {
-    keys: Vec<Stand>,
     refused: u64,
     alone: bool,
     write_failures: u64,
@@ -68,8 +63,8 @@ fn sets() -> Vec<Set> {
         Set::of(|scrape: &Scrape| one(Some(scrape))),
         Set::of(|scrape| one(scrape.quotas.as_ref())),
         Set::of(|scrape| {
-            let keys = scrape.quotas.iter().flat_map(|quotas| &quotas.keys);
-            keys.map(|key| (vec![&*key.key], key)).collect()
+            let keys = scrape.status.keys.iter();
+            keys.filter_map(|key| Some((vec![&*key.name], key.quota.as_ref()?))).collect()
         }),
         Set::of(|scrape| {
             scrape.status.zones.iter().map(|zone| (vec![&*zone.name], zone)).collect()
@@ -80,8 +75,8 @@ fn sets() -> Vec<Set> {
         Set::of(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
         Set::of(|scrape| of_chains(scrape, |chain| &chain.nodes, |node| &node.name)),
         Set::of(|scrape| one(Some(&*scrape.counters))),
-        Set::of(|scrape| one(scrape.has_index.then_some(&scrape.counters.index))),
-        Set::of(|scrape| one(scrape.redis_messages.map(|_| &scrape.counters.redis))),
+        Set::of(|scrape| one(scrape.status.index.as_ref().map(|_| &scrape.counters.index))),
+        Set::of(|scrape| one(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))),
         Set::of(|scrape| one(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))),
         Set::of(|scrape| {
             let chains = scrape.counters.methods.iter();
@@ -179,16 +174,11 @@ impl Scrape {
             status,
             counters,
             quotas: snapshot.quotas.as_ref().map(|quotas| QuotaScrape {
-                keys: quotas.stands(&snapshot.config, unix_seconds()),
                 refused: count(&quotas.book.refused),
                 alone: quotas.is_alone(),
                 write_failures: count(&quotas.book.write_failures),
             }),
-            redis_messages: snapshot.redis.as_ref().map(|redis| {
-                [("sent", count(&redis.messages_sent)), ("heard", count(&redis.messages_heard))]
-            }),
             has_shared_limits: redis::zones::is_wanted(&snapshot.config),
-            has_index: snapshot.process.index().is_some(),
         }
     }
 
@@ -256,7 +246,10 @@ readings! {
         /// Bytes that the cache may hold.
         gauge "weir_cache_max_bytes" = |own| own.status.cache.bytes_max;
         /// Messages to and from other gateways: reorgs, and generations that were replaced.
-        counter "weir_redis_messages" by "direction" = |own| own.redis_messages;
+        counter "weir_redis_messages" by "direction" =
+            |own| own.status.redis.as_ref().map(|redis| {
+                [("sent", redis.messages_sent), ("heard", redis.messages_received)]
+            });
     }
 
     QuotaScrape[] {
@@ -269,7 +262,7 @@ readings! {
         counter "weir_quota_write_failures" = |own| own.write_failures;
     }
 
-    Stand["key"] {
+    QuotaStatus["key"] {
         /// Units that a key with a quota has used this month.
         gauge "weir_quota_used_units" = |own| own.used;
         /// Units that it may use in a month.

@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::history::{History, Series};
 use super::status::{
-    ChainStatus, GroupStatus, MemoryCache, MethodStatus, NodeState, NodeStatus, Status,
+    ChainStatus, GroupStatus, KeyStatus, MethodStatus, NodeState, NodeStatus, Status, ZoneStatus,
 };
 
 mod draw;
@@ -56,11 +56,12 @@ pub(crate) fn html(status: &Status, history: &History, unready: &[String], nonce
                     (readiness(status, unready))
                     div.tiles {
                         (calls_tile(status, history))
-                        (cache_tile(&status.cache))
+                        (cache_tile(status))
                         (nodes_tile(status))
                         (clients_tile(status))
                     }
                     @for chain in &status.chains { (chain_section(chain, history)) }
+                    (access_section(status))
                 }
                 footer.soft.small {
                     "Counts are since the start, lines show the last two minutes. The same as "
@@ -115,7 +116,8 @@ fn calls_tile(status: &Status, history: &History) -> Markup {
     tile("Calls", &value, "per second", &content)
 }
 
-fn cache_tile(cache: &MemoryCache) -> Markup {
+fn cache_tile(status: &Status) -> Markup {
+    let cache = &status.cache;
     let ratio = cache.hit_ratio.map_or_else(|| NONE.to_owned(), percent);
     let unit = if cache.enabled { "hits" } else { "hits (cache is off)" };
     let parts = [
@@ -139,6 +141,19 @@ fn cache_tile(cache: &MemoryCache) -> Markup {
         }
         p.small.soft {
             (whole(cache.entries)) " entries, " (bytes(cache.bytes)) " of " (bytes(cache.bytes_max))
+        }
+        @if let Some(redis) = &status.redis {
+            p.small.soft {
+                "Redis " (redis.url) ": " (whole(redis.hits)) " hits, " (whole(redis.misses))
+                " misses, " (loss(redis.failed)) " failed"
+                @if redis.breakers_open > 0 { " " span.badge.bad { "not reachable" } }
+            }
+        }
+        @if let Some(index) = &status.index {
+            p.small.soft {
+                "index " (index.db) ": " (whole(index.hits)) " hits, " (whole(index.parts))
+                " parts, " (whole(index.misses)) " misses, " (loss(index.failed)) " failed"
+            }
         }
     };
     tile("Cache", &ratio, unit, &content)
@@ -325,6 +340,53 @@ fn methods_table(methods: &[MethodStatus]) -> Markup {
         }
     };
     table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Keys with their quotas, and request limits; nothing where neither is configured.
+fn access_section(status: &Status) -> Markup {
+    const KEY_COLUMNS: [&str; 3] = ["key", "calls", "used of this month's quota"];
+    const ZONE_COLUMNS: [&str; 6] =
+        ["zone", "keys held", "passed", "delayed", "refused", "judged by"];
+    let key_row = |key: &KeyStatus| {
+        html! {
+            th scope="row" { (key.name) }
+            td { (whole(key.calls)) }
+            td {
+                @if let Some(quota) = &key.quota {
+                    span class=[(quota.used >= quota.units).then_some("loss")] { (whole(quota.used)) }
+                    " of " (whole(quota.units))
+                } @else {
+                    (NONE)
+                }
+            }
+        }
+    };
+    let zone_row = |zone: &ZoneStatus| {
+        let judge = match zone.fallback_threads {
+            None => "this gateway",
+            Some(0) => "Redis",
+            Some(_) => "this gateway's share: Redis does not answer",
+        };
+        html! {
+            th scope="row" { (zone.name) }
+            td { (whole(zone.keys)) " of " (whole(zone.keys_max)) }
+            @for count in [zone.passed, zone.delayed, zone.rejected] { td { (whole(count)) } }
+            td { (judge) }
+        }
+    };
+    html! {
+        @if !status.keys.is_empty() || !status.zones.is_empty() {
+            section.sheet.chain {
+                div.title { h2 { "Access" } }
+                @if !status.keys.is_empty() {
+                    (table("Keys", &KEY_COLUMNS, &status.keys.iter().map(key_row).collect::<Vec<_>>()))
+                }
+                @if !status.zones.is_empty() {
+                    (table("Request limits", &ZONE_COLUMNS, &status.zones.iter().map(zone_row).collect::<Vec<_>>()))
+                }
+            }
+        }
+    }
 }
 
 fn or_none(value: Option<impl Render>) -> Markup {

@@ -31,10 +31,16 @@ pub struct Status {
     pub chains: Vec<ChainStatus>,
     /// The cache in memory.
     pub cache: MemoryCache,
+    /// The tier of the cache in Redis; null where that is off.
+    pub redis: Option<RedisStatus>,
+    /// The index; null where none is configured.
+    pub index: Option<IndexStatus>,
     /// Memory taken by bodies, responses and queues.
     pub memory: MemoryStatus,
     /// Zones of request limits, in the order of the configuration.
     pub zones: Vec<ZoneStatus>,
+    /// Keys, and then issuers of tokens, in the order of the configuration.
+    pub keys: Vec<KeyStatus>,
     /// Sums over all chains.
     pub totals: Totals,
 }
@@ -280,6 +286,62 @@ pub struct MemoryCache {
     pub bypasses: u64,
     /// Hits as a share of hits, misses and joins; null before the first of them.
     pub hit_ratio: Option<f64>,
+}
+
+/// The tier of the cache in Redis.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RedisStatus {
+    /// Address, with its password masked.
+    pub url: String,
+    /// Threads that leave Redis alone after failures in a row.
+    pub breakers_open: u64,
+    /// Lookups that found a response.
+    pub hits: u64,
+    /// Lookups that found none, or one that no longer holds.
+    pub misses: u64,
+    /// Lookups that Redis did not answer in time or not at all.
+    pub failed: u64,
+    /// Messages sent to other gateways.
+    pub messages_sent: u64,
+    /// Messages received from other gateways.
+    pub messages_received: u64,
+}
+
+/// The index.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct IndexStatus {
+    /// File or database, with its password masked.
+    pub db: String,
+    /// Name of its chain.
+    pub chain: String,
+    /// Lookups that it answered.
+    pub hits: u64,
+    /// Lookups for which it holds some of the blocks of a range.
+    pub parts: u64,
+    /// Lookups for which it holds nothing.
+    pub misses: u64,
+    /// Lookups for which it could not be read, was overloaded or took too long.
+    pub failed: u64,
+}
+
+/// One key, or one issuer of tokens.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct KeyStatus {
+    /// Name in the configuration.
+    pub name: String,
+    /// Calls made with it, denied ones too.
+    pub calls: u64,
+    /// Its quota; null where it has none.
+    pub quota: Option<QuotaStatus>,
+}
+
+/// The monthly quota of one key.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct QuotaStatus {
+    /// Units used in this month.
+    pub used: u64,
+    /// Upper limit of the units of a month.
+    pub units: u64,
 }
 
 /// One zone of request limits.

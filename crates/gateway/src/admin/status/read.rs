@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, MemoryCache, MemoryPurpose, MemoryStatus,
-    MethodStatus, NodeState, NodeStatus, ProcessStatus, Refused, ReloadStatus, Status, Totals,
-    ZoneStatus,
+    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, IndexStatus, KeyStatus, MemoryCache,
+    MemoryPurpose, MemoryStatus, MethodStatus, NodeState, NodeStatus, ProcessStatus, QuotaStatus,
+    RedisStatus, Refused, ReloadStatus, Status, Totals, ZoneStatus,
 };
 use crate::call::cache_status::CacheStatus;
 use crate::config;
 use crate::config::group::{Balance, HashKey};
 use crate::io::memory::Budget;
 use crate::limits::{KEY_BYTES, Limits};
-use crate::metrics::counters::{GroupCounters, MethodCounters, UpstreamCounters};
+use crate::metrics::counters::{GroupCounters, KeyCounters, MethodCounters, UpstreamCounters};
 use crate::metrics::instrument::Histogram;
-use crate::metrics::label::{AttemptOutcome, LimitOutcome};
+use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
 use crate::policy::heads::NodeView;
 use crate::policy::health;
@@ -49,8 +49,11 @@ impl Status {
             config: config_status(snapshot.process.reloads()),
             chains,
             cache: memory_cache(snapshot, counters),
+            redis: redis_status(snapshot, counters),
+            index: index_status(snapshot, counters),
             memory: MemoryStatus::of(&snapshot.registry.memory),
             zones: zone_statuses(snapshot, counters),
+            keys: key_statuses(snapshot, counters),
             totals: totals(counters),
         }
     }
@@ -293,6 +296,48 @@ fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
         bypasses,
         hit_ratio: (judged > 0).then(|| hits as f64 / judged as f64),
     }
+}
+
+fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus> {
+    let tier = snapshot.redis.as_ref()?;
+    let own = &counters.redis;
+    let lookups = |outcomes: &[RedisLookup]| outcomes.iter().map(|&it| own.lookups[it].get()).sum();
+    Some(RedisStatus {
+        url: snapshot.config.redis.as_ref()?.url.to_string(),
+        breakers_open: own.breakers_open.get(),
+        hits: lookups(&[RedisLookup::Hit]),
+        misses: lookups(&[RedisLookup::Miss, RedisLookup::Stale, RedisLookup::Refused]),
+        failed: lookups(&[RedisLookup::Error, RedisLookup::Timeout, RedisLookup::Skipped]),
+        messages_sent: tier.messages_sent.load(Relaxed),
+        messages_received: tier.messages_heard.load(Relaxed),
+    })
+}
+
+fn index_status(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
+    let index = snapshot.config.index.as_ref()?;
+    let lookups = |outcome: IndexLookup| counters.index.lookups[outcome].get();
+    Some(IndexStatus {
+        db: index.db.to_string(),
+        chain: snapshot.config.chains[index.chain].name.to_string(),
+        hits: lookups(IndexLookup::Hit),
+        parts: lookups(IndexLookup::Part),
+        misses: lookups(IndexLookup::Miss),
+        failed: lookups(IndexLookup::Failed),
+    })
+}
+
+fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
+    let quotas = snapshot.quotas.as_ref();
+    let mut standings = quotas
+        .map(|quotas| quotas.standings(crate::quota::unix_seconds()))
+        .unwrap_or_default()
+        .into_iter();
+    let status = |([name], own): (&[Arc<str>; 1], &Arc<KeyCounters>)| {
+        let standing = standings.next().flatten();
+        let quota = standing.map(|(used, units)| QuotaStatus { used, units });
+        KeyStatus { name: name.to_string(), calls: own.calls.get(), quota }
+    };
+    counters.keys.iter().map(status).collect()
 }
 
 fn totals(counters: &Counters) -> Totals {

@@ -66,6 +66,10 @@ deny = 403
 url = "redis://user:sekrit5@127.0.0.1:1"
 gateways = 2
 
+[index]
+db = "index.db"
+chain = "main"
+
 [zone.clients]
 key = ["client"]
 rate = "10r/s"
