@@ -6,13 +6,15 @@
 //! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
 //! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
 //! `bench/search.rs` what the lab concludes, `bench/overload.rs` what is left of nodes that are asked
-//! for too much, `bench/stalls.rs` what clients see of nodes that fail, `bench/tls.rs` what TLS costs, `bench/server.rs` and
+//! for too much, `bench/stalls.rs` what clients see of nodes that fail, `bench/tls.rs` what TLS costs,
+//! `bench/files.rs` which files a call passes, `bench/server.rs` and
 //! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
 //! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
 //! lab's job, not this tool's.
 
 mod change;
 mod cost;
+mod files;
 mod generator;
 mod geth;
 mod http;
@@ -99,6 +101,12 @@ pub(crate) enum What {
         postgres: Option<String>,
         #[command(flatten)]
         effort: Effort,
+    },
+    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of instructions.
+    Files {
+        /// A build with debug information; without it the debug build is made first.
+        #[arg(long)]
+        weir: Option<PathBuf>,
     },
     /// Keeps the present build for `after`.
     Before {
@@ -250,6 +258,7 @@ pub(crate) fn run(what: &What) -> Result<()> {
             let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(effort)? };
             table(&bench, "index", INDEX_CASES, case.as_deref())
         }
+        What::Files { weir } => files::run(weir.as_deref()),
         What::Before { effort } => change::before(&Bench::prepare(effort)?),
         What::After { effort } => change::after(&Bench::prepare(effort)?),
     }

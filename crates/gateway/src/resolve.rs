@@ -28,7 +28,7 @@ use crate::cache::memory::Entry;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
-use crate::call::response::{Payload, UpstreamResponse, facts};
+use crate::call::response::{Judgement, Payload, UpstreamResponse};
 use crate::config::group::{Balance, HashKey};
 use crate::policy::cacheable::{Admit, AnswerKind, CacheRule, Caching, Stamp, usable};
 use crate::policy::choose::hash64;
@@ -36,7 +36,7 @@ use crate::policy::complete::{BRIEF, Keep, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
 use crate::policy::plan::{Lookup, Plan, Switches, plan};
-use crate::policy::{blocks, cacheable, complete};
+use crate::policy::{blocks, complete};
 use crate::state::context::ThreadContext;
 use crate::upstream::fetch::fetch;
 use crate::upstream::overload;
@@ -228,8 +228,7 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
     let usable = usable(&entry.kept, view);
     if in_time && usable {
         let node = cx.snapshot.node_of_number(entry.node);
-        let settled = entry.is_error;
-        Some(UpstreamResponse { node, settled, ..UpstreamResponse::of(entry.payload()) })
+        Some(UpstreamResponse { node, ..UpstreamResponse::of(entry.payload()) })
     } else {
         // What is kept briefly is compared with what nodes say next.
         if !usable || entry.doubted_since.is_none() {
@@ -325,7 +324,8 @@ async fn complete(
         let fetched = place_and_fetch(cx, &rest, flight).await;
         let Payload::Result(after) = &fetched.payload else { return fetched };
         if let Some(whole) = blocks::join(held, after) {
-            return UpstreamResponse { payload: Payload::Result(whole.into()), ..fetched };
+            let payload = Payload::Result(whole.into());
+            return UpstreamResponse { payload, judgement: None, ..fetched };
         }
     }
     place_and_fetch(cx, ask, flight).await
@@ -411,7 +411,7 @@ fn board(
     }
 }
 
-/// Keeps an answer if the rules admit it.
+/// Caches a response that may be cached, unless the chain has changed since that was judged.
 fn fill(
     cx: &ThreadContext,
     ask: &UpstreamRequest<'_>,
@@ -424,16 +424,18 @@ fn fill(
         return;
     }
     let view = cx.snapshot.chains[ask.chain].view.load();
-    let facts = facts(ask, &fetched.payload, fetched.settled);
+    // What the index had was not judged yet.
+    let judged = fetched.judgement;
+    let Judgement { facts, admit } =
+        judged.unwrap_or_else(|| Judgement::of(ask, &fetched.payload, false, &view));
     let same = |entry: &Entry| entry.bytes == *bytes && usable(&entry.kept, &view);
     let same_since = match fetched.trust {
         Trust::Unopposed => cache.get(key).filter(same).and_then(|entry| entry.doubted_since),
         _ => None,
     };
     let keep = complete::keep(fetched.trust, same_since, cx.now());
-    let stored = match (cacheable::admit(&ask.caching, &facts, &view), keep) {
-        (Admit::No(_), _) | (_, Keep::No) => false,
-        (Admit::Store(kept), keep) => {
+    let stored = match admit {
+        Admit::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
             let node = fetched.node.map_or(NO_NODE, |node| cx.snapshot.nodes[node].number);
             let age_max = cache.age_max(is_error, &kept).map(|age| cx.now() + age);
@@ -450,6 +452,7 @@ fn fill(
             let bytes = bytes.clone();
             cache.put(key, Entry { bytes, is_error, node, kept, until, doubted_since })
         }
+        Admit::Store(_) | Admit::No(_) => false,
     };
     let counters = &cx.counters;
     if stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }

@@ -249,7 +249,6 @@ impl Tier {
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
         Some(UpstreamResponse {
-            settled: value.is_error,
             tier: Some(cache_status::Tier::Redis),
             ..UpstreamResponse::of(payload)
         })

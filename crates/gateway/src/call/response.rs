@@ -7,8 +7,9 @@ use wire::method::AnswerBlock;
 use crate::call::cache_status::Tier;
 use crate::call::failure::Failure;
 use crate::call::request::UpstreamRequest;
-use crate::policy::cacheable::{AnswerFacts, AnswerKind};
+use crate::policy::cacheable::{Admit, AnswerFacts, AnswerKind, admit};
 use crate::policy::complete::Trust;
+use crate::policy::heads::ChainView;
 
 /// What one call is answered with.
 #[derive(Debug, Clone)]
@@ -27,8 +28,8 @@ pub(crate) struct UpstreamResponse {
     pub(crate) payload: Payload,
     /// Index of the node that answered.
     pub(crate) node: Option<usize>,
-    /// An error that every node would repeat for the same block.
-    pub(crate) settled: bool,
+    /// Whether it may be cached, if that was judged when it came.
+    pub(crate) judgement: Option<Judgement>,
     /// The tier of the cache behind memory that it comes from, if it comes from one.
     pub(crate) tier: Option<Tier>,
     /// How much it is trusted to lack nothing.
@@ -38,8 +39,8 @@ pub(crate) struct UpstreamResponse {
 impl UpstreamResponse {
     /// A response that no node gave.
     pub(crate) fn of(payload: Payload) -> UpstreamResponse {
-        let (settled, tier, trust) = (false, None, Trust::Whole);
-        UpstreamResponse { payload, node: None, settled, tier, trust }
+        let (judgement, tier, trust) = (None, None, Trust::Whole);
+        UpstreamResponse { payload, node: None, judgement, tier, trust }
     }
 
     pub(crate) fn failed(failure: Failure) -> UpstreamResponse {
@@ -47,13 +48,35 @@ impl UpstreamResponse {
     }
 }
 
-/// What the rules need to know of an answer.
-pub(crate) fn facts(ask: &UpstreamRequest<'_>, payload: &Payload, settled: bool) -> AnswerFacts {
+/// What the caching rules say of a response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judgement {
+    /// What they looked at.
+    pub(crate) facts: AnswerFacts,
+    /// Whether the response may be cached, and if not, why.
+    pub(crate) admit: Admit,
+}
+
+impl Judgement {
+    /// Judges a response. `deterministic` says of an error that every node would repeat it for the
+    /// same block.
+    pub(crate) fn of(
+        request: &UpstreamRequest<'_>,
+        payload: &Payload,
+        deterministic: bool,
+        view: &ChainView,
+    ) -> Judgement {
+        let facts = facts(request, payload, deterministic);
+        Judgement { facts, admit: admit(&request.caching, &facts, view) }
+    }
+}
+
+fn facts(ask: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
     let answer_block = ask.method.map_or(AnswerBlock::None, |method| method.answer_block);
     let (kind, named) = match payload {
         Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
         Payload::Result(result) => (AnswerKind::Value, named_blocks(answer_block, result)),
-        Payload::Error(_) if settled => (AnswerKind::DeterministicError, None),
+        Payload::Error(_) if deterministic => (AnswerKind::DeterministicError, None),
         Payload::Error(_) | Payload::Failed(_) => (AnswerKind::Error, None),
     };
     AnswerFacts { kind, answer_block, named }

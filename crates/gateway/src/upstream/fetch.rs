@@ -12,8 +12,8 @@ use wire::method::Repeat;
 
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
-use crate::call::response::{Payload, UpstreamResponse, facts};
-use crate::policy::cacheable::{Admit, CacheRule, Refused, admit};
+use crate::call::response::{Judgement, Payload, UpstreamResponse};
+use crate::policy::cacheable::{Admit, CacheRule, Refused};
 use crate::policy::classify::{Blame, Fault, Verdict};
 use crate::policy::complete::{Doubt, Opinion, Opinions, Trust};
 use crate::policy::heads::ChainView;
@@ -71,7 +71,7 @@ pub(crate) async fn fetch(
         let deadline = ask.deadline.min(upstreams.recent() + patience);
         let fresh = course.fresh_tried;
         let mut attempt = attempt_or_race(upstreams, ask, node, deadline, fresh, &mut course).await;
-        if is_elsewhere(upstreams, ask, &attempt) {
+        if is_elsewhere(upstreams, ask, &mut attempt) {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         } else {
             course.doubt(upstreams, ask, &mut attempt, upstreams.now().saturating_sub(began));
@@ -107,17 +107,25 @@ pub(crate) async fn fetch(
 /// Whether a node answered about a block that the served chain does not have, or found nothing
 /// where it is not at the served head: it is on another branch or behind, and a node that is not
 /// should be asked. So who has seen a block finds its transactions.
-fn is_elsewhere(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) -> bool {
-    let (Verdict::Answer, Some(payload)) = (attempt.verdict, &attempt.payload) else {
+///
+/// This judges once whether the response may be cached.
+fn is_elsewhere(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &mut Attempt) -> bool {
+    let (Verdict::Answer | Verdict::DeterministicError, Some(payload)) =
+        (attempt.verdict, &attempt.payload)
+    else {
         return false;
     };
     if ask.caching.rule == CacheRule::Never {
         return false;
     }
+    let deterministic = attempt.verdict == Verdict::DeterministicError;
     let view = upstreams.topology.chains[ask.chain].view.load();
     let seen = upstreams.topology.nodes[attempt.node].seen(&view);
     let is_behind = seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent);
-    match admit(&ask.caching, &facts(ask, payload, false), &view) {
+    let judgement = Judgement::of(ask, payload, deterministic, &view);
+    attempt.judgement = Some(judgement);
+    match judgement.admit {
+        _ if deterministic => false,
         Admit::No(Refused::Null) => is_behind,
         Admit::No(why) => why.is_wrong(),
         Admit::Store(_) => false,
@@ -203,7 +211,7 @@ impl Course {
         } else {
             Trust::Whole
         };
-        UpstreamResponse { node, trust, ..UpstreamResponse::of(payload) }
+        UpstreamResponse { node, trust, judgement: best.judgement, ..UpstreamResponse::of(payload) }
     }
 
     async fn returned(
@@ -212,7 +220,6 @@ impl Course {
         ask: &UpstreamRequest<'_>,
         attempt: Attempt,
     ) -> UpstreamResponse {
-        let settled = attempt.verdict == Verdict::DeterministicError;
         // Only a repeat of ours can have been preceded by our own sending; a client that sends the same
         // transaction twice gets the node's error, as it would from the node.
         let repeated = self.tried.len() > 1 || self.fresh_tried;
@@ -224,8 +231,10 @@ impl Course {
         };
         let fetched = self.given_up(upstreams, ask, attempt);
         match known {
-            Some(hash) => UpstreamResponse { payload: Payload::Result(hash), ..fetched },
-            None => UpstreamResponse { settled, ..fetched },
+            Some(hash) => {
+                UpstreamResponse { payload: Payload::Result(hash), judgement: None, ..fetched }
+            }
+            None => fetched,
         }
     }
 

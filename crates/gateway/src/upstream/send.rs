@@ -14,7 +14,7 @@ use wire::quantity::Decimal;
 
 use crate::call::failure::{Failure, Kind, Sent};
 use crate::call::request::UpstreamRequest;
-use crate::call::response::Payload;
+use crate::call::response::{Judgement, Payload};
 use crate::metrics::label::AttemptOutcome;
 use crate::policy::classify::{Blame, Fault, Heard, Verdict, classify};
 use crate::policy::complete::Opinion;
@@ -45,6 +45,16 @@ pub(crate) struct Attempt {
     pub(crate) stale_connection: bool,
     /// What speaks against the response, if anything does.
     pub(crate) opinion: Option<Opinion>,
+    /// Whether the response may be cached, once that is judged.
+    pub(crate) judgement: Option<Judgement>,
+}
+
+impl Attempt {
+    /// An attempt that came to no payload.
+    fn failed(node: usize, verdict: Verdict, failure: Failure) -> Attempt {
+        let (payload, stale_connection, opinion, judgement) = (None, false, None, None);
+        Attempt { node, verdict, payload, failure, stale_connection, opinion, judgement }
+    }
 }
 
 /// Runs one attempt to its end, at the latest at `deadline`. Dropping it closes its connection.
@@ -236,7 +246,7 @@ fn failed(node: usize, broken: Broken) -> Attempt {
         _ => Fault::Closed,
     };
     let verdict = classify(&Heard::Broken(fault));
-    Attempt { node, verdict, payload: None, failure, stale_connection, opinion: None }
+    Attempt { stale_connection, ..Attempt::failed(node, verdict, failure) }
 }
 
 /// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
@@ -252,8 +262,7 @@ fn read(node: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnswer) 
             _ => Kind::Status(status),
         };
         let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
-        let stale_connection = false;
-        return Attempt { node, verdict, payload: None, failure, stale_connection, opinion: None };
+        return Attempt::failed(node, verdict, failure);
     };
     let (heard, payload) = match &answer.outcome {
         Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
@@ -270,8 +279,7 @@ fn read(node: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnswer) 
         Kind::Status(status)
     };
     let failure = Failure { retry_after, ..Failure::of_node(node, kind, Sent::Yes) };
-    let (payload, stale_connection) = (Some(payload), false);
-    Attempt { node, verdict, payload, failure, stale_connection, opinion: None }
+    Attempt { payload: Some(payload), ..Attempt::failed(node, verdict, failure) }
 }
 
 /// Whether an answer is the one to the call with this id. An error that a node gives before it has

@@ -1,0 +1,133 @@
+//! Which of the gateway's files a call passes, by the instructions that Valgrind counts in each: on a
+//! cached call and on a miss. Code that the compiler inlined counts where it was written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::http::Connection;
+use super::server::{Server, free_ports, scratch};
+use crate::shell;
+
+const CALLS: u64 = 500;
+/// Height of the simulated chain; misses ask for a block each.
+const HEAD: u64 = 4_000;
+const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
+/// Share of the gateway's instructions from which on a file counts as a step of the path; below it
+/// are one-line reads of a clock, a counter, a label.
+const STEP_SHARE: f64 = 0.01;
+
+/// Prints the files of both kinds of calls.
+///
+/// # Errors
+/// If Valgrind is missing, or a call was not answered as its kind says.
+pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
+    let built = shell::root().join("target/debug/weir");
+    if weir.is_none() {
+        shell::cargo(&["build", "--package", "weir"])?;
+    }
+    let weir = weir.unwrap_or(&built);
+    for kind in ["hit", "miss"] {
+        let files = instructions(weir, kind)?;
+        let all: f64 = files.values().sum();
+        let mut files: Vec<_> = files.into_iter().filter(|(_, own)| *own >= 1.0).collect();
+        files.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let steps = files.iter().filter(|(_, own)| *own >= all * STEP_SHARE).count();
+        println!(
+            "{kind}: {steps} files of the gateway with at least 1 % of its {all:.0} instructions, \
+             {} with any",
+            files.len()
+        );
+        for (file, own) in files {
+            println!("  {own:>7.0}  {file}");
+        }
+    }
+    Ok(())
+}
+
+/// Instructions per call by file of crate `gateway`.
+fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
+    let node = free_ports(1)?[0];
+    let mut command = Command::new(weir);
+    command.args(["node", "--listen", &node.to_string(), "--head", &HEAD.to_string()]);
+    let _node = Server::spawn("the node", command, node.port(), scratch("files-node")?, PROBE)?;
+    let port = free_ports(1)?[0].port();
+    let folder = scratch("files")?;
+    let (config, out) = (folder.join("weir.toml"), folder.join("callgrind"));
+    fs::write(
+        &config,
+        format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
+             [chain.main]\nfamily = \"ethereum\"\n[[node]]\nurl = \"http://{node}\"\n"
+        ),
+    )?;
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(weir)
+        .arg("serve")
+        .arg(&config);
+    let gateway = Server::spawn("weir under valgrind", command, port, folder, PROBE)?;
+    let mut client = Connection::open(gateway.address)?;
+    let mut ask = |number: u64| -> Result<()> {
+        let reply = client.post(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
+        ))?;
+        let status = reply.header("x-weir-cache").unwrap_or_default();
+        ensure!(number == 1 || status == kind, "x-weir-cache is {status}, not {kind}");
+        Ok(())
+    };
+    let block = |at: u64| if kind == "hit" { 1 } else { 2 + at };
+    (0..CALLS).try_for_each(|at| ask(block(at)))?;
+    let control = |option: &str| {
+        shell::run(Command::new("callgrind_control").args([option, &gateway.group().to_string()]))
+    };
+    control("-z")?;
+    (CALLS..2 * CALLS).try_for_each(|at| ask(block(at)))?;
+    control("-d")?;
+    let dump = format!("{}.1", out.display());
+    let text = fs::read_to_string(&dump).with_context(|| format!("cannot read {dump}"))?;
+    let files = by_file(&text);
+    ensure!(!files.is_empty(), "{} has no debug information", weir.display());
+    Ok(files.into_iter().map(|(file, sum)| (file, sum as f64 / CALLS as f64)).collect())
+}
+
+/// Own instructions by file of crate `gateway`, from a dump in Callgrind's format (Valgrind manual,
+/// "Callgrind Format Specification").
+fn by_file(dump: &str) -> BTreeMap<String, u64> {
+    let mut files = BTreeMap::new();
+    let mut file = None;
+    let mut of_callee = false;
+    for line in dump.lines() {
+        let names_file = ["fl=", "fi=", "fe="].iter().find_map(|key| line.strip_prefix(key));
+        if let Some(path) = names_file {
+            file = path.split_once("crates/gateway/src/").map(|(_, file)| file.to_owned());
+        } else if line.starts_with("calls=") {
+            // The line that follows is the cost of what was called.
+            of_callee = true;
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) {
+            let own = line.split(' ').nth(1).and_then(|own| own.parse::<u64>().ok());
+            if let (Some(file), Some(own), false) = (&file, own, of_callee) {
+                *files.entry(file.clone()).or_default() += own;
+            }
+            of_callee = false;
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_file;
+
+    #[test]
+    fn own_instructions_are_summed_by_file_and_those_of_callees_are_not() {
+        let dump = "fl=/w/crates/gateway/src/path.rs\nfn=serve\n10 3\nfi=/w/crates/wire/src/key.rs\n\
+                    7 100\nfe=/w/crates/gateway/src/path.rs\n11 4\ncfn=fill\ncalls=2 20\n12 900\n13 1\n";
+        assert_eq!(by_file(dump), [("path.rs".to_owned(), 8)].into());
+    }
+}
