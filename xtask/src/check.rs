@@ -18,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::{fuzz, generate, shell, tidy};
-use counts::Counts;
+use counts::{Counts, Slowest};
 
 /// How much to check.
 #[derive(Debug, Clone, Copy, Args)]
@@ -46,6 +46,7 @@ struct Shared {
     /// Whether a test may not skip for want of a program.
     programs_required: bool,
     fetching: Option<thread::JoinHandle<Result<String>>>,
+    slowest: Slowest,
 }
 
 struct Stage {
@@ -77,6 +78,20 @@ const FUZZ_SECONDS: u64 = 2;
 /// Longer than any test takes, also on a host that others keep busy.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
+/// All tests but those in docs, with the time of each. The harness tells times only where the
+/// toolchain is allowed what is not stable: its programs are, and no compiler. Should the option go,
+/// the stage fails and says so.
+const TIMED: &[&str] = &[
+    "--lib",
+    "--bins",
+    "--tests",
+    "--config",
+    "target.'cfg(all())'.runner = ['env', 'RUSTC_BOOTSTRAP=1']",
+    "--",
+    "-Zunstable-options",
+    "--report-time",
+];
+
 /// How one stage went, for the table.
 struct Line {
     name: &'static str,
@@ -90,8 +105,11 @@ struct Line {
 /// None of its own: a stage that fails is counted and told by the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
-    let mut context =
-        Shared { programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"), fetching };
+    let mut context = Shared {
+        programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"),
+        fetching,
+        slowest: Slowest::default(),
+    };
     let mut lines = Vec::new();
     let mut total = Counts::default();
     let mut stopped = false;
@@ -111,7 +129,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
         };
         lines.push(Line { name: stage.name, outcome, took: since.elapsed() });
     }
-    println!("\n{}", table(&lines));
+    println!("\n{}\n{}", context.slowest.table(), table(&lines));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     // The count is the last line: the exit code says the rest.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -191,12 +209,19 @@ fn build(_: &mut Shared) -> Result<Ended> {
 fn test(context: &mut Shared) -> Result<Ended> {
     let log = shell::root().join("target/skipped-tests.log");
     let _absent = fs::remove_file(&log);
-    let mut command = shell::cargo_command();
-    command.args(["test", "--workspace", "--no-fail-fast"]).env("WEIR_SKIP_LOG", &log);
-    if context.programs_required {
-        command.env("WEIR_REQUIRE_PROGRAMS", "1");
+    let (mut success, mut counts) = (true, Counts::default());
+    for arguments in [TIMED, &["--doc"]] {
+        let mut command = shell::cargo_command();
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
+        command.env("WEIR_SKIP_LOG", &log);
+        if context.programs_required {
+            command.env("WEIR_REQUIRE_PROGRAMS", "1");
+        }
+        let command = command.stdout(Stdio::piped());
+        let (passed, more) = counts::run(command, SILENCE_MAX, &mut context.slowest)?;
+        success &= passed;
+        counts += more;
     }
-    let (success, mut counts) = counts::run(command.stdout(Stdio::piped()), SILENCE_MAX)?;
     let skips = fs::read_to_string(&log).unwrap_or_default();
     for line in skips.lines() {
         println!("skipped: {line}");

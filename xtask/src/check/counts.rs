@@ -1,4 +1,4 @@
-//! Counts tests by what `cargo test` prints, while passing it on.
+//! Counts and times tests by what `cargo test` prints, while passing it on.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail};
 
 /// Lines that may wait to be printed.
 const LINES_WAITING_MAX: usize = 1_024;
+
+/// Tests whose times are printed at the end.
+const SLOWEST: usize = 5;
 
 /// Numbers of tests or stages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -55,13 +58,46 @@ impl Counts {
     }
 }
 
-/// Runs a command whose output is piped, prints that output, and sums the results in it. The flag
-/// says whether the command succeeded. A command that prints nothing for `silence_max` is ended with
+/// The slowest tests so far, the slowest first, with their times.
+#[derive(Debug, Default)]
+pub(crate) struct Slowest(Vec<(Duration, String)>);
+
+impl Slowest {
+    /// Notes the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
+    fn read(&mut self, line: &str) {
+        let Some((name, rest)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        else {
+            return;
+        };
+        let seconds = rest.split_once(" <").and_then(|(_, time)| time.strip_suffix("s>"));
+        let Some(seconds) = seconds.and_then(|digits| digits.parse().ok()) else { return };
+        let Ok(time) = Duration::try_from_secs_f64(seconds) else { return };
+        self.0.push((time, name.to_owned()));
+        self.0.sort_by(|left, right| right.cmp(left));
+        self.0.truncate(SLOWEST);
+    }
+
+    /// A line per test; empty if none was timed.
+    pub(crate) fn table(&self) -> String {
+        let line =
+            |(time, name): &(Duration, String)| format!("{:>19.1}  {name}\n", time.as_secs_f64());
+        let lines: String = self.0.iter().map(line).collect();
+        if lines.is_empty() { lines } else { format!("slowest     seconds  test\n{lines}") }
+    }
+}
+
+/// Runs a command whose output is piped, prints that output, sums the results in it and notes the
+/// slowest tests. The flag says whether the command succeeded. A command that prints nothing for `silence_max` is ended with
 /// all that it started: whatever hangs is told while the rest of the output is still at hand.
 ///
 /// # Errors
 /// If it cannot be run, or had to be ended.
-pub(crate) fn run(command: &mut Command, silence_max: Duration) -> Result<(bool, Counts)> {
+pub(crate) fn run(
+    command: &mut Command,
+    silence_max: Duration,
+    slowest: &mut Slowest,
+) -> Result<(bool, Counts)> {
     let name = crate::shell::line(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let output = child.stdout.take().context("the output is not piped")?;
@@ -82,6 +118,7 @@ pub(crate) fn run(command: &mut Command, silence_max: Duration) -> Result<(bool,
                 let line = line.with_context(|| format!("cannot read what {name} prints"))?;
                 let line = String::from_utf8_lossy(&line);
                 println!("{line}");
+                slowest.read(&line);
                 if let Some(counts) = Counts::parse(&line) {
                     total += counts;
                 }

@@ -3,16 +3,23 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Counts, run};
+use super::{Counts, SLOWEST, Slowest, run};
 
 #[test]
 fn results_are_summed_and_failure_is_told() {
     let script = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s'
                   echo 'running 4 tests'
+                  echo 'test a::b ... ok <2.500s>'
                   echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured'; exit 101";
     let mut command = Command::new("sh");
-    let (success, counts) =
-        run(command.args(["-c", script]).stdout(Stdio::piped()), Duration::from_secs(60)).unwrap();
+    let mut slowest = Slowest::default();
+    let (success, counts) = run(
+        command.args(["-c", script]).stdout(Stdio::piped()),
+        Duration::from_secs(60),
+        &mut slowest,
+    )
+    .unwrap();
+    assert_eq!(slowest.table(), "slowest     seconds  test\n                2.5  a::b\n");
     assert!(!success);
     assert_eq!(counts, Counts { passed: 5, failed: 1, skipped: 1 });
 }
@@ -23,10 +30,28 @@ fn what_hangs_is_ended_and_told() {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdout(Stdio::piped());
     let begun = Instant::now();
-    let fault = run(&mut command, Duration::from_secs(1)).unwrap_err().to_string();
+    let fault =
+        run(&mut command, Duration::from_secs(1), &mut Slowest::default()).unwrap_err().to_string();
     assert!(fault.contains("printed nothing for 1s and was ended"), "{fault}");
     assert!(fault.contains("passed: 3"), "{fault}");
     assert!(begun.elapsed() < Duration::from_secs(300));
+}
+
+#[test]
+fn the_slowest_tests_are_kept_in_order_and_other_lines_are_not() {
+    let mut slowest = Slowest::default();
+    for seconds in 0..10 {
+        slowest.read(&format!("test number_{seconds} ... ok <{seconds}.000s>"));
+    }
+    slowest.read("test slow_and_wrong ... FAILED <12.345s>");
+    for line in ["test left_out ... ignored", "test a ... ok", "test result: ok. 1 passed", "9.9s"]
+    {
+        slowest.read(line);
+    }
+    assert_eq!(slowest.0.len(), SLOWEST);
+    let names: Vec<&str> = slowest.0.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["slow_and_wrong", "number_9", "number_8", "number_7", "number_6"]);
+    assert!(Slowest::default().table().is_empty());
 }
 
 #[test]
