@@ -4,7 +4,8 @@
 //! allowed once in ten.
 //!
 //! What cannot be planted here (no nginx, no cgroups to write) is left out loudly. A host that others
-//! keep busy disturbs what is measured: such a case is tried again, and then left out loudly too.
+//! keep busy disturbs what is measured: such a case is tried again, and then left out loudly too. In
+//! CI eight cases must be judged; elsewhere the test counts as skipped if fewer are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,22 +17,44 @@ mod plans;
 mod server;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lab::run::{Stop, run};
 use lab_model::plan::Plan;
 use lab_model::results::run::{ProcessRole, RunResult};
 use lab_model::results::{Cause, Finding};
 
+use test_support::programs;
+
 use limits::{Cgroup, Nginx, Program};
 use plans::{closed, limited, open, slow, stuck};
 
 /// Tries of a case on a host that others keep busy.
 const TRIES: usize = 3;
+/// Cases that must be judged in CI, whose machine has what they need and no other work.
+const JUDGED_MIN: usize = 8;
 /// Cores that others may use meanwhile without disturbing.
 const OTHERS_MAX: f64 = 0.35;
 
 /// Plants a cause and runs a load against it, or tells why it cannot be planted.
-type Case = fn() -> Result<RunResult, String>;
+type Case = fn() -> Result<Tried, String>;
+
+/// What came of one try.
+struct Tried {
+    finding: Option<Finding>,
+    /// Cores that neither the run nor what was planted used meanwhile.
+    others: f64,
+    /// What was measured, to understand a finding that is not the planted one.
+    seen: String,
+}
+
+impl Tried {
+    /// A run beside which what was planted used this many cores, and is no target of the run.
+    fn of(result: &RunResult, planted: f64) -> Tried {
+        let seen = format!("{:#?}\n{}", result.verdict, seen(result));
+        Tried { finding: result.bottleneck.clone(), others: others(result) - planted, seen }
+    }
+}
 
 /// What a case came to.
 #[derive(Debug, PartialEq)]
@@ -57,7 +80,7 @@ fn planted_target() {
 fn starved_generator() {
     if let Ok(port) = std::env::var(limits::PORT) {
         let plan = open(port.parse().unwrap(), 2_000.0, slow());
-        let result = measured(plan);
+        let result = run_plan(plan);
         println!("\nfinding {}", serde_json::to_string(&result.bottleneck).unwrap());
     }
 }
@@ -65,7 +88,7 @@ fn starved_generator() {
 /// All cases, one after the other: together they would disturb each other.
 #[test]
 fn planted_bottlenecks_are_named() {
-    let cases: [(&str, Cause, Case); 9] = [
+    let cases: [(&str, Cause, Case); 11] = [
         ("four slots of 10 ms", Cause::Software, slots),
         ("one lock for all", Cause::Software, lock),
         ("one thread does all work", Cause::Thread, thread),
@@ -75,11 +98,11 @@ fn planted_bottlenecks_are_named() {
         ("429 from 200 calls a second on", Cause::RateLimit, rate_limit),
         ("five connections are accepted", Cause::Connection, connections),
         ("a slow server behind nginx", Cause::Upstream, upstream),
+        ("a generator without a core", Cause::Generator, starved),
+        ("a neighbour on the target's core", Cause::Cpu, neighbour),
     ];
-    let mut outcomes: Vec<(&str, Outcome)> =
+    let outcomes: Vec<(&str, Outcome)> =
         cases.into_iter().map(|(name, cause, case)| (name, planted(name, cause, case))).collect();
-    outcomes.push(("a generator without a core", starved()));
-    outcomes.push(("a neighbour on the target's core", neighbour()));
     let count = |wanted: fn(&Outcome) -> bool| {
         outcomes.iter().filter(|(_, outcome)| wanted(outcome)).count()
     };
@@ -90,22 +113,25 @@ fn planted_bottlenecks_are_named() {
         (count(|one| *one == Outcome::Wrong), count(|one| *one == Outcome::CannotTell));
     assert_eq!(wrong, 0, "{outcomes:?}");
     assert!(unsure <= 1, "{outcomes:?}");
+    let judged = count(|one| !matches!(one, Outcome::LeftOut(_)));
+    if judged < JUDGED_MIN {
+        let few = format!("{judged} of {} cases could be judged: {outcomes:?}", outcomes.len());
+        assert!(std::env::var("CI").map_or(true, |ci| ci == "false"), "{few}");
+        programs::skip(&few);
+    }
 }
 
 fn planted(name: &str, cause: Cause, case: Case) -> Outcome {
     let mut why = String::new();
     for _ in 0..TRIES {
-        let result = match case() {
-            Ok(result) => result,
+        let Tried { finding, others, seen } = match case() {
+            Ok(tried) => tried,
             Err(missing) => return left_out(name, missing),
         };
-        let others = others(&result);
-        let finding = result.bottleneck.clone();
         if finding.as_ref().is_some_and(|finding| finding.cause == cause) {
             return Outcome::Right;
         }
-        eprintln!("{name}: {finding:#?}\nothers used {others:.2} cores");
-        eprintln!("{:#?}\n{}", result.verdict, seen(&result));
+        eprintln!("{name}: {finding:#?}\nothers used {others:.2} cores\n{seen}");
         match finding {
             _ if others > OTHERS_MAX => why = format!("others used {others:.2} cores meanwhile"),
             Some(Finding { cause: Cause::Unknown, .. }) => return Outcome::CannotTell,
@@ -121,8 +147,12 @@ fn left_out(name: &str, why: String) -> Outcome {
     Outcome::LeftOut(why)
 }
 
-fn measured(plan: Plan) -> RunResult {
+fn run_plan(plan: Plan) -> RunResult {
     run(&Arc::new(plan), &Stop::new(), &mut |_| {}).unwrap().result
+}
+
+fn measured(plan: Plan) -> Tried {
+    Tried::of(&run_plan(plan), 0.0)
 }
 
 /// What was sampled of the target, by time: to understand a finding that is not the planted one.
@@ -168,97 +198,71 @@ fn others(result: &RunResult) -> f64 {
     other.sum::<f64>() / samples.len().max(1) as f64
 }
 
-fn slots() -> Result<RunResult, String> {
+fn slots() -> Result<Tried, String> {
     let target = Program::target("slots:4:10");
     Ok(measured(open(target.port, 800.0, slow())))
 }
 
-fn lock() -> Result<RunResult, String> {
+fn lock() -> Result<Tried, String> {
     let target = Program::target("lock:5");
     Ok(measured(open(target.port, 500.0, slow())))
 }
 
-fn thread() -> Result<RunResult, String> {
+fn thread() -> Result<Tried, String> {
     let target = Program::target("thread:2");
     Ok(measured(open(target.port, 1_000.0, slow())))
 }
 
-fn quota() -> Result<RunResult, String> {
+fn quota() -> Result<Tried, String> {
     let cgroup = Cgroup::cpu(0.3)?;
     let target = Program::target("work:2");
     cgroup.add(target.pid())?;
     Ok(measured(open(target.port, 400.0, slow())))
 }
 
-fn one_core() -> Result<RunResult, String> {
+fn one_core() -> Result<Tried, String> {
     let target = Program::target_on_core("work:2", 1)?;
     Ok(measured(open(target.port, 1_000.0, slow())))
 }
 
-fn disk() -> Result<RunResult, String> {
+fn disk() -> Result<Tried, String> {
     let cgroup = Cgroup::disk(2 << 20)?;
     let target = Program::target("disk:64");
     cgroup.add(target.pid())?;
     Ok(measured(open(target.port, 100.0, slow())))
 }
 
-fn rate_limit() -> Result<RunResult, String> {
+fn rate_limit() -> Result<Tried, String> {
     let behind = Program::target("slots:64:1");
     let front = Nginx::start(behind.port, "limit_req zone=all burst=5 nodelay;")?;
     Ok(measured(open(front.port, 600.0, limited())))
 }
 
-fn connections() -> Result<RunResult, String> {
+fn connections() -> Result<Tried, String> {
     let target = Program::target("accept:5");
     Ok(measured(closed(target.port, 40, stuck())))
 }
 
-fn upstream() -> Result<RunResult, String> {
+fn upstream() -> Result<Tried, String> {
     let behind = Program::target("slots:4:10");
     let front = Nginx::start(behind.port, "")?;
     Ok(measured(open(front.port, 800.0, slow())))
 }
 
 /// The target could do twice what is asked if it had its core alone.
-fn neighbour() -> Outcome {
-    let name = "a neighbour on the target's core";
-    let both = || Ok((Program::target_on_core("work:2", 1)?, Program::target_on_core("burn", 1)?));
-    let (target, _neighbour): (Program, Program) = match both() {
-        Ok(both) => both,
-        Err(missing) => return left_out(name, missing),
-    };
-    let result = measured(open(target.port, 400.0, slow()));
-    match result.bottleneck.as_ref().map(|finding| finding.cause) {
-        Some(Cause::Cpu) => Outcome::Right,
-        Some(Cause::Unknown) => Outcome::CannotTell,
-        other => {
-            eprintln!("{name}: {other:?} {:#?}\n{}", result.bottleneck, seen(&result));
-            Outcome::Wrong
-        }
-    }
+fn neighbour() -> Result<Tried, String> {
+    let target = Program::target_on_core("work:2", 1)?;
+    let neighbour = Program::target_on_core("burn", 1)?;
+    let (cpu, begun) = (neighbour.cpu(), Instant::now());
+    let result = run_plan(open(target.port, 400.0, slow()));
+    let cores = (neighbour.cpu() - cpu) / begun.elapsed().as_secs_f64();
+    Ok(Tried::of(&result, cores))
 }
 
-fn starved() -> Outcome {
+/// What the starved generator sees as others are the planted ones too: others are measured around it.
+fn starved() -> Result<Tried, String> {
     let target = Program::target("slots:64:1");
-    let name = "a generator without a core";
-    let mut why = String::new();
-    for _ in 0..TRIES {
-        // What the starved one sees as others are the planted ones too.
-        let before = limits::others_now();
-        let finding = match limits::starved(target.port) {
-            Ok(finding) => finding,
-            Err(missing) => return left_out(name, missing),
-        };
-        let others = before.max(limits::others_now());
-        if finding.as_ref().is_some_and(|finding| finding.cause == Cause::Generator) {
-            return Outcome::Right;
-        }
-        eprintln!("{name}: {finding:#?}\nothers used {others:.2} cores before or after");
-        match finding {
-            _ if others > OTHERS_MAX => why = format!("others used {others:.2} cores around it"),
-            Some(Finding { cause: Cause::Unknown, .. }) => return Outcome::CannotTell,
-            _ => return Outcome::Wrong,
-        }
-    }
-    left_out(name, why)
+    let before = limits::others_now();
+    let finding = limits::starved(target.port)?;
+    Ok(Tried { finding, others: before.max(limits::others_now()), seen: String::new() })
 }

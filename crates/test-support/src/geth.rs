@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::programs;
+
 /// How long geth may take from its start until it answers, on a busy machine.
 const GETH_PATIENCE: Duration = Duration::from_secs(60);
+/// What geth logs before the address at which it answers by HTTP.
+pub const LISTENS: &str = "HTTP server started                      endpoint=";
 /// The last block of `chain.rlp`.
 const HEAD: &str = "\"0x36\"";
 
@@ -34,18 +38,19 @@ impl Geth {
         };
         run(&["init", folder().join("genesis.json").to_str().unwrap()]);
         run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()]);
-        let (http, auth) = (free_port(), free_port());
-        let log = File::create(home.path().join("log")).unwrap();
-        let child = geth_command(geth, home.path())
+        let path = home.path().join("log");
+        let log = File::create(&path).unwrap();
+        let mut child = geth_command(geth, home.path())
             .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover"])
             .args(["--maxpeers", "0", "--port", "0"])
-            .args(["--http", "--http.port", &http, "--http.api", "eth,net,web3,debug,txpool"])
-            .args(["--authrpc.port", &auth, "--ipcdisable"])
+            .args(["--http", "--http.port", "0", "--http.api", "eth,net,web3,debug,txpool"])
+            .args(["--authrpc.port", "0", "--ipcdisable"])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut geth = Geth { child, _folder: home, address: format!("127.0.0.1:{http}") };
+        let address = programs::listens_at(&mut child, &path, LISTENS);
+        let mut geth = Geth { child, _folder: home, address };
         geth.wait_for_head();
         geth
     }
@@ -61,6 +66,7 @@ impl Geth {
                 return;
             }
             assert!(Instant::now() < deadline, "geth does not listen");
+            // Sleeps: between two looks at another program's start.
             std::thread::park_timeout(Duration::from_millis(50));
         }
     }
@@ -77,10 +83,4 @@ fn geth_command(geth: &Path, home: &Path) -> Command {
     let mut command = Command::new(geth);
     command.arg("--datadir").arg(home).args(["--state.scheme", "hash"]).stdin(Stdio::null());
     command
-}
-
-/// A port that was free a moment ago: geth does not tell which one it took.
-fn free_port() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
 }

@@ -15,3 +15,4 @@ pub mod front;
 pub mod geth;
 pub mod postgres;
 pub mod running;
+pub mod wait;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::programs;
+use crate::wait::wait_until;
 
 /// How long the server may take from its start until it answers, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,11 +138,24 @@ impl Postgres {
         }
     }
 
+    /// The first of its processes and its children, which serve connections.
+    fn processes(&self) -> Vec<String> {
+        let file = std::fs::read_to_string(self.folder.path().join("postmaster.pid")).unwrap();
+        let first = file.lines().next().unwrap();
+        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+        let children = children.unwrap();
+        children.split_whitespace().chain([first]).map(str::to_owned).collect()
+    }
+
     /// As when its machine loses power, but for what the system has of its files.
     pub fn kill(&mut self) {
-        self.signal("-KILL");
+        let all = self.processes();
+        let sent = Command::new("kill").arg("-KILL").args(&all).stderr(Stdio::null()).status();
+        // A child may have ended by itself, the first process has not.
+        sent.expect("kill runs");
         drop(self.shell.stdin.take());
         self.shell.wait().unwrap();
+        wait_until("no process of the server is left", || all.iter().all(|id| is_over(id)));
     }
 
     /// Starts it again with what it had.
@@ -169,6 +183,7 @@ impl Postgres {
             if Instant::now() > deadline {
                 return false;
             }
+            // Sleeps: between two looks at another program's start.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         true
@@ -185,6 +200,12 @@ impl Drop for Postgres {
         // It may have ended by itself, which a test that cares has noticed.
         let _ = self.shell.wait();
     }
+}
+
+/// Whether a process has ended; nobody may have asked yet how.
+fn is_over(id: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
 }
 
 fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {

@@ -11,6 +11,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use crate::wait::wait_until;
 
 /// The path of `program`, looked up in `PATH`, then where `go install` and `cargo install` put it.
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -38,14 +41,19 @@ pub fn find(program: &str) -> Option<PathBuf> {
 pub fn require(program: &str) -> Option<PathBuf> {
     let found = find(program);
     if found.is_none() {
-        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-        assert!(
-            !required,
-            "{program} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check"
-        );
-        skip(&format!("needs {program}"));
+        missing(program);
     }
     found
+}
+
+/// As [`require`] for anything else that a test needs: `what` is missing. The test returns after it.
+///
+/// # Panics
+/// If it is required.
+pub fn missing(what: &str) {
+    let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+    assert!(!required, "{what} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
+    skip(&format!("needs {what}"));
 }
 
 /// Whether a folder that `cargo xtask check` fills is there; without it as [`require`].
@@ -55,12 +63,28 @@ pub fn require(program: &str) -> Option<PathBuf> {
 pub fn require_folder(folder: &Path) -> bool {
     let found = folder.is_dir();
     if !found {
-        let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-        let name = folder.display();
-        assert!(!required, "{name} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
-        skip(&format!("needs {name}"));
+        missing(&folder.display().to_string());
     }
     found
+}
+
+/// The address that a program writes to its log behind these words: it was started with port 0.
+///
+/// # Panics
+/// If it ends before.
+pub fn listens_at(program: &mut Child, log: &Path, words: &str) -> String {
+    let mut address = String::new();
+    wait_until(&format!("a log with {words}"), || {
+        let text = std::fs::read_to_string(log).expect("its log is text");
+        let ended = program.try_wait().expect("it is our child");
+        assert!(ended.is_none(), "it ended with {ended:?}: {text}");
+        let found = text.split_once(words).and_then(|(_, rest)| rest.split_once([' ', '\n']));
+        found.is_some_and(|(found, _)| {
+            found.clone_into(&mut address);
+            true
+        })
+    });
+    address
 }
 
 /// Notes that the running test did not judge anything, and why.

@@ -47,7 +47,138 @@ pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
 
-/// A `weir serve` or `weir node`.
+/// A `weir serve` or `weir node` to be started. It listens at a free port of 127.0.0.1 and has no
+/// admin address unless a test says otherwise.
+pub struct Weir {
+    program: PathBuf,
+    command: &'static str,
+    listen: Option<String>,
+    admin: bool,
+    options: Vec<String>,
+    /// Removed when the process listens: `weir` has read it then.
+    config: Option<NamedTempFile>,
+}
+
+impl Weir {
+    /// The gateway.
+    pub fn serve() -> Weir {
+        Weir::of("serve")
+    }
+
+    /// The simulated node.
+    pub fn node() -> Weir {
+        Weir::of("node")
+    }
+
+    fn of(command: &'static str) -> Weir {
+        Weir {
+            program: weir(),
+            command,
+            listen: Some("127.0.0.1:0".to_owned()),
+            admin: false,
+            options: Vec::new(),
+            config: None,
+        }
+    }
+
+    /// Starts a copy of the program.
+    pub fn program(mut self, program: &Path) -> Weir {
+        program.clone_into(&mut self.program);
+        self
+    }
+
+    /// Listens at this address.
+    pub fn listen(mut self, address: &str) -> Weir {
+        self.listen = Some(address.to_owned());
+        self
+    }
+
+    /// Listens where its configuration says, as one must that serves over TLS only.
+    pub fn listen_as_configured(mut self) -> Weir {
+        self.listen = None;
+        self
+    }
+
+    /// Has an admin address.
+    pub fn admin(mut self) -> Weir {
+        self.admin = true;
+        self
+    }
+
+    /// Passes further arguments.
+    pub fn args(mut self, arguments: &[&str]) -> Weir {
+        self.options.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// Serves nodes at these URLs.
+    pub fn upstreams(self, urls: &[String]) -> Weir {
+        urls.iter().fold(self, |weir, url| weir.args(&["--upstream", url]))
+    }
+
+    /// Serves a file with this text.
+    pub fn config(self, toml: &str) -> Weir {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        file.write_all(toml.as_bytes()).expect("it takes text");
+        let mut weir = self.file(file.path());
+        weir.config = Some(file);
+        weir
+    }
+
+    /// Serves a file that the test keeps.
+    pub fn file(self, file: &Path) -> Weir {
+        self.args(&[file.to_str().expect("its name is text")])
+    }
+
+    /// Starts it and waits until it says where it listens.
+    ///
+    /// # Panics
+    /// If it ends before.
+    pub fn start(self) -> Running {
+        let log = NamedTempFile::new().expect("a file for its log");
+        let mut command = bound_command(&self.program);
+        command.arg(self.command);
+        if let Some(address) = &self.listen {
+            command.args(["--listen", address]);
+        }
+        match (self.admin, self.command) {
+            (true, _) => drop(command.args(["--admin", "127.0.0.1:0"])),
+            (false, "serve") => drop(command.args(["--admin", "off"])),
+            (false, _) => {}
+        }
+        command
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.reopen().expect("its log opens twice"));
+        let mut child = spawn(command).expect("weir starts");
+        let out = child.stdout.take().expect("it is piped");
+        let mut running = Running { child, log, address: String::new(), admin: None };
+        let place =
+            |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
+        for line in BufReader::new(out).lines() {
+            let line = line.expect("it prints text");
+            let clear = line.split_once("listens on http://");
+            let told = clear.or_else(|| line.split_once("listens on https://"));
+            if let Some((_, rest)) = told {
+                running.address = place(rest);
+            } else if let Some((_, rest)) = line.split_once(" on http://") {
+                running.admin = Some(place(rest));
+            }
+            if !running.address.is_empty() && (running.admin.is_some() || !self.admin) {
+                return running;
+            }
+        }
+        panic!(
+            "weir {} {:?} ended before it listened: {}",
+            self.command,
+            self.options,
+            running.said()
+        );
+    }
+}
+
+/// A `weir serve` or `weir node` that runs.
 pub struct Running {
     child: Child,
     log: NamedTempFile,
@@ -58,54 +189,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// `weir serve` in front of nodes at these URLs, with default settings.
-    pub fn gateway(upstreams: &[String], more: &[&str]) -> Running {
-        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "off"];
-        for upstream in upstreams {
-            arguments.extend(["--upstream", upstream]);
-        }
-        arguments.extend(more);
-        Running::start(&arguments)
-    }
-
-    /// The same with an admin address.
-    pub fn observed_gateway(upstreams: &[String]) -> Running {
-        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        for upstream in upstreams {
-            arguments.extend(["--upstream", upstream]);
-        }
-        Running::start(&arguments)
-    }
-
-    /// `weir serve` of a file with this text.
-    pub fn configured(toml: &str) -> Running {
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-        file.write_all(toml.as_bytes()).expect("it takes text");
-        let path = file.path().to_str().expect("its name is text");
-        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "off", path])
-    }
-
-    /// `weir serve` of a file that a test goes on changing, with an admin address.
-    pub fn of_file(file: &Path) -> Running {
-        let path = file.to_str().expect("its name is text");
-        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
-    }
-
-    /// The same of a copy of the program.
-    pub fn of_program(program: &Path, file: &Path) -> Running {
-        let path = file.to_str().expect("its name is text");
-        let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path];
-        Running::start_as(program, &arguments)
-    }
-
-    /// The same for a text that says itself where to listen: clients are served over TLS only.
-    pub fn sealed(toml: &str) -> Running {
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-        file.write_all(toml.as_bytes()).expect("it takes text");
-        let path = file.path().to_str().expect("its name is text");
-        Running::start(&["serve", "--admin", "off", path])
-    }
-
     /// Sends it a signal, as `-TERM`.
     pub fn signal(&self, signal: &str) {
         let id = self.id().to_string();
@@ -118,62 +201,9 @@ impl Running {
         self.child.wait().expect("it is our child")
     }
 
-    /// The same with an admin address.
-    pub fn configured_observed(toml: &str) -> Running {
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-        file.write_all(toml.as_bytes()).expect("it takes text");
-        let path = file.path().to_str().expect("its name is text");
-        Running::start(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", path])
-    }
-
-    /// `weir node`, the simulated one.
-    pub fn node(more: &[&str]) -> Running {
-        Running::start(&[&["node", "--listen", "127.0.0.1:0"], more].concat())
-    }
-
-    /// The same at a given address, with an admin address.
-    pub fn observed_node(listen: &str, more: &[&str]) -> Running {
-        Running::start(&[&["node", "--listen", listen, "--admin", "127.0.0.1:0"], more].concat())
-    }
-
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
-    }
-
-    /// Starts `weir` and waits until it says where it listens.
-    fn start(arguments: &[&str]) -> Running {
-        Running::start_as(&weir(), arguments)
-    }
-
-    fn start_as(program: &Path, arguments: &[&str]) -> Running {
-        let log = NamedTempFile::new().expect("a file for its log");
-        let mut command = bound_command(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log.reopen().expect("its log opens twice"));
-        let mut child = spawn(command).expect("weir starts");
-        let out = child.stdout.take().expect("it is piped");
-        let mut running = Running { child, log, address: String::new(), admin: None };
-        let observed = arguments.contains(&"--admin") && !arguments.contains(&"off");
-        let place =
-            |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
-        for line in BufReader::new(out).lines() {
-            let line = line.expect("it prints text");
-            let clear = line.split_once("listens on http://");
-            let told = clear.or_else(|| line.split_once("listens on https://"));
-            if let Some((_, rest)) = told {
-                running.address = place(rest);
-            } else if let Some((_, rest)) = line.split_once(" on http://") {
-                running.admin = Some(place(rest));
-            }
-            if !running.address.is_empty() && (running.admin.is_some() || !observed) {
-                return running;
-            }
-        }
-        panic!("weir {arguments:?} ended before it listened: {}", running.said());
     }
 
     /// Changes the settings of a simulated node that has an admin address.

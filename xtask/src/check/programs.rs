@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
+    ("systemd-analyze", "systemd"),
 ];
 /// The version that the recorded answers in testdata were checked with.
 const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";

@@ -13,8 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("settings", &[]),
     ("gateway", &["wire", "settings"]),
     ("lab-model", &["wire", "settings"]),
-    ("lab-engine", &["wire", "lab-model"]),
-    ("lab", &["wire", "settings", "lab-model", "lab-engine"]),
+    ("lab-engine", &["wire", "lab-model", "test-support"]),
+    ("lab", &["wire", "settings", "lab-model", "lab-engine", "test-support"]),
     ("index", &["wire", "test-support"]),
     ("simnode", &["wire"]),
     (

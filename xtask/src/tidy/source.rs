@@ -98,22 +98,44 @@ pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// A test that sleeps is slow or flaky; one that must says why on the line or the line before.
+/// Stands before the reason why a test sleeps, on the line of the call or on the line before.
+const SLEEPS: &str = "// Sleeps: ";
+
+/// A test that sleeps is slow or flaky; one that must says why behind [`SLEEPS`].
 pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path)) {
+    let support = |path: &str| path.starts_with("crates/test-support/");
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || support(path)) {
+        // Unit tests may have a function of this name under test.
+        let pauses = support(path) || path.split('/').nth(2) == Some("tests");
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            let before = index.checked_sub(1).map_or("", |before| lines[before]);
-            let excused = line.contains("//") || before.trim_start().starts_with("//");
-            if code.contains("sleep(") && !excused {
-                let message = "a test must not sleep; use virtual time, or say why beside it";
+            let sleeps = calls(code, "sleep")
+                || calls(code, "park_timeout")
+                || (pauses && calls(code, "pause"));
+            let before = index.checked_sub(1).map_or("", |before| lines[before].trim_start());
+            let says_why = [*line, before].iter().any(|line| {
+                let reason = line.split_once(SLEEPS).map(|(_, reason)| reason);
+                reason.is_some_and(|reason| !reason.trim().is_empty())
+            });
+            if sleeps && !says_why {
+                let message = format!(
+                    "a test must not sleep; wait for what it needs, use virtual time, or say why behind `{SLEEPS}`"
+                );
                 found.push(Finding::new(path, index + 1, "sleep in tests", message));
             }
         }
     }
     found
+}
+
+/// Whether code calls a function of this name, rather than declares it.
+fn calls(code: &str, function: &str) -> bool {
+    code.match_indices(&format!("{function}(")).any(|(at, _)| {
+        let before = &code[..at];
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("fn ")
+    })
 }
 
 /// Words for work left open. Joined here so that this file does not hold them.

@@ -15,7 +15,7 @@ fn until(watcher: &mut Watcher, enough: impl Fn(&[HostSample]) -> bool) -> Vec<H
     while !enough(&samples) {
         assert!(start.elapsed() < Duration::from_secs(10), "{samples:?}");
         samples.extend(watcher.take());
-        thread::park_timeout(Duration::from_millis(5));
+        thread::park_timeout(Duration::from_millis(5)); // Sleeps: between two looks.
     }
     samples
 }

@@ -81,6 +81,15 @@ impl Program {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// CPU that it has used, in seconds.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        // User and system, in ticks of 10 ms.
+        let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap());
+        ticks.sum::<f64>() / 100.0
+    }
 }
 
 fn runs(program: &str, argument: &str) -> Result<(), String> {
@@ -97,7 +106,7 @@ impl Drop for Cgroup {
         // Its processes have been killed, but may be there for a moment more.
         let start = Instant::now();
         while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(5) {
-            std::thread::park_timeout(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20)); // Sleeps: between two tries.
         }
     }
 }
@@ -223,6 +232,7 @@ impl Nginx {
             if start.elapsed() > Duration::from_secs(10) {
                 return Err("nginx does not listen".to_owned());
             }
+            // Sleeps: between two looks at another program's start.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         Ok(nginx)
@@ -242,7 +252,7 @@ pub(crate) fn others_now() -> f64 {
     let (idle, all) = ticks();
     let begun = Instant::now();
     while let Some(left) = Duration::from_millis(500).checked_sub(begun.elapsed()) {
-        std::thread::park_timeout(left);
+        std::thread::park_timeout(left); // Sleeps: the time over which CPU is measured.
     }
     let (idle, all) = (ticks().0 - idle, ticks().1 - all);
     let cores = std::thread::available_parallelism().unwrap().get() as f64;

@@ -136,7 +136,7 @@ fn step(count: u64) {
 
 #[expect(clippy::disallowed_methods)]
 fn wait(time: Duration) {
-    // The planted service time must really pass.
+    // Sleeps: the planted service time must really pass.
     thread::sleep(time);
 }
 

@@ -110,7 +110,7 @@ impl Slots {
 
 #[expect(clippy::disallowed_methods)]
 pub(crate) fn wait(time: Duration) {
-    // The planted service time must really pass.
+    // Sleeps: the planted service time must really pass.
     std::thread::sleep(time);
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::scene::{self, HEAD, Scene, Served, SimNode, body, polled_once};
 use test_support::raw::{Answer, post_with};
+use test_support::wait::wait_until;
 
 const ALICE: &str = "weir_alice_0123456789abcdef";
 const BOB: &str = "weir_bob_0123456789abcdef01";
@@ -41,7 +42,7 @@ fn served(scene: &Scene, more: &str) -> ([SimNode; 2], Served) {
     );
     let served = Served::start(&text);
     served.wait_for_head(Some(HEAD));
-    scene::wait_until("both chains have heads", || {
+    wait_until("both chains have heads", || {
         (0..2).all(|chain| served.status(&format!("/chains/{chain}/head")) != Value::Null)
     });
     scene::wait_for_quiet(&[a, b]);
@@ -257,9 +258,7 @@ fn tokens_open_for_what_they_claim_until_they_end() {
     // left.
     let nearly = sign(SECRET, json!({"exp": now - 28, "aud": "rpc"}));
     assert!(is_result(&ask(&served, "/", &nearly, &call("eth_chainId"))));
-    scene::wait_until("it has ended", || {
-        ask(&served, "/", &nearly, &call("eth_chainId")).status == 401
-    });
+    wait_until("it has ended", || ask(&served, "/", &nearly, &call("eth_chainId")).status == 401);
     let metrics = served.look("/metrics");
     assert!(metrics.text().contains("weir_key_calls_total{key=\"us\"} "), "{}", metrics.text());
     assert!(!metrics.text().contains("carol"), "a subject must not become a label");

@@ -13,7 +13,7 @@ mod wicked;
 
 use test_support::members::{self, members};
 use test_support::raw::{Answer, Client, post};
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// A call that is always right, and its answer in the words of [`told`].
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
@@ -39,9 +39,10 @@ struct Case {
 /// A gateway in front of a simulated node, with every limit at its default, and with a path that
 /// leads nowhere.
 fn gateway(more: &str) -> (Running, Running) {
-    let node = Running::node(&[]);
-    let gateway = Running::configured(&format!(
-        r#"
+    let node = Weir::node().start();
+    let gateway = Weir::serve()
+        .config(&format!(
+            r#"
         [server]
         threads = 2
         [chain.ethereum]
@@ -51,8 +52,9 @@ fn gateway(more: &str) -> (Running, Running) {
         url = "{}"
         {more}
         "#,
-        node.url()
-    ));
+            node.url()
+        ))
+        .start();
     (node, gateway)
 }
 

@@ -12,6 +12,7 @@ use crate::support::authority;
 use crate::support::guest;
 use crate::support::scene::{self, READ, Scene, SimNode, account, polled_once};
 use test_support::raw::{self, Client};
+use test_support::wait::wait_until;
 
 const NAMES: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
 
@@ -42,7 +43,7 @@ impl Telling {
             admin: gateway.admin.unwrap().to_string(),
             gateway: Some(gateway),
         };
-        scene::wait_until("all nodes are candidates", || {
+        wait_until("all nodes are candidates", || {
             let status = telling.look("/status");
             let status: serde_json::Value = serde_json::from_str(&status).unwrap();
             let candidates = &status["chains"][0]["groups"][0]["candidates"];
@@ -238,7 +239,7 @@ fn the_proxy_protocol_says_it_for_a_connection() {
         }
         assert!(client.is_closed(), "{bad:?}");
     }
-    scene::wait_until("all are counted", || telling.refused("malformed") == 4);
+    wait_until("all are counted", || telling.refused("malformed") == 4);
     let mut slow = Client::connect(&telling.address);
     slow.send(b"PROXY TCP4 ");
     assert!(slow.is_closed());

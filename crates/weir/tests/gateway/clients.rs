@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::relay::Relay;
 use test_support::programs;
-use test_support::running::Running;
+use test_support::running::Weir;
 
 /// Where the libraries are.
 fn fetched() -> PathBuf {
@@ -29,11 +29,11 @@ fn run(interpreter: &Path, program: &str) {
 /// Runs a program before a gateway before a node whose chain moves. It is told where to call, and where
 /// to connect to have all connections cut.
 fn works(program: &mut Command) {
-    let node = Running::node(&["--block-time", "400ms"]);
+    let node = Weir::node().args(&["--block-time", "400ms"]).start();
     // Calls, subscriptions and what wakes the polls over one WebSocket address.
     let url = node.url().replace("http://", "ws://");
     let toml = format!("[front]\nwebsocket_compression = true\n[[node]]\nurl = \"{url}\"\n");
-    let mut gateway = Running::configured(&toml);
+    let mut gateway = Weir::serve().config(&toml).start();
     let relay = Relay::before(&gateway.address);
     let told = program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());
     let output = told.output().unwrap();

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use test_support::raw;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
+use test_support::wait::pause;
 
 const CONNECTIONS: u64 = 50;
 const CALLS_PER_SECOND: u64 = 2_000;
@@ -38,7 +39,7 @@ impl Scene {
         let began = SystemTime::now();
         let nodes: Vec<Running> = (0..3).map(|_| node(began, "127.0.0.1:0")).collect();
         let urls: Vec<String> = nodes.iter().map(Running::url).collect();
-        let gateway = Running::observed_gateway(&urls);
+        let gateway = Weir::serve().admin().upstreams(&urls).start();
         let addresses = nodes.iter().map(|node| node.address.clone()).collect();
         Scene { began, nodes: nodes.into_iter().map(Some).collect(), addresses, gateway }
     }
@@ -84,7 +85,8 @@ impl Scene {
                 return began.elapsed();
             }
             assert!(began.elapsed() < Duration::from_secs(20), "node {node} is not {what}: {view}");
-            wait(Duration::from_millis(10)); // Looks again; how long it took is asserted.
+            // Sleeps: between two looks; how long it took is asserted.
+            pause(Duration::from_millis(10));
         }
     }
 }
@@ -92,7 +94,11 @@ impl Scene {
 /// A node that stands where the others do, whenever it starts.
 fn node(began: SystemTime, listen: &str) -> Running {
     let since = began.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64();
-    Running::observed_node(listen, &["--block-time", "250ms", "--since", &since.to_string()])
+    Weir::node()
+        .admin()
+        .listen(listen)
+        .args(&["--block-time", "250ms", "--since", &since.to_string()])
+        .start()
 }
 
 /// Sends calls while `story` runs and gives what clients saw.
@@ -128,14 +134,14 @@ impl Drop for Stop<'_> {
 fn client_run(address: &str, client: u64, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let mut connection = raw::Client::connect(address);
-    let pause = Duration::from_secs(1) * CONNECTIONS as u32 / CALLS_PER_SECOND as u32;
-    let began = Instant::now() + pause * client as u32 / CONNECTIONS as u32;
+    let step = Duration::from_secs(1) * CONNECTIONS as u32 / CALLS_PER_SECOND as u32;
+    let began = Instant::now() + step * client as u32 / CONNECTIONS as u32;
     for turn in 0u32.. {
         if stop.load(Ordering::Acquire) {
             break;
         }
-        let planned = began + pause * turn;
-        wait(planned.saturating_duration_since(Instant::now())); // The planned rate.
+        let planned = began + step * turn;
+        pause(planned.saturating_duration_since(Instant::now())); // Sleeps: the planned rate.
         let body = call(client, turn);
         let answer = connection.call("/", body.as_bytes());
         seen.latencies.push(planned.elapsed());
@@ -165,22 +171,6 @@ fn is(state: &'static str) -> impl Fn(&Value) -> bool {
     move |view| view["state"] == state
 }
 
-/// Waits for a part of the story to pass; load goes on meanwhile.
-fn pause(seconds: f64) {
-    wait(Duration::from_secs_f64(seconds));
-}
-
-/// Lets real time pass: the story is about processes, which know no other.
-fn wait(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()) {
-        if left.is_zero() {
-            break;
-        }
-        std::thread::park_timeout(left);
-    }
-}
-
 /// Asserts that all went well and tells how fast.
 fn assert_unharmed(what: &str, mut seen: Seen) {
     assert!(seen.latencies.len() > 1_000, "hardly any calls: {}", seen.latencies.len());
@@ -199,12 +189,12 @@ fn a_killed_a_frozen_and_a_babbling_node_cost_no_call() {
         scene.until(node, "healthy", is("healthy"));
     }
     let seen = under_load(&mut scene, |scene| {
-        pause(1.0);
+        pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
         scene.kill(0);
         let left = scene.until(0, "ejected", is("ejected"));
         println!("killed: left after {left:?}");
         assert!(left < EJECT_MAX, "a killed node was left after {left:?}");
-        pause(2.0);
+        pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
         scene.restart(0);
         let back = scene.until(0, "healthy again", is("healthy"));
         println!("restarted: taken back after {back:?}");
@@ -212,7 +202,7 @@ fn a_killed_a_frozen_and_a_babbling_node_cost_no_call() {
         scene.tell(1, "/freeze", b"");
         let left = scene.until(1, "off the head", |view| view["at_head"] == false);
         println!("frozen: left for head reads after {left:?}");
-        pause(1.0);
+        pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
         scene.tell(1, "/thaw", b"");
         scene.until(1, "healthy again", is("healthy"));
 
@@ -220,7 +210,7 @@ fn a_killed_a_frozen_and_a_babbling_node_cost_no_call() {
         let left = scene.until(2, "ejected", is("ejected"));
         println!("babbling: left after {left:?}");
         assert!(left < EJECT_MAX, "a node that sends HTML was left after {left:?}");
-        pause(1.0);
+        pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
         scene.tell(2, "/faults", br#"{"faults":[]}"#);
         scene.until(2, "healthy again", is("healthy"));
     });
@@ -234,9 +224,9 @@ fn a_stopped_process_holds_no_call_for_long() {
         scene.until(node, "healthy", is("healthy"));
     }
     let seen = under_load(&mut scene, |scene| {
-        pause(2.0);
+        pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
         scene.signal(1, "-STOP");
-        pause(5.0);
+        pause(Duration::from_secs(5)); // Sleeps: load goes on meanwhile.
         scene.signal(1, "-CONT");
         scene.until(1, "healthy again", is("healthy"));
     });
@@ -250,10 +240,10 @@ fn two_stopped_processes_of_three_hold_no_call_for_long() {
         scene.until(node, "healthy", is("healthy"));
     }
     let mut seen = under_load(&mut scene, |scene| {
-        pause(2.0);
+        pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
         scene.signal(0, "-STOP");
         scene.signal(1, "-STOP");
-        pause(5.0);
+        pause(Duration::from_secs(5)); // Sleeps: load goes on meanwhile.
         scene.signal(0, "-CONT");
         scene.signal(1, "-CONT");
         scene.until(0, "healthy again", is("healthy"));

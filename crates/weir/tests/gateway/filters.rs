@@ -7,10 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::chain::{BLOCK_TIME, Geth, logs_of, moving_world, number, served, truth};
-use crate::support::scene::{
-    Scene, Served, SimNode, ask, entry, error, pause, polled_once, result, wait_until,
-};
+use crate::support::scene::{Scene, Served, SimNode, ask, entry, error, polled_once, result};
 use test_support::raw::Client;
+use test_support::wait::{pause, wait_until};
 
 /// A filter and all that it has told.
 struct Asked {
@@ -61,11 +60,11 @@ fn nothing_is_missed_however_rarely_one_asks() {
     for node in &nodes {
         node.down();
         for _ in 0..4 {
-            pause(BLOCK_TIME * 2);
+            pause(BLOCK_TIME * 2); // Sleeps: the chain moves on meanwhile.
             look(&mut blocks, &mut logs);
         }
         node.up();
-        pause(BLOCK_TIME * 8);
+        pause(BLOCK_TIME * 8); // Sleeps: the chain moves on meanwhile.
         look(&mut blocks, &mut logs);
     }
     nodes.iter().for_each(|node| node.node.freeze());
@@ -140,7 +139,7 @@ fn filters_outlive_nodes_and_are_bounded() {
         assert_eq!(refused.1, -32602, "{params}");
     }
     // Who does not ask is forgotten, and makes room.
-    pause(Duration::from_millis(600));
+    pause(Duration::from_millis(600)); // Sleeps: the age at which an unused filter is forgotten.
     assert!(gone(&mut client, &own[2]) && gone(&mut client, &own[0]));
     Asked::new(&mut client, "eth_newBlockFilter", &json!([]));
 }

@@ -142,7 +142,7 @@ impl Crowd {
         let mut client = Connection::new(connect().await.unwrap());
         while self.left.get() > 0 {
             self.left.set(self.left.get() - 1);
-            sleep(PAUSE.mul_f64(rng.random())).await; // virtual time
+            sleep(PAUSE.mul_f64(rng.random())).await; // Sleeps: virtual time.
             let question = self.draw(&mut rng);
             self.ask(&mut client, question).await;
             if !matches!(question, Question::Filter { .. }) {
@@ -191,7 +191,7 @@ impl Crowd {
             }
             last = self.left.get() == 0;
             let pause = if last { SETTLED_AFTER } else { PAUSE * 3 };
-            sleep(pause).await; // virtual time
+            sleep(pause).await; // Sleeps: virtual time.
         }
     }
 
@@ -263,7 +263,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
         let gateway = Simulation::start(config(&urls, ""), crowd.nodes.dials(), seed);
         let gateway = Rc::new(gateway);
-        sleep(Duration::from_secs(1)).await; // virtual time: the first heads
+        sleep(Duration::from_secs(1)).await; // Sleeps: virtual time until the first heads.
         let connect = |client: u64| {
             let gateway = Rc::clone(&gateway);
             let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, client as u8));
@@ -285,7 +285,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         phases.abort();
         let during = crowd.account();
         crowd.nodes.go_right();
-        sleep(SETTLED_AFTER).await; // virtual time
+        sleep(SETTLED_AFTER).await; // Sleeps: virtual time.
         crowd.repeat(&mut Connection::new(connect(201)().await.unwrap())).await;
         let followers = [follower.await.unwrap(), subscriber.await.unwrap()];
         let status = gateway.status();

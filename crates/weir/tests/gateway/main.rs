@@ -21,6 +21,7 @@ mod multiplexed;
 mod overload;
 mod providers;
 mod redis;
+mod regression;
 mod reload;
 mod serving;
 mod shared_limits;

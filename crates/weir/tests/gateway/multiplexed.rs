@@ -4,16 +4,16 @@
 //! of its own; faults are switched on at the node's admin address while calls are under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
+use test_support::wait::wait_until;
 
 /// A node whose admin address is known.
 fn node(more: &[&str]) -> Running {
-    Running::observed_node("127.0.0.1:0", &[&["--block-time", "1h"], more].concat())
+    Weir::node().admin().args(&[&["--block-time", "1h"], more].concat()).start()
 }
 
 /// Switches faults on.
@@ -34,7 +34,7 @@ fn status(gateway: &Running) -> Value {
 /// A gateway without a cache in front of one node, as its URL says.
 fn gateway(node: &str) -> Running {
     let toml = format!("[cache]\nenabled = false\n[[node]]\n{node}\n");
-    Running::configured_observed(&toml)
+    Weir::serve().admin().config(&toml).start()
 }
 
 fn ask(client: &mut Client, call: &str) -> String {
@@ -78,15 +78,6 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Waits until something is so, which must be soon.
-fn until(what: &str, mut wanted: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !wanted() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
-        std::thread::park_timeout(Duration::from_millis(2)); // Between two looks.
-    }
-}
-
 #[test]
 fn bytes_are_the_same_over_all_ways() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +111,7 @@ fn many_calls_share_few_connections() {
     let node = node(&["--latency", "5ms"]);
     let gateway = gateway(&format!("url = \"ws://{}\"", node.address));
     let (calls, faults) = under_load(&gateway, || {
-        until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 500);
+        wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 500);
         // One for each of two threads, and as many for large answers.
         assert!(status(&gateway)["connects"].as_u64().unwrap() <= 4, "{}", status(&gateway));
     });
@@ -137,12 +128,12 @@ fn clients_see_no_fault_while_connections_break() {
             "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
             node.address, other.address
         );
-        let gateway = Running::configured_observed(&toml);
+        let gateway = Weir::serve().admin().config(&toml).start();
         let (calls, seen) = under_load(&gateway, || {
-            until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 200);
+            wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 200);
             let rule = json!({"faults": [{"fault": {"kind": fault}, "share": 0.05}]});
             tell(&node, &rule);
-            until("losses", || status(&gateway)["trunks_lost"].as_u64().unwrap() > 3);
+            wait_until("losses", || status(&gateway)["trunks_lost"].as_u64().unwrap() > 3);
             tell(&node, &json!({"faults": []}));
         });
         assert!(
@@ -183,9 +174,9 @@ fn what_may_not_be_sent_twice_is_not() {
         "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
         node.address, other.address
     );
-    let gateway = Running::configured_observed(&toml);
+    let gateway = Weir::serve().admin().config(&toml).start();
     let mut client = Client::connect(&gateway.address);
-    until("an answer", || ask(&mut client, BLOCK).contains("result"));
+    wait_until("an answer", || ask(&mut client, BLOCK).contains("result"));
     let rule = json!({"faults": [
         {"fault": {"kind": "close"}, "share": 1.0, "method": "eth_unknownThing"}
     ]});
@@ -216,15 +207,15 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
     let (calls, faults) = under_load(&gateway, || {
         let multiplexed = || status(&gateway)["multiplexed"].as_u64().unwrap();
         let attempts = || status(&gateway)["attempts"].as_u64().unwrap();
-        until("a call over the websocket", || multiplexed() > 100);
+        wait_until("a call over the websocket", || multiplexed() > 100);
         drop(ws);
-        until("its loss", || status(&gateway)["trunks_open"] == 0);
+        wait_until("its loss", || status(&gateway)["trunks_open"] == 0);
         let (before, all) = (multiplexed(), attempts());
-        until("calls over http", || attempts() > all + 200);
+        wait_until("calls over http", || attempts() > all + 200);
         assert!(multiplexed() < before + 100, "they go over http");
-        let _again = Running::observed_node(&ws_address, &["--block-time", "1h"]);
+        let _again = Weir::node().admin().listen(&ws_address).args(&["--block-time", "1h"]).start();
         let before = multiplexed();
-        until("calls over the websocket again", || multiplexed() > before + 100);
+        wait_until("calls over the websocket again", || multiplexed() > before + 100);
     });
     assert!(calls > 300 && faults.is_empty(), "{calls} calls, {faults:?}");
 }
@@ -243,7 +234,7 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     let beside =
         gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{bound}"));
     let mut client = Client::connect(&beside.address);
-    until("a call over the websocket", || {
+    wait_until("a call over the websocket", || {
         ask(&mut client, BLOCK);
         way(&status(&beside))[1] > Some(0)
     });
@@ -266,9 +257,9 @@ fn a_node_that_stalls_is_left() {
     let node = node(&[]);
     let gateway = gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));
     let mut client = Client::connect(&gateway.address);
-    until("an answer", || ask(&mut client, BLOCK).contains("result"));
+    wait_until("an answer", || ask(&mut client, BLOCK).contains("result"));
     let lost = || status(&gateway)["trunks_lost"].as_u64().unwrap();
     assert_eq!(lost(), 0);
     tell(&node, &json!({"mute_to_pings": true}));
-    until("the loss", || lost() > 0);
+    wait_until("the loss", || lost() > 0);
 }

@@ -14,9 +14,10 @@ use simnode::world::World;
 
 use crate::support::redis_server::Redis;
 use crate::support::scene::{
-    FINAL, READ, Scene, Served, SimNode, account, ask, mark, polled_often, result, wait_until,
+    FINAL, READ, Scene, Served, SimNode, account, ask, mark, polled_often, result,
 };
 use test_support::raw;
+use test_support::wait::wait_until;
 
 const BLOCK: &str = "eth_getBlockByNumber";
 

@@ -7,7 +7,7 @@ mod following;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use crate::support::open_loop::{Load, under_load};
 use test_support::raw;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
+use test_support::wait::{pause, wait_until};
 
 /// The plan.
 const LOAD: Load = Load { connections: 50, calls_per_second: 2_000 };
@@ -32,7 +33,7 @@ impl Scene {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let since = since.to_string();
         let more = ["--block-time", "250ms", "--since", &since];
-        let nodes = (0..nodes).map(|_| Running::observed_node("127.0.0.1:0", &more)).collect();
+        let nodes = (0..nodes).map(|_| Weir::node().admin().args(&more).start()).collect();
         Scene { nodes, folder: tempfile::tempdir().unwrap() }
     }
 
@@ -52,8 +53,8 @@ impl Scene {
 
     /// Starts a gateway and waits until it is ready.
     fn gateway(&self) -> Running {
-        let gateway = Running::of_file(&self.file());
-        until("ready", || look(admin(&gateway), "/readyz").status == 200);
+        let gateway = Weir::serve().admin().file(&self.file()).start();
+        wait_until("ready", || look(admin(&gateway), "/readyz").status == 200);
         gateway
     }
 }
@@ -77,23 +78,6 @@ fn look(admin: &str, path: &str) -> raw::Answer {
 
 fn status(admin: &str) -> Value {
     serde_json::from_str(look(admin, "/status").text()).unwrap()
-}
-
-/// Waits until something holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < give_up, "waited in vain: {what}");
-        pause(Duration::from_millis(10)); // Looks again.
-    }
-}
-
-/// Lets real time pass: processes know no other.
-fn pause(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()) {
-        std::thread::park_timeout(left);
-    }
 }
 
 /// Runs a command of the binary to its end.
@@ -135,19 +119,19 @@ fn reloads_a_drain_and_an_upgrade_cost_no_call() {
             let nodes: &[usize] = [&[0, 1][..], &[2], &[0], &[1, 2], &[2, 1, 0]][turn as usize % 5];
             scene.write(nodes, &format!("{more}failure_share_max = 0.{}\n", 50 + turn));
             first.signal("-HUP");
-            until("the reload is counted", || {
+            wait_until("the reload is counted", || {
                 let status = status(admin(&first));
                 assert_eq!(status["config"]["reloads_refused"], 0, "{status:#}");
                 status["config"]["reloads_applied"] == turn
             });
-            pause(Duration::from_millis(100)); // Calls go on between two reloads.
+            pause(Duration::from_millis(100)); // Sleeps: calls go on between two reloads.
         }
         // A load balancer that looks at readiness sends new connections elsewhere.
         first.signal("-TERM");
-        until("not ready", || look(admin(&first), "/readyz").status == 503);
+        wait_until("not ready", || look(admin(&first), "/readyz").status == 503);
         *target.lock() = second.address.clone();
         assert!(first.ended().success(), "{}", first.said());
-        pause(Duration::from_millis(500)); // All clients have gone over.
+        pause(Duration::from_millis(500)); // Sleeps: all clients have gone over.
 
         let before = process(admin(&second));
         second.signal("-USR2");
@@ -155,7 +139,7 @@ fn reloads_a_drain_and_an_upgrade_cost_no_call() {
         let after = process(admin(&second));
         successor = Some(Successor(after));
         assert_ne!(after, before);
-        pause(Duration::from_millis(500)); // The new process serves alone.
+        pause(Duration::from_millis(500)); // Sleeps: the new process serves alone.
     });
     println!("{} calls, {} connections opened anew", seen.calls, seen.reconnects);
     let few: Vec<&String> = seen.faults.iter().take(5).collect();
@@ -179,7 +163,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
     write(&file, &faulty);
     gateway.signal("-HUP");
     let refused = |count: u64| status(admin(&gateway))["config"]["reloads_refused"] == count;
-    until("the first is refused", || refused(1));
+    wait_until("the first is refused", || refused(1));
     let shown = status(admin(&gateway));
     let why = shown["config"]["last_reload"]["why"].as_str().unwrap();
     for key in ["server.threds", "call.deadline", "node.weight"] {
@@ -252,12 +236,12 @@ fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
     let gateway = scene.gateway();
     let generation = || status(admin(&gateway))["config"]["generation"].as_u64().unwrap();
     scene.write(&[1], follow);
-    until("the renamed file is in use", || generation() == 2);
+    wait_until("the renamed file is in use", || generation() == 2);
     assert_eq!(status(admin(&gateway))["chains"][0]["nodes"][0]["name"], "n1");
     // Half of a file is a fault.
     let whole = std::fs::read_to_string(scene.file()).unwrap();
     write(&scene.file(), &whole[..whole.len() - 4]);
-    until("half of a file is refused", || {
+    wait_until("half of a file is refused", || {
         status(admin(&gateway))["config"]["reloads_refused"] == 1
     });
     assert_eq!(generation(), 2);
@@ -267,14 +251,14 @@ fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
         |name: &str| format!("[[key]]\nname = \"{name}\"\nsecret = \"{name}-0123456789abcdef\"\n");
     write(&keys, &key("one"));
     scene.write(&[1], &format!("{follow}[access]\nkeys_file = \"keys.toml\"\n"));
-    until("the file of keys is in use", || generation() == 3);
+    wait_until("the file of keys is in use", || generation() == 3);
     write(&keys, &[key("one"), key("two")].concat());
-    until("the new key is in use", || generation() == 4);
+    wait_until("the new key is in use", || generation() == 4);
     // And what is not to be followed is not.
     scene.write(&[0], "");
-    until("the last change is in use", || generation() == 5);
+    wait_until("the last change is in use", || generation() == 5);
     scene.write(&[1], "");
-    pause(Duration::from_millis(2_500)); // Two looks, had it looked.
+    pause(Duration::from_millis(2_500)); // Sleeps: two looks, had it looked.
     assert_eq!(generation(), 5);
 }
 
@@ -285,7 +269,7 @@ fn a_program_that_cannot_start_leaves_the_old_process_in_place() {
     // Started under a name of its own, behind which another program is put.
     let program = scene.folder.path().join("weir");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
-    let gateway = Running::of_program(&program, &scene.file());
+    let gateway = Weir::serve().program(&program).admin().file(&scene.file()).start();
     for broken in ["#!/bin/sh\nexit 3\n", "no program at all"] {
         let beside = scene.folder.path().join("beside");
         std::fs::write(&beside, broken).unwrap();

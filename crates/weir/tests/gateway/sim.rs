@@ -148,7 +148,7 @@ async fn befall(crowd: Rc<Crowd>, fate: Fate, rng: SmallRng) {
     match fate {
         Fate::Drawn => crowd.cluster.trouble(rng).await,
         Fate::Fixed(troubles) => {
-            tokio::time::sleep(Duration::from_secs(2)).await; // virtual time
+            tokio::time::sleep(Duration::from_secs(2)).await; // Sleeps: virtual time.
             crowd.cluster.begin(troubles);
         }
     }
@@ -195,7 +195,7 @@ fn simulate(seed: u64, calls: u64, fate: Fate, adversary: Adversary) -> Outcome 
         let gateway = Rc::new(gateway);
         let again = format!("WEIR_SIM_CALLS={calls} cargo xtask sim {seed}");
         let crowd = crowd(&world, cluster, VIRTUAL, calls, again, adversary);
-        // The first heads.
+        // Sleeps: virtual time until the first heads.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let trouble = tokio::task::spawn_local(befall(Rc::clone(&crowd), fate, rng));
         let clients = (0..CLIENTS).map(|client| {
@@ -330,7 +330,7 @@ fn over_sockets_in_real_time_answers_are_right() {
             tokio::task::spawn_local(clients::run(Rc::clone(&crowd), manner(seed, client), connect))
         });
         let clients: Vec<_> = clients.collect();
-        tokio::time::sleep(REAL_TIME).await; // How long the test lasts.
+        tokio::time::sleep(REAL_TIME).await; // Sleeps: how long the test lasts.
         crowd.calls_left.set(0);
         for client in clients {
             client.await.expect("a client does not panic");

@@ -15,10 +15,9 @@ use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::support::chain::{BLOCK_TIME, Geth, logs_of, moving_world, number, served, truth};
-use crate::support::scene::{
-    Scene, Served, SimNode, body, entry, error, pause, polled_once, wait_until,
-};
+use crate::support::scene::{Scene, Served, SimNode, body, entry, error, polled_once};
 use crate::support::socket::Socket;
+use test_support::wait::{pause, wait_until};
 
 /// A node's lines with a WebSocket address and nothing else.
 fn ws_entry(node: &SimNode) -> String {
@@ -168,15 +167,15 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
     for round in 0..rounds {
         let node = &nodes[round % 3];
         node.down();
-        pause(BLOCK_TIME * 8);
+        pause(BLOCK_TIME * 8); // Sleeps: the chain moves on without the node.
         node.up();
         let node = &nodes[(round + 1) % 3];
         node.node.freeze();
-        pause(BLOCK_TIME * 8);
+        pause(BLOCK_TIME * 8); // Sleeps: the chain moves on without the node.
         node.node.thaw();
         let node = &nodes[(round + 2) % 3];
         node.set(|settings| settings.mute_subscriptions = true);
-        pause(BLOCK_TIME * 8);
+        pause(BLOCK_TIME * 8); // Sleeps: the chain moves on meanwhile.
         node.set(|settings| settings.mute_subscriptions = false);
     }
     // The world stands still, so that all are told of the same last block.
@@ -185,7 +184,7 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
     nodes.iter().for_each(|node| node.set(|settings| settings.frozen_at = Some(last)));
     served.wait_for_head(Some(last));
     let hash = world.hash_at(last, last).unwrap().to_string();
-    pause(BLOCK_TIME * 20);
+    pause(BLOCK_TIME * 20); // Sleeps: what would come too much has time to come.
     assert!(served.status("/chains/0/reorgs").as_u64() > Some(0), "no reorg has been seen");
 
     let mut sequences: Vec<Vec<(usize, String)>> =
@@ -611,7 +610,7 @@ fn a_key_that_may_not_subscribe_any_more_ends_what_it_has_subscribed_to() {
         subscribe(&mut socket, "[\"newHeads\"]");
         // What the grant still holds is heard on.
         served.reload(&config("methods_deny = [\"eth_call\"]", open));
-        pause(Duration::from_millis(1200));
+        pause(Duration::from_millis(1200)); // Sleeps: the grant expires meanwhile.
         for _ in 0..3 {
             notice(&mut socket);
         }
@@ -639,7 +638,7 @@ fn what_is_told_has_the_form_that_geth_gives_it() {
     }
     let last = number(&geth.call("eth_blockNumber", &json!([])));
     wait_until("the gateway has them", || served.count("/chains/0/head/number") >= last);
-    pause(Duration::from_millis(300));
+    pause(Duration::from_millis(300)); // Sleeps: what would come too much has time to come.
     let [theirs, ours] = [theirs, ours].map(Listener::told);
     for (place, kind) in kinds.iter().enumerate() {
         let of = |told: &[(usize, String)]| -> Vec<Value> {

@@ -15,7 +15,8 @@ use crate::support::authority::{self, Authority, Files, Kind};
 use crate::support::guest::{Guest, Talk};
 use crate::support::scene::{self, HEAD, Scene, SimNode, polled_once};
 use test_support::raw;
-use test_support::running;
+use test_support::running::{Running, Weir};
+use test_support::wait::wait_until;
 
 /// The name that is asked for unless a test is about names.
 const NAME: &str = "rpc.test";
@@ -69,7 +70,7 @@ impl Sealed {
     }
 
     fn wait_for_failed(&self, reason: &str, count: u64) {
-        scene::wait_until(&format!("{count} handshakes failed by {reason}"), || {
+        wait_until(&format!("{count} handshakes failed by {reason}"), || {
             self.failed(reason) == count
         });
     }
@@ -203,19 +204,22 @@ fn replicas_with_the_same_keys_resume_each_others_sessions() {
         let folder = files.folder().display();
         let certificate = OWN.replace("own.", &format!("{folder}/own."));
         let keys = keys.replace('@', &format!("{folder}/"));
-        running::Running::sealed(&format!(
-            "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\nthreads = 1\n\
+        Weir::serve()
+            .listen_as_configured()
+            .config(&format!(
+                "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\nthreads = 1\n\
              [tls]\nticket_key_files = {keys}\n{certificate}{}\n{}",
-            polled_once(""),
-            node.entry("")
-        ))
+                polled_once(""),
+                node.entry("")
+            ))
+            .start()
     };
     let first = process("[\"@one.key\"]");
     let same = process("[\"@one.key\"]");
     let rolled = process("[\"@two.key\", \"@one.key\"]");
     let other = process("[\"@two.key\"]");
     for version in ["1.2", "1.3"] {
-        let kind = |from: &running::Running, to: &running::Running| {
+        let kind = |from: &Running, to: &Running| {
             let guest = Guest::new(&authority).versions(&[version]);
             guest.connect(&from.address, NAME).unwrap().get();
             let mut talk = guest.connect(&to.address, NAME).unwrap();
@@ -523,7 +527,7 @@ fn what_is_no_handshake_is_refused_and_harms_nobody() {
     }
     assert!(refused >= 5, "only {refused} were told why by an alert");
     let classes = ["not_tls", "closed", "alert", "nothing_in_common", "other"];
-    scene::wait_until("every one is counted", || {
+    wait_until("every one is counted", || {
         let failed: u64 = classes.iter().map(|class| sealed.failed(class)).sum();
         failed == cases.len() as u64
     });
@@ -535,11 +539,14 @@ fn what_is_no_handshake_is_refused_and_harms_nobody() {
 fn malformed_handshakes_fill_no_log() {
     let (_scene, node, authority, files) = set();
     let certificate = OWN.replace("own.", &format!("{}/own.", files.folder().display()));
-    let mut sealed = running::Running::sealed(&format!(
-        "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n{certificate}{}\n{}",
-        polled_once(""),
-        node.entry("")
-    ));
+    let mut sealed = Weir::serve()
+        .listen_as_configured()
+        .config(&format!(
+            "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n{certificate}{}\n{}",
+            polled_once(""),
+            node.entry("")
+        ))
+        .start();
     for _ in 0..20 {
         let mut stream = TcpStream::connect(&sealed.address).unwrap();
         // The last message of a handshake, as the first.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use test_support::members::{difference, items, members, start};
 use test_support::raw::{Answer, Client, post_with};
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// Heads above every recorded block, so that nothing recorded is among the unfinalized ones.
 const MAINNET_HEAD: u64 = 25_000_000;
@@ -204,8 +204,9 @@ impl Scene {
 
     fn gateway(&self, more: &str) -> Running {
         let (mainnet, harmony) = (&self.mainnet.address, &self.harmony.address);
-        Running::configured(&format!(
-            r#"
+        Weir::serve()
+            .config(&format!(
+                r#"
             [chain.mainnet]
             id = 1
             default = true
@@ -219,7 +220,8 @@ impl Scene {
             chain = "harmony"
             {more}
             "#
-        ))
+            ))
+            .start()
     }
 
     /// What the nodes answer when nothing stands in between.

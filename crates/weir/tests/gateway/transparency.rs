@@ -14,7 +14,7 @@ use test_support::geth::{Geth, folder};
 use test_support::members::{difference, items, members, start};
 use test_support::programs;
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::Weir;
 
 /// Calls that geth itself answers in different ways: it finds fault with one of several accounts,
 /// whichever comes first as it walks over a map.
@@ -241,7 +241,7 @@ fn answers_through_the_gateway_are_the_nodes_own() {
     let Some(geth) = programs::require("geth") else { return };
     let calls = calls();
     let geth = Geth::start(&geth);
-    let mut running = Running::gateway(&[format!("http://{}", geth.address)], &[]);
+    let mut running = Weir::serve().upstreams(&[format!("http://{}", geth.address)]).start();
     let mut node = Client::connect(&geth.address);
     let mut gateway = Client::connect(&running.address);
 
@@ -258,7 +258,10 @@ fn answers_through_the_gateway_are_the_nodes_own() {
     under_other_ids(&calls, &alone, &mut gateway);
     running.assert_sound();
 
-    let mut uncached = Running::gateway(&[format!("http://{}", geth.address)], &["--no-cache"]);
+    let mut uncached = Weir::serve()
+        .upstreams(&[format!("http://{}", geth.address)])
+        .args(&["--no-cache"])
+        .start();
     let (_, scores) = one_by_one(&calls, &mut node, &mut Client::connect(&uncached.address));
     assert!(scores.values().all(|score| !score.marks.contains_key("hit")), "nothing is kept");
     uncached.assert_sound();

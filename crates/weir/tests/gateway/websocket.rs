@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::support::scene::{
-    FINAL, READ, Scene, Served, SimNode, account, body, pause, polled_once, wait_until,
-};
+use crate::support::scene::{FINAL, READ, Scene, Served, SimNode, account, body, polled_once};
 use crate::support::socket::{PATIENCE, Socket};
 use test_support::raw::Client;
+use test_support::wait::{pause, wait_until};
 
 fn served(node: &SimNode, more: &str) -> Served {
     Served::before(&[node], &format!("{more}{}", polled_once("")))
@@ -388,7 +387,7 @@ fn a_stop_waits_for_an_answer_that_is_still_being_read() {
     slow.send(&serde_json::to_vec(&calls).unwrap());
     wait_until("it is answered", || served.count("/totals/requests") > 0);
     let stopping = std::thread::spawn(move || served.stop());
-    // Longer than a client has that is told to go.
+    // Sleeps: longer than a client has that is told to go.
     pause(Duration::from_secs(3));
     let answer = slow.text();
     assert!(answer.len() > 8 << 20, "{} bytes: nobody had to wait", answer.len());
@@ -437,6 +436,5 @@ fn a_client_that_leaves_takes_its_calls_along() {
     wait_until("both are gone", || {
         served.look("/metrics").text().contains("weir_websockets_open 0")
     });
-    pause(Duration::from_millis(1));
-    assert_eq!(served.count("/totals/in_flight"), 0);
+    wait_until("no call is in flight", || served.count("/totals/in_flight") == 0);
 }

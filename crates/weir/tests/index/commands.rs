@@ -12,7 +12,7 @@ use index::store::TransactionPart;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// The last block of the file; the first one is 0.
 const LAST: u64 = 60;
@@ -53,7 +53,7 @@ fn sync(what: &str, node: &Running, file: &Path) {
 
 /// A simulated node. All of them have the same chain.
 fn node() -> Running {
-    Running::node(&["--head", "200", "--block-time", "1h", "--txs", "0..6"])
+    Weir::node().args(&["--head", "200", "--block-time", "1h", "--txs", "0..6"]).start()
 }
 
 /// A copy of a file that holds everything, which the first caller syncs.
@@ -106,7 +106,7 @@ fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
     // Nobody signed what the simulated node makes up.
     let out = refused(&["verify", "--level", "senders", "--from", &url], &file);
     assert!(out.contains("transactions[0].from"), "{out}");
-    let other = Running::node(&["--head", "200", "--block-time", "1h", "--seed", "2"]);
+    let other = Weir::node().args(&["--head", "200", "--block-time", "1h", "--seed", "2"]).start();
     let out = refused(&["verify", "--from", &format!("http://{}", other.address)], &file);
     assert!(out.starts_with("block 0: http") && out.contains("has another with the hash"), "{out}");
     // A hole in the middle: the file is a database still, but no chain.
@@ -141,7 +141,7 @@ fn a_file_of_logs_alone_is_synced_and_sound() {
 fn forms_that_no_block_has_shown_are_nodes_until_one_does() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("young.db");
-    let young = Running::node(&["--head", "0", "--block-time", "1h", "--txs", "0..6"]);
+    let young = Weir::node().args(&["--head", "0", "--block-time", "1h", "--txs", "0..6"]).start();
     let url = format!("http://{}", young.address);
     let said = weir(&["sync", "--from", &url, "--end", "0"], &file);
     assert!(said.err.contains("left to nodes until"), "{}", said.err);

@@ -16,11 +16,11 @@ use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
 
 use test_support::front::front;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 fn node(more: &[&str]) -> Running {
     let always = ["--head", "60", "--block-time", "1h", "--finality-depth", "5"];
-    Running::observed_node("127.0.0.1:0", &[&always, more].concat())
+    Weir::node().admin().args(&[&always, more].concat()).start()
 }
 
 struct Said {
@@ -338,7 +338,7 @@ fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
     let since = ["--since", "1700000000", "--block-time", "100000h"];
     let of = |head: &str, more: &[&str]| {
         let always = ["--head", head, "--finality-depth", "5"];
-        Running::observed_node("127.0.0.1:0", &[&always, &since[..], more].concat())
+        Weir::node().admin().args(&[&always, &since[..], more].concat()).start()
     };
     let before = of("58", &[]);
     assert_eq!(sync(&[&before.url()], &file, &["--end", "58"]).code, Some(0));

@@ -13,7 +13,7 @@ use index::store::{Location, Settings};
 use test_support::members::{difference, start};
 use test_support::postgres;
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// The node's head, and the last block that is synced.
 const HEAD: u64 = 300;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node() -> Running {
     let head = HEAD.to_string();
-    Running::node(&["--head", &head, "--block-time", "1h", "--finality-depth", "10"])
+    Weir::node().args(&["--head", &head, "--block-time", "1h", "--finality-depth", "10"]).start()
 }
 
 fn calls() -> Vec<(&'static str, String)> {
@@ -66,7 +66,7 @@ fn configured(node: &Running, file: &str, more: &str) -> Running {
     let url = node.url();
     let toml =
         format!("[[node]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{file}\"\n{more}");
-    Running::configured_observed(&toml)
+    Weir::serve().admin().config(&toml).start()
 }
 
 /// Runs a test with a file, and with a database if one can be had.
@@ -150,23 +150,29 @@ fn who_follows_trusts_whom_the_node_s_entry_names() {
     std::fs::write(at("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(at("key.pem"), made.signing_key.serialize_pem()).unwrap();
     let node = node();
-    let front = Running::sealed(&format!(
-        "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
+    let front = Weir::serve()
+        .listen_as_configured()
+        .config(&format!(
+            "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
          [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
          [[node]]\nname = \"one\"\nurl = \"{}\"\n",
-        at("cert.pem"),
-        at("key.pem"),
-        node.url(),
-    ));
+            at("cert.pem"),
+            at("key.pem"),
+            node.url(),
+        ))
+        .start();
     let port = front.address.rsplit_once(':').unwrap().1.to_owned();
     for scheme in ["https", "wss"] {
         let db = at(&format!("{scheme}.db"));
         let url = format!("{scheme}://localhost:{port}");
-        let gateway = Running::configured_observed(&format!(
-            "[[node]]\nname = \"one\"\nurl = \"{url}\"\ntls_ca = \"{}\"\n\
+        let gateway = Weir::serve()
+            .admin()
+            .config(&format!(
+                "[[node]]\nname = \"one\"\nurl = \"{url}\"\ntls_ca = \"{}\"\n\
              [index]\ndb = \"{db}\"\nfollow = true\n",
-            at("cert.pem")
-        ));
+                at("cert.pem")
+            ))
+            .start();
         catches_up(&gateway);
         // The command by itself: trusted only if it is told to.
         let sync = |more: &[&str]| {
@@ -194,7 +200,7 @@ fn catches_up(gateway: &Running) {
     while ask(&mut ours, "eth_getBlockByNumber", &format!(r#"["{number:#x}",true]"#)).1 != "hit" {
         assert!(Instant::now() < deadline, "{}", gateway.said());
         number += 1;
-        std::thread::park_timeout(Duration::from_millis(200));
+        std::thread::park_timeout(Duration::from_millis(200)); // Sleeps: between two looks.
     }
     assert!(lookups(gateway, "hit") > 0);
 }
@@ -228,7 +234,7 @@ fn an_index_of_another_chain_is_not_asked() {
 fn other_node() -> Running {
     let head = HEAD.to_string();
     let chain = ["--seed", "9", "--chain-id", "99"];
-    Running::node(&[&["--head", &head, "--block-time", "1h"], &chain[..]].concat())
+    Weir::node().args(&[&["--head", &head, "--block-time", "1h"], &chain[..]].concat()).start()
 }
 
 /// What go-ethereum reads in another way than it looks, or refuses, is left to it.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use test_support::front::front;
 use test_support::members::{self, difference, start};
 use test_support::raw::Client;
-use test_support::running::{self, Running};
+use test_support::running::{self, Running, Weir};
 
 /// The node's head, and the last block that is synced.
 const HEAD: u64 = 300;
@@ -32,7 +32,7 @@ const WHAT: &str = "blocks,receipts,logs,hmyv2";
 fn node() -> Running {
     let head = HEAD.to_string();
     let settings = ["--head", &head, "--block-time", "1h", "--finality-depth", "10"];
-    Running::observed_node("127.0.0.1:0", &[&settings[..], &["--txs", "0..6"]].concat())
+    Weir::node().admin().args(&[&settings[..], &["--txs", "0..6"]].concat()).start()
 }
 
 struct Said {
@@ -106,10 +106,13 @@ impl Front {
 
 fn gateway(url: &str, file: &Path, more: &str) -> Running {
     let file = file.display();
-    Running::configured_observed(&format!(
-        "[chain.one]\nfamily = \"harmony\"\n[[node]]\nname = \"one\"\nurl = \"{url}\"\n\
+    Weir::serve()
+        .admin()
+        .config(&format!(
+            "[chain.one]\nfamily = \"harmony\"\n[[node]]\nname = \"one\"\nurl = \"{url}\"\n\
          [index]\ndb = \"{file}\"\n{more}"
-    ))
+        ))
+        .start()
 }
 
 /// Options of every form that is served.
@@ -225,7 +228,7 @@ fn a_gateway_that_follows_keeps_them_by_itself() {
     {
         assert!(Instant::now() < deadline, "{}", gateway.said());
         number += 1;
-        std::thread::park_timeout(Duration::from_millis(200));
+        std::thread::park_timeout(Duration::from_millis(200)); // Sleeps: between two looks.
     }
     assert!(lookups(&gateway, "hit") > 0);
     let stats = weir(&["stats"], &file).text;
@@ -270,8 +273,9 @@ fn what_cannot_be_had_or_verified_is_refused_in_words() {
 #[test]
 fn reorgs_are_followed() {
     let settings = ["--block-time", "150ms", "--reorg-every", "7:5", "--head", "60"];
-    let node =
-        Running::node(&[&settings[..], &["--txs", "1..4", "--finality-depth", "20"]].concat());
+    let node = Weir::node()
+        .args(&[&settings[..], &["--txs", "1..4", "--finality-depth", "20"]].concat())
+        .start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("turned.db");
     let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));

@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use index::reader::Reader;
 use index::search::SearchLimits;
@@ -15,7 +15,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use wire::logs::Selection;
 
-use test_support::running::{self, Running};
+use test_support::running::{self, Weir};
+use test_support::wait::pause;
 
 /// Where the randomness begins: the instants of the kills.
 const SEED: u64 = 0x1bde;
@@ -72,7 +73,7 @@ fn begun_to_rewind(child: &mut Child) -> Rewind {
 fn kill_in_rewind(url: &str, at: &str, after: Duration) -> Rewind {
     let mut child = sync(url, at, "follow", &[]);
     let rewind = begun_to_rewind(&mut child);
-    pause(after);
+    pause(after); // Sleeps: the instant of the kill.
     child.kill().unwrap();
     child.wait().unwrap();
     rewind
@@ -81,7 +82,7 @@ fn kill_in_rewind(url: &str, at: &str, after: Duration) -> Rewind {
 /// Kills a sync that does what it does after so long.
 fn kill_after(url: &str, at: &str, life: Duration) {
     let mut child = sync(url, at, "follow", &["--quiet"]);
-    pause(life);
+    pause(life); // Sleeps: the instant of the kill.
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -111,28 +112,22 @@ fn logs(reader: &mut Reader, filter: &str, to: u64) -> Vec<u8> {
     out
 }
 
-/// Waits as long as a test waits for an instant that nothing tells.
-fn pause(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()) {
-        std::thread::park_timeout(left);
-    }
-}
-
 /// Syncs into `killed` with so many kills, unless `WEIR_KILLS` says how many, and into `fresh`
 /// without.
 pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
     let kills = std::env::var("WEIR_KILLS").map_or(kills, |text| text.parse().unwrap());
-    let node = Running::node(&[
-        "--block-time",
-        "50ms",
-        "--reorg-every",
-        "40:36",
-        "--head",
-        "400",
-        "--txs",
-        "20..40",
-    ]);
+    let node = Weir::node()
+        .args(&[
+            "--block-time",
+            "50ms",
+            "--reorg-every",
+            "40:36",
+            "--head",
+            "400",
+            "--txs",
+            "20..40",
+        ])
+        .start();
     let mut random = StdRng::seed_from_u64(SEED);
     let (mut heights, mut in_rewinds, mut after_rewinds) = (Vec::new(), 0, 0);
     // A slow machine lets a sync live longer: a life that stored nothing doubles the next one.

@@ -15,4 +15,5 @@ mod gateway;
 mod harmony;
 mod postgres;
 mod recorded;
+mod regression;
 mod transparency;

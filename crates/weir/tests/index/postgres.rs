@@ -18,10 +18,8 @@ use serde_json::Value;
 use crate::kills;
 use test_support::postgres::Postgres;
 use test_support::raw::Client;
-use test_support::running::{self, Running};
-
-/// How long a busy machine may take until something has happened.
-const PATIENCE: Duration = Duration::from_secs(60);
+use test_support::running::{self, Running, Weir};
+use test_support::wait::{pause, wait_until};
 
 struct Said {
     code: Option<i32>,
@@ -64,12 +62,12 @@ fn refused(said: &Said, words: &[&str]) {
 }
 
 fn node() -> Running {
-    Running::node(&["--head", "120", "--block-time", "1h", "--txs", "0..6"])
+    Weir::node().args(&["--head", "120", "--block-time", "1h", "--txs", "0..6"]).start()
 }
 
 fn moving_node() -> Running {
     let settings = ["--block-time", "100ms", "--head", "300", "--finality-depth", "10"];
-    Running::node(&settings)
+    Weir::node().args(&settings).start()
 }
 
 /// A sync that follows.
@@ -86,15 +84,6 @@ fn last(at: &str) -> Option<u64> {
     let location: Location = at.parse().unwrap();
     let store = store::open_to_read(location, Settings::default()).ok()?;
     store.stored_range().ok()?.map(|held| held.last)
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}: not in time");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
 }
 
 fn stderr(child: &mut Child) -> String {
@@ -235,18 +224,32 @@ fn ask(client: &mut Client, number: u64) -> (String, Duration) {
     (mark.split(';').next().unwrap_or_default().to_owned(), begun.elapsed())
 }
 
+/// Asks until an answer is as wanted. Each takes a block that memory has not, of some hundreds, so
+/// there is time between two of them.
+fn ask_until(
+    what: &str,
+    next: &mut impl FnMut() -> (String, Duration),
+    wanted: impl Fn((String, Duration)) -> bool,
+) {
+    wait_until(what, || {
+        pause(Duration::from_millis(200)); // Sleeps: between two looks.
+        wanted(next())
+    });
+}
+
 #[test]
 fn the_gateway_serves_without_the_server_and_with_it_again() {
     let Some(mut server) = Postgres::start() else { return };
     // Enough blocks for each call to be about one that memory has not.
-    let node = Running::node(&["--head", "1000", "--block-time", "1h", "--txs", "0..3"]);
+    let node =
+        Weir::node().args(&["--head", "1000", "--block-time", "1h", "--txs", "0..3"]).start();
     let url = server.url("served");
     fine(&["sync", "--from", &node.url(), "--end", "900", "--quiet", "--db", &url]);
     let toml = format!(
         "[server]\n[[node]]\nname = \"one\"\nurl = \"{}\"\n[index]\ndb = \"{url}\"\n",
         node.url()
     );
-    let mut gateway = Running::configured_observed(&toml);
+    let mut gateway = Weir::serve().admin().config(&toml).start();
     let mut client = Client::connect(&gateway.address);
     let mut numbers = 0..;
     let mut next = || ask(&mut client, numbers.next().unwrap());
@@ -259,7 +262,7 @@ fn the_gateway_serves_without_the_server_and_with_it_again() {
         assert!(took < Duration::from_secs(3), "{took:?}");
     }
     server.start_again();
-    wait_until("it is read again", || next().0 == "hit");
+    ask_until("it is read again", &mut next, |(mark, _)| mark == "hit");
     // It hangs: nobody waits longer than a call may take, and soon nobody waits at all.
     server.signal_sessions("-STOP");
     server.signal("-STOP");
@@ -268,11 +271,11 @@ fn the_gateway_serves_without_the_server_and_with_it_again() {
         assert_eq!(mark, "miss");
         assert!(took < Duration::from_secs(20), "{took:?}");
     }
-    wait_until("nobody waits", || next().1 < Duration::from_millis(500));
+    ask_until("nobody waits", &mut next, |(_, took)| took < Duration::from_millis(500));
     server.signal("-CONT");
     // Those of its sessions are children that were stopped by their numbers.
     server.signal_sessions("-CONT");
-    wait_until("it is read again", || next().0 == "hit");
+    ask_until("it is read again", &mut next, |(mark, _)| mark == "hit");
     gateway.assert_sound();
 }
 
@@ -329,7 +332,7 @@ fn passwords_are_asked_for_and_never_told() {
     let (served, text) = run(&["serve", "--listen", "127.0.0.1:0", "--admin", "off"]);
     assert!(!served && text.contains("password authentication failed"), "{text}");
     write("sekrit");
-    let gateway = Running::of_file(&file);
+    let gateway = Weir::serve().admin().file(&file).start();
     assert_eq!(ask(&mut Client::connect(&gateway.address), 7).0, "hit");
     let mut admin = Client::connect(gateway.admin.as_deref().unwrap());
     for path in ["/metrics", "/status", "/"] {

@@ -12,7 +12,7 @@ use index::serve::{Lookup, QueryContext};
 use index::store::Settings;
 
 use test_support::members::{items, members, start};
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// Block 0 of mainnet, by which a chain is known; nothing else of it is asked.
 const GENESIS: &str = r#"{"number":"0x0","hash":"0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3"}"#;
@@ -34,7 +34,7 @@ impl Recorded {
         let file = folder.join("recorded.json");
         std::fs::write(&file, format!("[{}]", self.0.join(","))).unwrap();
         let (head, file) = ((number + 500).to_string(), file.to_str().unwrap().to_owned());
-        Running::node(&["--head", &head, "--replay", &file])
+        Weir::node().args(&["--head", &head, "--replay", &file]).start()
     }
 }
 

@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use test_support::running::Running;
+use test_support::running::Weir;
 
 /// A plan for a target, with what a test wants to say of it.
 fn plan(folder: &TempDir, url: &str, rest: &str) -> String {
@@ -60,7 +60,8 @@ fn reasons(result: &Value) -> String {
 
 #[test]
 fn a_target_that_keeps_the_objectives_passes() {
-    let (node, folder) = (Running::node(&["--latency", "5ms"]), TempDir::new().unwrap());
+    let (node, folder) =
+        (Weir::node().args(&["--latency", "5ms"]).start(), TempDir::new().unwrap());
     let objectives = "[thresholds]\n\"failed\" = \"rate<0.01\"\n\"latency\" = \"p(95)<900\"\n";
     let plan = plan(&folder, &node.url(), &(steady() + objectives));
     let (code, result) = result(&[&plan]);
@@ -86,7 +87,7 @@ fn a_target_that_keeps_the_objectives_passes() {
 
 #[test]
 fn one_line_is_enough_and_the_family_is_found() {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     let (_, result) = result(&[&node.url(), "-c", "4", "-n", "200"]);
     assert_eq!(result["generator"]["iterations"]["begun"], 200);
     assert_eq!(result["target"]["family"], "ethereum");
@@ -96,7 +97,8 @@ fn one_line_is_enough_and_the_family_is_found() {
 
 #[test]
 fn a_broken_objective_fails_and_says_which_and_when() {
-    let (node, folder) = (Running::node(&["--latency", "50ms"]), TempDir::new().unwrap());
+    let (node, folder) =
+        (Weir::node().args(&["--latency", "50ms"]).start(), TempDir::new().unwrap());
     let plan =
         plan(&folder, &node.url(), &(steady() + "[thresholds]\n\"latency\" = \"p(95)<20\"\n"));
     let (code, out, err) = load(&[&plan, "--plain"]);
@@ -108,7 +110,7 @@ fn a_broken_objective_fails_and_says_which_and_when() {
 
 #[test]
 fn calls_that_the_node_refuses_fail_the_run_without_any_objective() {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     let (code, result) = result(&[&node.url(), "-r", "50", "-d", "2s", "--method", "eth_nothing"]);
     assert_eq!(code, 3, "{}", reasons(&result));
     assert!(reasons(&result).contains("every call of eth_nothing"), "{}", reasons(&result));
@@ -118,7 +120,7 @@ fn calls_that_the_node_refuses_fail_the_run_without_any_objective() {
 #[test]
 fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     let (mut node, folder) =
-        (Running::observed_node("127.0.0.1:0", &["--latency", "2ms"]), TempDir::new().unwrap());
+        (Weir::node().admin().args(&["--latency", "2ms"]).start(), TempDir::new().unwrap());
     // One call in a hundred is of the method that will hang: 1 % of all, which no objective sees.
     let scenario = "[[scenario]]\nname = \"load\"\nmix = \"own\"\nworkers_max = 200\n\
                     stages = [{ name = \"steady\", duration = \"10s\", rate = 300 }]\n\
@@ -152,7 +154,7 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
 
 #[test]
 fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
-    let (node, folder) = (Running::node(&[]), TempDir::new().unwrap());
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let scenario = "[[scenario]]\nname = \"workers\"\nmodel = \"closed\"\nmix = \"own\"\n\
                     pause = \"100ms\"\n\
                     stages = [{ name = \"steady\", duration = \"3s\", workers = 10 }]\n";
@@ -169,7 +171,7 @@ fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
 
 #[test]
 fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
-    let (node, folder) = (Running::node(&[]), TempDir::new().unwrap());
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let out = folder.path().join("out");
     let arguments =
         [&node.url(), "-c", "2", "-d", "60s", "--plain", "--out", out.to_str().unwrap()];
@@ -227,7 +229,7 @@ fn faulty_arguments_and_plans_end_with_2_and_send_nothing() {
 
 #[test]
 fn what_cannot_be_written_is_told_and_the_result_is_printed_all_the_same() {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     let url = node.url();
     let (code, out, err) = load(&[&url, "-n", "20", "-c", "2", "--quiet", "--json", "/dev/full"]);
     assert_eq!(code, 1, "{out}{err}");
@@ -241,7 +243,7 @@ fn what_cannot_be_written_is_told_and_the_result_is_printed_all_the_same() {
 
 #[test]
 fn all_outputs_are_written() {
-    let (node, folder) = (Running::node(&[]), TempDir::new().unwrap());
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (out, csv, k6, json) = (place("out"), place("s.csv"), place("k6.json"), place("r.json"));
     let (_, printed, err) = load(&[
@@ -280,8 +282,8 @@ fn after<'p>(page: &'p str, heading: &str, element: &str) -> &'p str {
 
 #[test]
 fn the_line_that_repeats_a_run_repeats_it() {
-    let node = Running::node(&[]);
-    let other = Running::node(&[]);
+    let node = Weir::node().start();
+    let other = Weir::node().start();
     let folder = TempDir::new().unwrap();
     let comment = "# TARGET=http://elsewhere:1 (see http://pages.example/a, and b)\n";
     let file = plan(&folder, &other.url(), &steady());
@@ -326,7 +328,8 @@ fn the_line_that_repeats_a_run_repeats_it() {
 #[test]
 fn answers_that_differ_from_the_reference_fail_the_run() {
     // Two chains of different seeds: equal heads, other balances and blocks.
-    let (node, other) = (Running::node(&["--seed", "1"]), Running::node(&["--seed", "2"]));
+    let (node, other) =
+        (Weir::node().args(&["--seed", "1"]).start(), Weir::node().args(&["--seed", "2"]).start());
     let folder = TempDir::new().unwrap();
     let text = format!(
         "[[scenario]]\nname = \"load\"\nmix = \"own\"\nworkers_max = 20\n\

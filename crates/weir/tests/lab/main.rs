@@ -12,6 +12,7 @@ mod demo;
 mod examples;
 mod load;
 mod plans;
+mod regression;
 mod remote_write;
 mod studies;
 mod study;

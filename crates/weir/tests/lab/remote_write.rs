@@ -6,7 +6,6 @@
 
 mod run;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +17,7 @@ use lab::export::{Labels, Names, Trends};
 use run::Run;
 use test_support::programs;
 use test_support::raw;
+use test_support::wait::wait_until;
 
 /// Longer than Prometheus takes to start, or to scrape twice, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,25 +41,23 @@ impl Prometheus {
         );
         let config = if scraped.is_empty() { "global: {}\n" } else { &jobs };
         std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
-        // It cannot tell which port it was given for port 0, and a loser of the race for one
-        // ends at once.
-        for _ in 0..5 {
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-            let address = free.expect("a port is free").to_string();
-            let mut started = Prometheus::at(&program, folder.path(), &address);
-            if ready(&mut started, &address) {
-                return Some(Prometheus { child: started, address, _folder: folder });
-            }
-        }
-        panic!("prometheus did not start: {}", said(folder.path()));
+        let mut child = Prometheus::run(&program, folder.path());
+        let address = programs::listens_at(
+            &mut child,
+            &folder.path().join("log"),
+            "\"Listening on\" address=",
+        );
+        let ready = || get(&address, "/-/ready").is_some_and(|answer| answer.contains("Ready"));
+        wait_until("prometheus is ready", ready);
+        Some(Prometheus { child, address, _folder: folder })
     }
 
-    fn at(program: &Path, folder: &Path, address: &str) -> Child {
+    fn run(program: &Path, folder: &Path) -> Child {
         let log = std::fs::File::create(folder.join("log")).expect("a file");
         Command::new(program)
             .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
+            .arg("--web.listen-address=127.0.0.1:0")
             // Before 3.8 native histograms have to be asked for.
             .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
             .stdin(Stdio::null())
@@ -104,7 +102,7 @@ impl Prometheus {
                 return value;
             }
             assert!(begin.elapsed() < PATIENCE, "{query} has no value");
-            // reason: another program's timer cannot be waited for otherwise
+            // Sleeps: another program's timer cannot be waited for otherwise.
             std::thread::park_timeout(Duration::from_millis(50));
         }
     }
@@ -116,28 +114,6 @@ impl Drop for Prometheus {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn said(folder: &Path) -> String {
-    std::fs::read_to_string(folder.join("log")).unwrap_or_default()
-}
-
-/// Waits until it answers; not so if it ends first.
-fn ready(child: &mut Child, address: &str) -> bool {
-    let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
-        if child.try_wait().expect("its state can be read").is_some() {
-            return false;
-        }
-        if std::net::TcpStream::connect(address).is_ok()
-            && get(address, "/-/ready").is_some_and(|answer| answer.contains("Ready"))
-        {
-            return true;
-        }
-        // reason: another program's start cannot be waited for otherwise
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
-    false
 }
 
 fn get(address: &str, path: &str) -> Option<String> {

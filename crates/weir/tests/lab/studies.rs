@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use front::Front;
-use test_support::running::Running;
+use test_support::running::Weir;
 
 /// A run of `weir load`: exit code and result.
 fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
@@ -49,7 +49,7 @@ fn row<'a>(result: &'a Value, method: &str) -> &'a Value {
 
 #[test]
 fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
-    let node = Running::observed_node("127.0.0.1:0", &[]);
+    let node = Weir::node().admin().start();
     // 1.087 % of two calls an iteration: reached at 230 iterations/s, in the stage step1 of 300/s.
     let rates = r#"{"rates":{"eth_getLogs":{"per_second":5,"burst":1,"over":{"do":"hang"}}}}"#;
     node.set(rates);
@@ -105,7 +105,7 @@ fn every_shipped_study_passes_against_a_sound_node() {
     assert_eq!(shipped, scaled, "each study in studies/ is run here");
     let folder = TempDir::new().unwrap();
     for (name, node, variables) in SCALED {
-        let node = Running::node(node);
+        let node = Weir::node().args(node).start();
         let plan = study(&folder, name);
         let set = variables.iter().flat_map(|variable| ["--set", variable]);
         let arguments: Vec<&str> = std::iter::once(plan.as_str()).chain(set).collect();
@@ -126,7 +126,7 @@ fn every_shipped_study_passes_against_a_sound_node() {
 
 #[test]
 fn the_rpcstest_study_is_limited_by_its_own_pauses() {
-    let node = Running::node(&["--latency", "2ms"]);
+    let node = Weir::node().args(&["--latency", "2ms"]).start();
     let folder = TempDir::new().unwrap();
     let plan = study(&folder, "rpcstest.toml");
     let (code, result) = load(&node.url(), &[&plan, "--set", "seconds=5"]);
@@ -140,7 +140,7 @@ fn the_rpcstest_study_is_limited_by_its_own_pauses() {
 
 #[test]
 fn as_many_sessions_are_resumed_as_nginx_counts() {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     for (version, tickets) in [("1.2", "on"), ("1.2", "off"), ("1.3", "on"), ("1.3", "off")] {
         let lines = format!(
             "ssl_protocols TLSv{version}; ssl_session_tickets {tickets}; ssl_session_cache off;"
@@ -188,7 +188,7 @@ fn as_many_sessions_are_resumed_as_nginx_counts() {
 
 #[test]
 fn a_rate_limit_admits_what_it_is_set_to() {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     for rate in [50_u32, 200] {
         let zone = format!("limit_req_zone $server_addr zone=all:1m rate={rate}r/s;");
         // The burst evens out how requests fall into nginx's milliseconds, and what a machine that stalls

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use test_support::running::Running;
+use test_support::running::Weir;
 
 /// Exit code, standard output, standard error.
 fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -111,8 +111,10 @@ fn faulty_input_ends_with_two_and_says_where() {
 
 #[test]
 fn two_running_nodes_are_watched() {
-    let (a, b) =
-        (Running::node(&["--block-time", "100ms"]), Running::node(&["--block-time", "300ms"]));
+    let (a, b) = (
+        Weir::node().args(&["--block-time", "100ms"]).start(),
+        Weir::node().args(&["--block-time", "300ms"]).start(),
+    );
     let out = TempDir::new().unwrap();
     let (first, second) = (format!("quick={}", a.url()), format!("slow={}", b.url()));
     let dir = out.path().to_str().unwrap();

@@ -2,7 +2,9 @@
 
 use super::super::Finding;
 use super::super::tree::Tree;
-use super::{module_doc, no_sentences, one_error_table, open_work, pure_rules, sleep_in_tests};
+use super::{
+    SLEEPS, module_doc, no_sentences, one_error_table, open_work, pure_rules, sleep_in_tests,
+};
 
 fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
     check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
@@ -80,9 +82,23 @@ fn a_sleeping_test_is_caught_unless_it_says_why() {
     let call = concat!("sl", "eep(d)");
     let caught = |text: &str| lines(sleep_in_tests, "crates/gateway/tests/pool.rs", text);
     assert_eq!(caught(&format!("a();\n{call}.await;")), [2]);
-    assert!(caught(&format!("{call}.await; // virtual time")).is_empty());
-    assert!(caught(&format!("// the other program has no signal\n{call};")).is_empty());
+    for call in [call, concat!("std::thread::park_", "timeout(d)"), concat!("pau", "se(d)")] {
+        assert_eq!(caught(&format!("{call};")), [1], "{call}");
+        // Any other comment is no reason, and neither is an empty one.
+        assert_eq!(caught(&format!("{call}; // virtual time")), [1], "{call}");
+        assert_eq!(caught(&format!("// A pause.\n{call};")), [2], "{call}");
+        assert_eq!(caught(&format!("{call}; {SLEEPS}")), [1], "{call}");
+        assert_eq!(caught(&format!("{SLEEPS}the first only.\n{call};\n{call};")), [3], "{call}");
+        assert_eq!(caught(&format!("{call}; {SLEEPS}virtual time.")), [0; 0], "{call}");
+        assert_eq!(caught(&format!("{SLEEPS}no signal.\n{call};")), [0; 0], "{call}");
+    }
+    assert!(caught(concat!("fn pau", "se(d: Duration) {}")).is_empty());
+    assert!(caught("self.pause.as_micros(); unpause(d);").is_empty());
     assert!(lines(sleep_in_tests, "crates/gateway/src/pool.rs", call).is_empty());
+    assert_eq!(lines(sleep_in_tests, "crates/gateway/src/pool/tests.rs", call), [1]);
+    assert_eq!(lines(sleep_in_tests, "crates/test-support/src/wait.rs", call), [1]);
+    let own = concat!("pau", "se(attempts)");
+    assert!(lines(sleep_in_tests, "crates/gateway/src/retry/tests.rs", own).is_empty());
 }
 
 #[test]

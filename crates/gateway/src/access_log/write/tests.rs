@@ -28,7 +28,8 @@ fn wait_for(path: &Path, due: &str) {
     let give_up = Instant::now() + Duration::from_secs(20);
     while std::fs::read_to_string(path).unwrap_or_default() != due {
         assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(path));
-        std::thread::park_timeout(Duration::from_millis(5)); // Another thread writes by the clock.
+        // Sleeps: another thread writes by the clock.
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 
@@ -53,7 +54,8 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
     let give_up = Instant::now() + Duration::from_secs(20);
     while !path.exists() {
         assert!(Instant::now() < give_up, "it is not opened anew");
-        std::thread::park_timeout(Duration::from_millis(5)); // Another thread opens by the clock.
+        // Sleeps: another thread opens by the clock.
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     assert!(queues.put(1, record("two\nlines")));
     writer.stop();

@@ -111,9 +111,11 @@ fn who_comes_free_later_takes_nothing_that_was_due_before() {
     let server = slow(SECOND / 10);
     let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, Late::Drop), &server);
     let iterations = ran.totals.iterations[0];
-    assert!(iterations.begun > 10 && iterations.dropped > 150, "{iterations:?}");
-    // Most by some tenths of a millisecond; a busy machine takes its time now and then.
-    let latency = ran.totals.latency(|_| true).value_at_quantile(0.5);
+    assert_eq!(iterations.begun + iterations.dropped, 200, "{iterations:?}");
+    // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110 ms.
+    // One that took the call of 100 ms would begin 20 times; a busy machine only makes it fewer.
+    assert!((2..=19).contains(&iterations.begun), "{iterations:?}");
+    let latency = ran.totals.latency(|_| true).min();
     assert!((100_000_000..105_000_000).contains(&latency), "{latency} ns");
 }
 

@@ -171,7 +171,7 @@ fn converse(
             }
             Reply::At(at, answer) => {
                 while let Some(left) = at.checked_duration_since(Instant::now()) {
-                    std::thread::park_timeout(left);
+                    std::thread::park_timeout(left); // Sleeps: the planted response time.
                 }
                 stream.write_all(&answer)?;
             }

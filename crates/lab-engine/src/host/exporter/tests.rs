@@ -2,11 +2,13 @@
 //! prometheus-node-exporter on a free port, and small false servers.
 
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use lab_model::metrics::host::HostMetric;
+use tempfile::NamedTempFile;
+use test_support::programs;
 
 use super::*;
 
@@ -52,7 +54,7 @@ fn what_is_no_exporter_is_said() {
 }
 
 /// The real one on a free port, ended with the test.
-struct Real(std::process::Child, u16);
+struct Real(Child, String);
 
 impl Drop for Real {
     fn drop(&mut self) {
@@ -62,27 +64,23 @@ impl Drop for Real {
 }
 
 fn real() -> Option<Real> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = Command::new("prometheus-node-exporter");
-    command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut real = Real(command.spawn().ok()?, port);
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(real.0.try_wait().unwrap().is_none(), "the exporter ended");
-        assert!(start.elapsed() < Duration::from_secs(10), "the exporter did not listen");
-        thread::park_timeout(Duration::from_millis(20));
-    }
+    let log = NamedTempFile::new().unwrap();
+    let child = Command::new(programs::require("prometheus-node-exporter")?)
+        .arg("--web.listen-address=127.0.0.1:0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.reopen().unwrap())
+        .spawn()
+        .unwrap();
+    let mut real = Real(child, String::new());
+    real.1 = programs::listens_at(&mut real.0, log.path(), "\"Listening on\" address=");
     Some(real)
 }
 
 #[test]
 fn the_real_exporter_is_understood() {
-    let Some(real) = real() else {
-        eprintln!("SKIPPED: prometheus-node-exporter is not installed");
-        return;
-    };
-    let exporter = Exporter::at(&format!("http://127.0.0.1:{}/metrics", real.1)).unwrap();
+    let Some(real) = real() else { return };
+    let exporter = Exporter::at(&format!("http://{}/metrics", real.1)).unwrap();
     let first = exporter.ask().unwrap();
     assert_eq!(first.cores, crate::host::machine::cores());
     let waiting = Arc::new(Waiting::default());
@@ -94,7 +92,7 @@ fn the_real_exporter_is_understood() {
         thread::spawn(move || exporter.run(origin, (origin, first), &sink, &stopped, &counts));
     while waiting.lock().is_empty() {
         assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", polls.lock());
-        thread::park_timeout(Duration::from_millis(20));
+        thread::park_timeout(Duration::from_millis(20)); // Sleeps: between two looks.
     }
     drop(stop);
     thread.join().unwrap();

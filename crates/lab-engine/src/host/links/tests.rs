@@ -24,7 +24,7 @@ fn until(links: &mut Links, name: &str, wanted: f64) -> BTreeMap<String, f64> {
             return values;
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{name} {wanted}: {values:?}");
-        std::thread::park_timeout(Duration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10)); // Sleeps: between two looks.
     }
 }
 
@@ -40,7 +40,7 @@ fn calls_that_wait_upstream_are_seen() {
     let mut served = front.accept().unwrap().0;
     let mut onward = TcpStream::connect(back.local_addr().unwrap()).unwrap();
     let mut behind = back.accept().unwrap().0;
-    // The kernel tells by its own ticks, of at most 10 ms.
+    // Sleeps: the kernel tells by its own ticks, of at most 10 ms.
     let tick = || std::thread::park_timeout(Duration::from_millis(30));
     tick();
     client.write_all(b"?").unwrap();

@@ -25,6 +25,7 @@ fn sample(
             return values;
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        // Sleeps: between two looks; the kernel counts CPU in ticks.
         std::thread::park_timeout(Duration::from_millis(100));
     }
 }

@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use super::*;
 
+/// More than two ticks of the kernel's clock, of at most 10 ms each.
+const TICKS: Duration = Duration::from_millis(25);
+
 fn find(sockets: &[Socket], local: SocketAddr, state: State) -> Socket {
     let mut found = sockets.iter().filter(|socket| socket.local == local && socket.state == state);
     found.next().unwrap_or_else(|| panic!("{local} {state:?}")).clone()
@@ -37,26 +40,33 @@ fn who_waits_for_whom() {
     let mut client = TcpStream::connect(address).unwrap();
     let mut server = listener.accept().unwrap().0;
     let local = client.local_addr().unwrap();
-    let seen = |asks: bool| {
+    let until = |holds: &dyn Fn(&Socket, &Socket) -> bool| {
         let start = Instant::now();
         loop {
             let sockets = diagnosed().unwrap();
             let mine = find(&sockets, local, State::Established);
             let theirs = sockets.iter().find(|socket| socket.remote == local).unwrap();
-            if mine.asks() == asks && theirs.owes() == asks {
+            if holds(&mine, theirs) {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(5), "{mine:?} {theirs:?}");
-            thread::park_timeout(Duration::from_millis(5));
+            assert!(start.elapsed() < Duration::from_secs(20), "{mine:?} {theirs:?}");
+            thread::park_timeout(Duration::from_millis(5)); // Sleeps: between two looks.
         }
     };
+    let seen = |asks| until(&|mine, theirs| mine.asks() == asks && theirs.owes() == asks);
+    // The kernel counts by its own ticks: what is sent next must fall into a later one.
+    let quiet = || {
+        let long = |socket: &Socket| {
+            socket.quiet.is_some_and(|quiet| quiet.sent.min(quiet.received) >= TICKS)
+        };
+        until(&|mine, theirs| long(mine) && long(theirs));
+    };
     let mut byte = [0];
-    // Real time must pass: the kernel tells by its own ticks.
-    thread::park_timeout(Duration::from_millis(30));
+    quiet();
     client.write_all(b"?").unwrap();
     server.read_exact(&mut byte).unwrap();
     seen(true);
-    thread::park_timeout(Duration::from_millis(30));
+    quiet();
     server.write_all(b"!").unwrap();
     client.read_exact(&mut byte).unwrap();
     seen(false);

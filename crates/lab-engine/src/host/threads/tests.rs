@@ -29,6 +29,7 @@ fn the_busy_thread_is_named() {
             break (*cpu, values);
         }
         assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        // Sleeps: between two looks; the kernel counts CPU in ticks.
         std::thread::park_timeout(Duration::from_millis(50));
     };
     stop.store(true, Ordering::Relaxed);

@@ -83,7 +83,7 @@ fn inside_until_stopped() {
         let begin = Instant::now();
         while !stop.asked() {
             assert!(begin.elapsed() < PATIENCE, "no key came");
-            // reason: keys come by a terminal, not by anything that could wake this thread
+            // Sleeps: keys come by a terminal, not by anything that could wake this thread.
             std::thread::park_timeout(Duration::from_millis(10));
         }
         screen.finish();
@@ -95,10 +95,11 @@ fn inside_until_stopped() {
 fn inside_a_panic_of_another_thread() {
     if inside() {
         let (_screen, _stop) = shown();
-        // reason: the picture must be there before it is taken away
+        // Sleeps: the picture must be there before it is taken away.
         std::thread::park_timeout(Duration::from_millis(300));
         let other = std::thread::spawn(|| panic!("on purpose"));
         assert!(other.join().is_err());
+        // Sleeps: what a broken screen would still write has time to come.
         std::thread::park_timeout(Duration::from_millis(300));
     }
 }
@@ -107,7 +108,7 @@ fn inside_a_panic_of_another_thread() {
 fn inside_to_the_end() {
     if inside() {
         let (screen, _stop) = shown();
-        // reason: the picture must be there before it is taken away
+        // Sleeps: the picture must be there before it is taken away.
         std::thread::park_timeout(Duration::from_millis(300));
         screen.finish();
         println!("it ended");

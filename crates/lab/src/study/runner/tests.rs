@@ -181,7 +181,7 @@ fn all_groups_can_be_killed_at_once() {
     let begun = Instant::now();
     while process.ended().is_none() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it runs on");
-        std::thread::park_timeout(TICK);
+        std::thread::park_timeout(TICK); // Sleeps: between two looks at another process.
     }
     assert!(!process.ended().unwrap().success());
 }

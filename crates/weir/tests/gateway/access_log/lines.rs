@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::Value;
 use simnode::node::settings::{Fault, FaultRule};
 
-use crate::support::scene::{READ, Scene, Served, account, ask, body, polled_once, wait_until};
+use crate::support::scene::{READ, Scene, Served, account, ask, body, polled_once};
 use test_support::raw::post_with;
+use test_support::wait::wait_until;
 
 const KEY: &str = "weir_alice_0123456789abcdef";
 

@@ -6,9 +6,10 @@ use std::io::Write as _;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
-use crate::support::scene::{Scene, body, wait_until};
+use crate::support::scene::{Scene, body};
 use test_support::raw::{Client, post_with};
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
+use test_support::wait::wait_until;
 
 /// What every planted secret holds.
 const MARK: &str = "s3kr1t";
@@ -57,7 +58,7 @@ fn no_output_holds_a_secret() {
         );
         let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let gateway = Running::configured_observed(&text);
+        let gateway = Weir::serve().admin().config(&text).start();
         let mut said = asked(&gateway, &secret);
         wait_until("the access log has its lines", || {
             std::fs::read_to_string(&log).unwrap_or_default().lines().count() >= 15

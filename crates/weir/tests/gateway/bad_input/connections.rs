@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{After, CALL, Client, RIGHT, Running, assert_lean, gateway, post, state, told};
 use test_support::raw::post_with;
+use test_support::running::Weir;
+use test_support::wait::pause;
 
 /// Times short enough to wait for, long enough for a busy machine to be on time itself.
 const SHORT_TIMES: &str = "[front]
@@ -13,13 +15,6 @@ const SHORT_TIMES: &str = "[front]
 const SHORT: Duration = Duration::from_millis(600);
 /// When something that is due after [`SHORT`] is late, on a busy machine.
 const LATE: Duration = Duration::from_secs(10);
-
-fn pause(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|t| !t.is_zero()) {
-        std::thread::park_timeout(left);
-    }
-}
 
 fn call(id: usize, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
@@ -96,6 +91,7 @@ fn every_cut_of_a_request_is_the_same_request() {
         let mut client = Client::connect(&gateway.address);
         client.send(&whole[..at]);
         if at % 7 == 0 {
+            // Sleeps: the first bytes arrive in a read of their own.
             pause(Duration::from_millis(2));
         }
         client.send(&whole[at..]);
@@ -270,8 +266,8 @@ fn a_half_closed_client_gets_its_answers() {
 
 #[test]
 fn clients_that_leave_harm_nobody() {
-    let node = Running::node(&["--latency", "300ms"]);
-    let mut gateway = Running::gateway(&[node.url()], &["--threads", "2"]);
+    let node = Weir::node().args(&["--latency", "300ms"]).start();
+    let mut gateway = Weir::serve().upstreams(&[node.url()]).args(&["--threads", "2"]).start();
     let (before, _) = gateway.memory();
     for round in 0..3 {
         let leaving: Vec<Client> = (0..200)
@@ -330,7 +326,7 @@ fn a_client_that_does_not_take_its_answer_is_left() {
     let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"600ms\"");
     let mut idle = Client::with_little_room(&gateway.address);
     idle.send(&large());
-    pause(SHORT * 4);
+    pause(SHORT * 4); // Sleeps: the client reads nothing for longer than it may.
     idle.drain();
     let (bytes, ended) = idle.taken();
     assert!(!ended, "it got its whole answer of {bytes} bytes, so nothing was judged");

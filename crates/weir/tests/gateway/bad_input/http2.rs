@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::Weir;
 
 const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
 
@@ -74,7 +74,7 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
                 panic!("{error} after {bytes} bytes in {:?}", began.elapsed())
             });
             bytes += frame.into_data().unwrap().len();
-            // Within the timeout at each piece, and over it in all.
+            // Sleeps: within the timeout at each piece, and over it in all.
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
         }
         assert!(began.elapsed() > std::time::Duration::from_secs(2), "{bytes} bytes came at once");
@@ -89,8 +89,8 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
                     Ok(answer) => drop(answer.into_body().collect().await),
                     Err(_) => return,
                 }
-                // Real time: the gateway is a process of its own.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await; // A call now and then.
+                // Sleeps: real time: the gateway is a process of its own.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         };
         let patience = std::time::Duration::from_secs(20);
@@ -107,9 +107,11 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
 
 #[test]
 fn http2_requests_meet_the_same_limits() {
-    let node = Running::node(&[]);
-    let mut gateway = Running::configured_observed(&format!(
-        r#"
+    let node = Weir::node().start();
+    let mut gateway = Weir::serve()
+        .admin()
+        .config(&format!(
+            r#"
         [server]
         threads = 2
         [chain.ethereum]
@@ -118,8 +120,9 @@ fn http2_requests_meet_the_same_limits() {
         [[node]]
         url = "{}"
         "#,
-        node.url()
-    ));
+            node.url()
+        ))
+        .start();
     let (before, _) = gateway.memory();
     let address = gateway.address.clone();
     let post = |path: &str| head(Method::POST, &address, path);

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use super::floods::{DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame};
 use super::wicked::{Deed, STRUCK, Then, Wicked, whole};
 use super::{CALL, Client, RIGHT, Running, post, told};
+use test_support::running::Weir;
 
 const BUDGET: u64 = 128 << 20;
 /// Beyond the budget: what each connection takes by itself, and what is copied at the moment, and what
@@ -29,7 +30,7 @@ const CHUNK: &[u8] = b"20\r\n0123456789abcdef0123456789abcdef\r\n";
 
 /// A gateway with one upstream that sends long responses, and one whose responses never end.
 fn gateway() -> (Running, [Wicked; 2], Running) {
-    let honest = Running::node(&[]);
+    let honest = Weir::node().start();
     let [long, endless] = [(); 2].map(|()| Wicked::start(&honest.address));
     long.shall(&Deed {
         say: |id| {
@@ -42,18 +43,20 @@ fn gateway() -> (Running, [Wicked; 2], Running) {
         say: |_| b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
         then: Then::Repeat(CHUNK),
     });
-    let gateway = Running::configured(&format!(
-        "[server]\nthreads = 2\nmemory_max = \"{BUDGET}B\"\n[front]\nconnections_max = 100000\n\
+    let gateway = Weir::serve()
+        .config(&format!(
+            "[server]\nthreads = 2\nmemory_max = \"{BUDGET}B\"\n[front]\nconnections_max = 100000\n\
          write_timeout = \"2m\"\nbody_timeout = \"2m\"\nidle_timeout = \"2m\"\n[cache]\n\
          bytes_max = \"8MiB\"\n\
          [chain.long]\npaths = [\"/long\"]\n[chain.endless]\npaths = [\"/endless\"]\n\
          [chain.honest]\npaths = [\"/\"]\ndefault = true\n\
          [[node]]\nchain = \"long\"\nurl = \"{}\"\n[[node]]\nchain = \"endless\"\nurl = \"{}\"\n\
          [[node]]\nchain = \"honest\"\nurl = \"{}\"\n",
-        long.url,
-        endless.url,
-        honest.url()
-    ));
+            long.url,
+            endless.url,
+            honest.url()
+        ))
+        .start();
     (honest, [long, endless], gateway)
 }
 
@@ -88,6 +91,7 @@ fn unread(address: &str) -> Vec<Client> {
         let mut client = Client::with_little_room(address);
         client.send(&post("/long", &fresh(1000 + number)));
         // What comes back is held by the gateway, once it is there.
+        // Sleeps: the responses arrive one after the other.
         std::thread::park_timeout(Duration::from_millis(5));
         client
     };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::wicked::{Deed, STRUCK, Then, Wicked, whole, with};
 use super::{After, Client, Running, assert_lean, post, state, told};
+use test_support::running::Weir;
 
 const CLOSED: &str = "502 7 -32603 node closed the connection before it answered";
 const NONSENSE: &str = "502 7 -32603 node sent something that is no answer to this call";
@@ -178,8 +179,9 @@ fn coded(coding: &str) -> Vec<u8> {
 /// A gateway in front of these nodes, in turn, which no failure takes out.
 fn gateway(nodes: &[&str]) -> Running {
     let nodes = nodes.iter().map(|url| format!("[[node]]\nurl = \"{url}\"\n"));
-    Running::configured(&format!(
-        r#"
+    Weir::serve()
+        .config(&format!(
+            r#"
         [server]
         threads = 1
         [call]
@@ -193,8 +195,9 @@ fn gateway(nodes: &[&str]) -> Running {
         window_calls_min = 1000000
         {}
         "#,
-        nodes.collect::<String>()
-    ))
+            nodes.collect::<String>()
+        ))
+        .start()
 }
 
 /// A call that the cache has not seen.
@@ -205,7 +208,7 @@ fn fresh_call(of: usize) -> Vec<u8> {
 
 #[test]
 fn a_wicked_node_alone_costs_a_precise_error() {
-    let honest = Running::node(&[]);
+    let honest = Weir::node().start();
     let wicked = Wicked::start(&honest.address);
     let mut gateway = gateway(&[&wicked.url]);
     let (before, _) = gateway.memory();
@@ -232,7 +235,7 @@ fn a_wicked_node_alone_costs_a_precise_error() {
 
 #[test]
 fn a_wicked_node_beside_an_honest_one_costs_nothing() {
-    let honest = Running::node(&[]);
+    let honest = Weir::node().start();
     let wicked = Wicked::start(&honest.address);
     let mut gateway = gateway(&[&wicked.url, &honest.url()]);
     let (before, _) = gateway.memory();

@@ -116,6 +116,7 @@ fn serve(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()> {
                 return Ok(());
             }
             Then::SayUnasked(say) => {
+                // Sleeps: the unasked bytes arrive after the response.
                 std::thread::park_timeout(Duration::from_millis(30));
                 let next = id.parse::<u64>().unwrap() + 1;
                 stream.write_all(&say(&next.to_string()))?;
@@ -125,7 +126,7 @@ fn serve(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()> {
             },
             Then::Drip(bytes) => loop {
                 stream.write_all(bytes)?;
-                std::thread::park_timeout(Duration::from_millis(20));
+                std::thread::park_timeout(Duration::from_millis(20)); // Sleeps: the node is slow.
             },
         }
     }

@@ -3,8 +3,9 @@
 //! `crates/weir/tests/gateway/client_address.rs`, odd headers in `crates/gateway/src/policy/client/tests.rs`.
 
 use super::{Group, Judged};
-use crate::support::scene::{Scene, Served, SimNode, body, polled_once, wait_until};
+use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use test_support::raw::post_with;
+use test_support::wait::wait_until;
 
 const LISTED: Judged = Judged::here("addresses", "lists_are_walked_from_the_right");
 

@@ -9,9 +9,10 @@
 use super::{Group, Judged};
 use crate::support::line::{Instead, Line};
 use crate::support::scene::{
-    READ, Scene, Served, account, ask, body, mark, polled_once, result, wait_for_quiet, wait_until,
+    READ, Scene, Served, account, ask, body, mark, polled_once, result, wait_for_quiet,
 };
 use test_support::raw::post_with;
+use test_support::wait::wait_until;
 
 const FILES: Judged = Judged::Not(
     "the cache is in memory, or in Redis: there are no files, paths or managers of them",

@@ -12,7 +12,7 @@ use super::frames::{
     PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, beginning, frame, literal, post_block,
 };
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// Times short enough to wait for.
 const SHORT_TIMES: &str = "[front]
@@ -69,7 +69,7 @@ fn flood(address: &str, flood: &Flood) -> Option<End> {
             pending.extend(again(turn));
             turn += 1;
             if !flood.every.is_zero() {
-                crate::support::scene::pause(flood.every);
+                test_support::wait::pause(flood.every); // Sleeps: the rate of the flood.
                 break;
             }
         }
@@ -140,10 +140,10 @@ impl Said {
 }
 
 fn gateway() -> (Running, Running) {
-    let node = Running::node(&[]);
+    let node = Weir::node().start();
     let url = node.url();
     let text = format!("[server]\nthreads = 1\n[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}");
-    (node, Running::configured(&text))
+    (node, Weir::serve().config(&text).start())
 }
 
 fn open() -> Vec<u8> {
@@ -364,9 +364,10 @@ fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
 #[test]
 fn who_asks_now_and_then_or_waits_long_stays() {
     // Longer than the idle timeout.
-    let node = Running::node(&["--latency", "1500ms"]);
+    let node = Weir::node().args(&["--latency", "1500ms"]).start();
     let url = node.url();
-    let gateway = Running::configured(&format!("[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}"));
+    let gateway =
+        Weir::serve().config(&format!("[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}")).start();
     let mut framed = Framed::begin(&gateway.address);
     let read = br#"{"id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","0x1"]}"#;
     for (turn, call) in [CALL, CALL, CALL, CALL, CALL, read].into_iter().enumerate() {
@@ -375,7 +376,8 @@ fn who_asks_now_and_then_or_waits_long_stays() {
         framed.send(&frame(DATA, END_STREAM, stream, call));
         let (fine, body) = framed.answer(stream).expect("it is still there");
         assert!(fine && body.contains("result"), "{body}");
-        crate::support::scene::pause(Duration::from_millis(400));
+        // Sleeps: each request is late, but in time.
+        test_support::wait::pause(Duration::from_millis(400));
     }
     // And is told to leave once it asks nothing.
     let began = Instant::now();

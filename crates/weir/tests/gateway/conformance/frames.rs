@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::support::scene::{Scene, Served, body, pause, polled_once};
+use crate::support::scene::{Scene, Served, body, polled_once};
+use test_support::wait::pause;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -170,7 +171,7 @@ fn bodies_of_h2_limit_req() {
 
     let mut framed = Framed::begin(&served.address);
     open(&mut framed, 1, 0);
-    pause(wait);
+    pause(wait); // Sleeps: the client is late with its body.
     framed.send(&frame(DATA, END_STREAM, 1, &call));
     right(framed.answer(1), "a body that comes late");
 
@@ -192,7 +193,7 @@ fn bodies_of_h2_limit_req() {
     open(&mut framed, 1, 0);
     let whole = frame(DATA, END_STREAM, 1, &call);
     framed.send(&whole[..30]);
-    pause(wait);
+    pause(wait); // Sleeps: the client is late with its body.
     framed.send(&whole[30..]);
     right(framed.answer(1), "half a frame, and the other half later");
     open(&mut framed, 3, 0);
@@ -203,7 +204,7 @@ fn bodies_of_h2_limit_req() {
     let mut framed = Framed::begin(&served.address);
     open(&mut framed, 1, 0);
     framed.send(&whole[..30]);
-    pause(wait);
+    pause(wait); // Sleeps: the client is late with its body.
     drop(framed);
     assert_eq!(served.client().call("/", &call).status, 200, "a client that left harms nobody");
 }

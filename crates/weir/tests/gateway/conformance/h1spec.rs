@@ -5,7 +5,7 @@
 
 use super::{Group, Judged};
 use test_support::raw::{Answer, Client, post};
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 const UNETWORKING: &str = "uNetworking/h1spec";
 const DROPSEED: &str = "dropseed/h1spec";
@@ -61,8 +61,9 @@ const ALIVE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
 fn gateway(more: &str) -> (Running, Running) {
-    let node = Running::node(&[]);
-    let gateway = Running::configured(&format!("[[node]]\nurl = \"{}\"\n{more}", node.url()));
+    let node = Weir::node().start();
+    let gateway =
+        Weir::serve().config(&format!("[[node]]\nurl = \"{}\"\n{more}", node.url())).start();
     (node, gateway)
 }
 

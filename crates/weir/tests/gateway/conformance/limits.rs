@@ -7,10 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Group, Judged};
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, body, pause, polled_once, send, wait_until,
-};
+use crate::support::scene::{READ, Scene, Served, SimNode, account, body, polled_once, send};
 use test_support::raw::{Client, post_with};
+use test_support::wait::{pause, wait_until};
 
 pub(super) const GROUPS: [Group; 13] = [
     Group::new(
@@ -167,12 +166,12 @@ fn rates_of_limit_req() {
     };
     let first = long().answer().unwrap().body.len();
     let mut second = long();
-    pause(Duration::from_millis(600));
+    pause(Duration::from_millis(600)); // Sleeps: the first part of a delayed response is read late.
     assert_eq!(second.answer().unwrap().body.len(), first, "a delayed answer was cut");
     assert_eq!(counted(&served, 1, "delayed"), 1);
     assert_eq!(of(ONE), 200, "refused calls count for nothing");
     of(THIRD);
-    pause(Duration::from_millis(100));
+    pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
     assert_eq!(of(THIRD), 200, "an excess below zero is none");
     let mut client = served.client();
     client.send(&post_with("/", "x-key: short\r\n", &body(READ, &account(1, "0x10"))));
@@ -221,7 +220,7 @@ fn two_limits_of_limit_req2() {
         );
         let of = |lines| {
             let status = status(&served, lines, method);
-            pause(Duration::from_millis(100));
+            pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
             status
         };
         for (lines, due) in [

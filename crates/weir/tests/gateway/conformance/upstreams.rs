@@ -7,9 +7,10 @@ use super::{Group, Judged};
 use crate::support::line::{Instead, Line, status};
 use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, body, by, error, polled_once, result,
-    wait_for_quiet, wait_until,
+    wait_for_quiet,
 };
 use test_support::raw::Answer;
+use test_support::wait::wait_until;
 
 const ONCE: Judged = Judged::Not(
     "`no_live` asks the same servers again once all were asked; here a call asks each node once",

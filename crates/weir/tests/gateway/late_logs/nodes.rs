@@ -77,7 +77,8 @@ impl Nodes {
             let mut troubles = draw(&mut rng);
             troubles.shuffle(&mut rng);
             self.begin(troubles);
-            sleep(Duration::from_millis(rng.random_range(2_000..9_000))).await; // virtual time
+            // Sleeps: virtual time.
+            sleep(Duration::from_millis(rng.random_range(2_000..9_000))).await;
         }
     }
 

@@ -38,7 +38,8 @@ fn gateways_share_nothing_that_lacks_logs() {
             tokio::task::spawn_blocking(move || Gateway::start(config).unwrap())
         };
         let gateways = [start().await.unwrap(), start().await.unwrap()];
-        sleep(CALM).await; // The first heads, in real time: both processes' sockets know no other.
+        // Sleeps: real time until the first heads: sockets of Redis know no other.
+        sleep(CALM).await;
         let connect = |client: u64| {
             let address = gateways[client as usize % 2].listen;
             move || TcpStream::connect(address)
@@ -51,7 +52,7 @@ fn gateways_share_nothing_that_lacks_logs() {
                 tokio::task::spawn_local(crowd.ask_on(seed * 1_000 + client, connect(client)))
             })
             .collect();
-        sleep(REAL_TIME).await; // How long the test lasts.
+        sleep(REAL_TIME).await; // Sleeps: how long the test lasts.
         crowd.left.set(0);
         for client in clients {
             client.await.unwrap();
@@ -59,7 +60,7 @@ fn gateways_share_nothing_that_lacks_logs() {
         phases.abort();
         let during = crowd.account();
         crowd.nodes.go_right();
-        sleep(CALM).await; // What is kept briefly ends.
+        sleep(CALM).await; // Sleeps: what is cached briefly expires.
         for client in 0..2 {
             crowd.repeat(&mut Connection::new(connect(client)().await.unwrap())).await;
         }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::scene::{Scene, Served, SimNode, body, pause, polled_once};
+use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use test_support::raw::{Answer, post};
+use test_support::wait::pause;
 
 /// A call that the gateway answers by itself.
 const CALL: &str = "eth_blockNumber";
@@ -46,7 +47,7 @@ fn a_refused_call_gets_429_its_id_and_the_time_to_come_back() {
     // What is no call counts too, and the connection lives on.
     assert_eq!(client.call("/", b"not json").text(), refusal_of("null"));
     assert_eq!(client.call("/", b"{}").status, 429);
-    pause(Duration::from_secs(2));
+    pause(Duration::from_secs(2)); // Sleeps: what `Retry-After` said.
     assert_eq!(client.call("/", &body(CALL, "[]")).status, 200, "it came back in vain");
     assert_eq!(node_free(&served), [2, 0, 3, 0, 0]);
 }
@@ -180,7 +181,7 @@ fn a_client_has_so_many_connections() {
     assert!(served.client().is_closed(), "a third connection was taken");
     assert_eq!(served.count("/totals/connections_refused"), 1);
     drop(first);
-    crate::support::scene::wait_until("the seat is free", || {
+    test_support::wait::wait_until("the seat is free", || {
         served.count("/totals/connections_open") == 1
     });
     let mut third = served.client();

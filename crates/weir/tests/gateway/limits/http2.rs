@@ -7,7 +7,8 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::support::scene::{READ, Scene, Served, account, body, polled_once, wait_until};
+use crate::support::scene::{READ, Scene, Served, account, body, polled_once};
+use test_support::wait::wait_until;
 
 const CALL: &str = "eth_blockNumber";
 

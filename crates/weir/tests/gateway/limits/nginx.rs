@@ -8,8 +8,8 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
-use crate::support::scene::{pause, wait_until};
 use test_support::programs;
+use test_support::wait::{pause, wait_until};
 
 /// One at a time: what is compared by its timing must not compete with the next test's load.
 static ONE: Mutex<()> = Mutex::new(());
@@ -63,7 +63,7 @@ impl Nginx {
         let mut text = read();
         let begin = Instant::now();
         loop {
-            // It writes its log at once, but on another core.
+            // Sleeps: nginx writes its log at once, but on another core.
             pause(std::time::Duration::from_millis(100));
             let later = read();
             if later.len() == text.len() || begin.elapsed().as_secs() > 10 {

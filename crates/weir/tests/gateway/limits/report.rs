@@ -190,7 +190,7 @@ async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Du
         .map(|worker| {
             let (met, request) = (Rc::clone(&met), Rc::clone(&request));
             tokio::task::spawn_local(async move {
-                // Together they would come as one crowd ever after.
+                // Sleeps: together they would come as one crowd ever after.
                 tokio::time::sleep(PAUSE.mul_f64(worker as f64 / workers as f64)).await;
                 let mut random = StdRng::seed_from_u64(worker as u64);
                 let mut connection: Option<TcpStream> = None;
@@ -211,7 +211,7 @@ async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Du
                         }
                     }
                     connection = Some(stream);
-                    // Real time: the pause is a part of the report's load.
+                    // Sleeps: the pause is a part of the report's load.
                     tokio::time::sleep(PAUSE.mul_f64(random.random_range(0.8..1.2))).await;
                 }
             })

@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, body, polled_once, send, wait_until,
-};
+use crate::support::scene::{READ, Scene, Served, SimNode, account, body, polled_once, send};
 use test_support::raw::{Client, post};
+use test_support::wait::wait_until;
 
 const CALL: &str = "eth_blockNumber";
 
@@ -87,7 +86,8 @@ fn what_comes_while_a_call_waits_is_answered_after_it() {
     // Cut within a head and within a body.
     for part in [&all[..200], &all[200..430], &all[430..]] {
         client.send(part);
-        crate::support::scene::pause(Duration::from_millis(20));
+        // Sleeps: each part arrives in a read of its own.
+        test_support::wait::pause(Duration::from_millis(20));
     }
     for _ in 0..4 {
         let answer = client.answer().unwrap();

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, body, error, polled_once, result, send, wait_until,
+    READ, Scene, Served, SimNode, account, ask, body, error, polled_once, result, send,
 };
 use test_support::raw::{Client, post};
+use test_support::wait::wait_until;
 
 const SLOW: &str = "eth_call";
 const GROUP: &str = "/chains/0/groups/0";

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::stalls::Stalls;
-use test_support::running::Running;
+use test_support::running::Weir;
 
 const KEY: &str = "0123456789abcdef0123";
 
@@ -65,15 +65,17 @@ fn told(child: Child) -> (f64, f64, f64) {
 
 fn see(overload: &str) -> Seen {
     let folder = TempDir::new().unwrap();
-    let node = Running::node(&["--capacity", "8:10ms", "--block-time", "1h"]);
-    let mut gateway = Running::configured(&format!(
-        "[[node]]\nurl = \"{}\"\nconnections_max = 1000\n\
+    let node = Weir::node().args(&["--capacity", "8:10ms", "--block-time", "1h"]).start();
+    let mut gateway = Weir::serve()
+        .config(&format!(
+            "[[node]]\nurl = \"{}\"\nconnections_max = 1000\n\
          [cache]\nenabled = false\ncoalesce = false\n\
          [overload]\nhigh_tiers = [\"gold\"]\n{overload}\n\
          [access]\nrequired = false\n\
          [[key]]\nname = \"paid\"\nsecret = \"{KEY}\"\ntier = \"gold\"\n",
-        node.url()
-    ));
+            node.url()
+        ))
+        .start();
     let url = gateway.url();
     let run = |high: u32, low: u32, seconds: u32| {
         let high = class(&folder, "high", &url, high, seconds);
@@ -83,7 +85,8 @@ fn see(overload: &str) -> Seen {
     let calm_p99_ms = told(high).2;
     told(low);
     let (high, low) = run(200, 2_200, 9);
-    crate::support::scene::pause(Duration::from_secs(2)); // The queue is full, and buffers have grown.
+    // Sleeps: the queue is full, and buffers have grown.
+    test_support::wait::pause(Duration::from_secs(2));
     let before = gateway.memory().0;
     let (high_goodput, high_failed, high_p99_ms) = told(high);
     let (low_goodput, ..) = told(low);

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::scene::pause;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
+use test_support::wait::pause;
 
 fn nodes() -> Vec<Running> {
-    let node =
-        |_| Running::observed_node("127.0.0.1:0", &["--latency", "1ms", "--block-time", "1h"]);
+    let node = |_| Weir::node().admin().args(&["--latency", "1ms", "--block-time", "1h"]).start();
     (0..3).map(node).collect()
 }
 
@@ -37,7 +36,7 @@ fn failed(mut child: Child) -> f64 {
 
 fn gateway(nodes: &[Running]) -> Running {
     let urls: Vec<String> = nodes.iter().map(Running::url).collect();
-    Running::gateway(&urls, &["--no-cache"])
+    Weir::serve().upstreams(&urls).args(&["--no-cache"]).start()
 }
 
 #[test]
@@ -45,7 +44,7 @@ fn nodes_that_take_500_times_as_long_with_room_fail_no_call() {
     let nodes = nodes();
     let gateway = gateway(&nodes);
     let load = load(&gateway, 500, 8, "eth_getBalance");
-    pause(Duration::from_secs(2));
+    pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
     for node in &nodes {
         node.set(r#"{"latency":{"shape":"constant","ms":500}}"#);
     }

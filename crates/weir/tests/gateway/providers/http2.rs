@@ -12,9 +12,9 @@ use super::{UNCACHED, ask_all};
 use crate::support::authority::{Authority, Files, Kind};
 use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, still_world,
-    wait_until,
 };
 use test_support::programs;
+use test_support::wait::wait_until;
 
 /// nginx with TLS before a node, ended with the test.
 struct Provider {

@@ -16,8 +16,9 @@ use wire::answer::{Outcome, read_answer};
 use super::{metric, tier};
 use crate::sim::calls::draw;
 use crate::support::redis_server::{Proxy, Redis};
-use crate::support::scene::{Scene, Served, body, pause, wait_until};
+use crate::support::scene::{Scene, Served, body};
 use test_support::raw::Client;
+use test_support::wait::{pause, wait_until};
 
 /// What a call may wait for Redis.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -77,7 +78,7 @@ fn load(
                 ));
             }
         }
-        pause(Duration::from_millis(2));
+        pause(Duration::from_millis(2)); // Sleeps: the rate of a client.
     }
     seen
 }
@@ -140,28 +141,28 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
         wait_until("both gateways use the tier", || hits_of_both().iter().all(|hits| *hits > 0.0));
         // Slow.
         front.delay(40);
-        pause(TROUBLE);
+        pause(TROUBLE); // Sleeps: how long Redis is slow.
         front.delay(0);
-        pause(CALM);
+        pause(CALM); // Sleeps: how long it is sound.
         // Paused.
         primary.signal("-STOP");
-        pause(TROUBLE);
+        pause(TROUBLE); // Sleeps: how long it is paused.
         primary.signal("-CONT");
-        pause(CALM);
+        pause(CALM); // Sleeps: how long it is sound.
         // A replica that is behind.
         link.hold(true);
-        pause(TROUBLE);
+        pause(TROUBLE); // Sleeps: how long the replica is behind.
         link.hold(false);
-        pause(CALM);
+        pause(CALM); // Sleeps: how long it is sound.
         // A replica that hangs.
         replica.signal("-STOP");
-        pause(TROUBLE);
+        pause(TROUBLE); // Sleeps: how long the replica hangs.
         replica.signal("-CONT");
         primary.cli(&["FLUSHALL"]);
-        pause(CALM);
+        pause(CALM); // Sleeps: how long it is sound.
         // Gone, and back empty.
         primary.kill();
-        pause(TROUBLE);
+        pause(TROUBLE); // Sleeps: how long it is gone.
         primary.start_again();
         let before = hits_of_both();
         wait_until("both gateways use it again", || {

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use super::{metric, share, share_quietly, sharing, tier};
 use crate::support::authority::{Authority, Files, Kind};
 use crate::support::redis_server::Redis;
-use crate::support::scene::{
-    READ, Scene, Served, account, ask, mark, pause, polled_often, result, wait_until,
-};
+use crate::support::scene::{READ, Scene, Served, account, ask, mark, polled_often, result};
+use test_support::wait::{pause, wait_until};
 
 const STORED: &str = r#"weir_redis_stores_total{outcome="ok"}"#;
 
@@ -94,7 +93,7 @@ fn a_replica_that_sentinels_promote_is_used_in_place_of_a_dead_primary() {
         let stored = || metric(&first, STORED) > before;
         let soon = Instant::now() + Duration::from_millis(300);
         while !stored() && Instant::now() < soon {
-            pause(Duration::from_millis(10));
+            pause(Duration::from_millis(10)); // Sleeps: between two looks.
         }
         let answer = ask(&mut client, READ, &params);
         assert_eq!(result(&answer), node.result(READ, &params));

@@ -13,6 +13,7 @@ use rand::{Rng as _, SeedableRng};
 
 use super::*;
 use test_support::members::{difference, start};
+use test_support::running::Weir;
 
 /// Blocks that the index has before the first upgrade, and by which it must grow after each.
 const HEAD: u64 = 300;
@@ -103,7 +104,7 @@ fn ask_about(past: &Past, gateway: &str, node: &str) {
 fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     let more = ["--head", "300", "--block-time", "100ms", "--finality-depth", "20"];
     let reorgs = ["--reorg-every", "9:5", "--txs", "1..6"];
-    let node = Running::observed_node("127.0.0.1:0", &[&more[..], &reorgs].concat());
+    let node = Weir::node().admin().args(&[&more[..], &reorgs].concat()).start();
     let scene = Scene { nodes: vec![node], folder: tempfile::tempdir().unwrap() };
     let db = scene.folder.path().join("chain.db");
     // Memory keeps little: what is a hit is of the index.
@@ -114,7 +115,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     );
     scene.write(&[0], &told);
     let mut gateway = scene.gateway();
-    until("the index has the past", || height(&db) >= HEAD);
+    wait_until("the index has the past", || height(&db) >= HEAD);
     let (admin, address) = (admin(&gateway).to_owned(), gateway.address.clone());
     assert_eq!(writers(&db), [process(&admin)]);
 
@@ -130,20 +131,20 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
             for turn in 0..2 {
                 let before = process(&admin);
                 let (hits, at) = (past.hits.load(Ordering::Acquire), height(&db));
-                until("the index answers", || past.hits.load(Ordering::Acquire) > hits + 5);
+                wait_until("the index answers", || past.hits.load(Ordering::Acquire) > hits + 5);
                 let upgraded = weir(&["upgrade", "--admin", &admin]);
                 assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
                 match turn {
                     0 => assert!(gateway.ended().success(), "{}", gateway.said()),
-                    _ => until("the old process is over", || is_over(before)),
+                    _ => wait_until("the old process is over", || is_over(before)),
                 }
                 let after = process(&admin);
                 last = Some(Successor(after));
                 assert_ne!(after, before);
-                until("the new process writes", || writers(&db) == [after]);
-                until("the index grows", || height(&db) >= at + GROWTH);
+                wait_until("the new process writes", || writers(&db) == [after]);
+                wait_until("the index grows", || height(&db) >= at + GROWTH);
                 past.to.store(height(&db) - DEEP, Ordering::Release);
-                until("the new process answers from it", || lookups(&admin, "hit") > 5);
+                wait_until("the new process answers from it", || lookups(&admin, "hit") > 5);
                 assert_eq!(lookups(&admin, "failed"), 0, "{}", gateway.said());
                 assert_eq!(writers(&db), [after]);
             }
@@ -165,7 +166,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     // The last one ends gracefully; what it leaves is whole.
     let Successor(id) = last.as_ref().unwrap();
     assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
-    until("the last process is over", || is_over(*id));
+    wait_until("the last process is over", || is_over(*id));
     assert_eq!(writers(&db), [] as [u64; 0]);
     let verified = weir(&["index", "verify", "--db", db.to_str().unwrap()]);
     assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));

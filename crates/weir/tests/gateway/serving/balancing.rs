@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::support::scene::{
     FINAL, READ, Scene, Served, SimNode, account, ask, ask_with, by, polled_often, polled_once,
-    result, wait_for_quiet, wait_until,
+    result, wait_for_quiet,
 };
+use test_support::wait::wait_until;
 
 /// Every call reaches a node.
 const UNCACHED: &str = "[cache]\nenabled = false\ncoalesce = false\n";

@@ -8,9 +8,10 @@ use simnode::world::World;
 
 use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, body, by, entry, error, mark, polled_once, result,
-    still_world, wait_for_quiet, wait_until,
+    still_world, wait_for_quiet,
 };
 use test_support::raw::Client;
+use test_support::wait::wait_until;
 
 const HARMONY: &str = "/api/v1/hmy/v2";
 const HARMONY_ID: u64 = 1_666_600_000;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use simnode::node::settings::{ErrorKind, Fault, FaultRule};
 
 use crate::support::scene::{
-    READ, Scene, Served, account, ask, error, mark, polled_once, result, send, wait_until,
+    READ, Scene, Served, account, ask, error, mark, polled_once, result, send,
 };
+use test_support::wait::wait_until;
 
 /// Long enough for fifty clients to ask meanwhile.
 const SLOW_MS: f64 = 700.0;

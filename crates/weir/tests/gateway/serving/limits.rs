@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use simnode::node::settings::{Fault, FaultRule};
 
 use crate::support::scene::{
-    READ, Scene, Served, account, ask, by, error, pause, polled_often, polled_once, result,
-    wait_until,
+    READ, Scene, Served, account, ask, by, error, polled_often, polled_once, result,
 };
+use test_support::wait::{pause, wait_until};
 
 const REST: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ fn a_node_that_limits_its_rate_rests_as_long_as_it_says() {
             break;
         }
         during += 1;
-        pause(Duration::from_millis(2));
+        pause(Duration::from_millis(2)); // Sleeps: the rate of the client.
         assert!(began.elapsed() < 5 * REST, "it never came back");
     }
     assert!(began.elapsed() >= REST - Duration::from_millis(20), "after {:?}", began.elapsed());
@@ -74,7 +74,7 @@ fn a_node_that_limits_polls_too_rests_and_is_not_ejected() {
         let answer = ask(&mut client, READ, &account(number, "0x10"));
         result(&answer);
         assert_eq!(by(&answer), "b");
-        pause(Duration::from_millis(10));
+        pause(Duration::from_millis(10)); // Sleeps: the rate of the client.
     }
     assert_eq!((served.node(0, "ejections"), served.node(0, "attempts")), (0.into(), 0.into()));
     // It said how long it wants rest, and the gateway's own polls are requests as well.

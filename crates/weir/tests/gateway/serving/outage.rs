@@ -11,10 +11,11 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::scene::{
-    FINAL, READ, Scene, Served, account, ask, body, error, mark, polled_often, polled_once, result,
-    send, wait_until,
+    FINAL, HEAD, READ, Scene, Served, account, ask, body, error, mark, polled_often, polled_once,
+    result, send,
 };
 use test_support::raw::Client;
+use test_support::wait::wait_until;
 
 #[test]
 fn what_is_final_is_served_while_all_nodes_are_down() {
@@ -35,6 +36,10 @@ fn what_is_final_is_served_while_all_nodes_are_down() {
         ("eth_gasPrice", "[]".to_owned()),
         ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
     ];
+    // A final block is cached once the chain's view says that it is final.
+    wait_until("all of it is cached", || {
+        kept.iter().all(|(method, params)| mark(&ask(&mut client, method, params)) == "hit")
+    });
     let before: Vec<String> = kept
         .iter()
         .chain(&moving)
@@ -59,6 +64,7 @@ fn what_is_final_is_served_while_all_nodes_are_down() {
         node.up();
     }
     served.wait_for_candidates(&["a", "b"]);
+    served.wait_for_head(Some(HEAD));
     for (method, params) in kept.iter().chain(&moving).chain(&absent) {
         let answer = ask(&mut client, method, params);
         assert_eq!(answer.status, 200, "{method}: {}", answer.text());

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, by, entry, mark, pause, polled_often, polled_once,
-    result, send, wait_until,
+    READ, Scene, Served, SimNode, account, ask, by, entry, mark, polled_often, polled_once, result,
+    send,
 };
 use test_support::raw::{Client, post};
+use test_support::wait::{pause, wait_until};
 
 /// Keeps answers from being kept, so that every call reaches a node.
 const NO_CACHE: &str = "[cache]\nenabled = false\ncoalesce = false\n";
@@ -35,7 +36,7 @@ fn a_new_node_is_used_and_a_removed_one_gets_no_more_calls() {
         by_new += u32::from(by(&ask(&mut client, READ, &account(number, "latest"))) == "new");
     }
     assert!(by_new > 10, "{by_new} of 100 calls went to the new node");
-    pause(Duration::from_millis(200)); // Four polls, had it been polled on.
+    pause(Duration::from_millis(200)); // Sleeps: four polls, had it been polled on.
     assert_eq!(old.calls(), before, "neither called nor polled");
 }
 

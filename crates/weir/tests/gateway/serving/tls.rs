@@ -13,10 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, wait_until,
+    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result,
 };
 use test_support::raw::Client;
-use test_support::running::Running;
+use test_support::running::Weir;
+use test_support::wait::wait_until;
 
 /// The name in the certificate.
 const NAME: &str = "node.test";
@@ -136,7 +137,7 @@ fn any_certificate_does_where_the_operator_says_so() {
 fn refused(sealed: &Sealed, more: &str) -> String {
     let node = entry("node", &sealed.url(), more);
     let mut gateway =
-        Running::configured(&format!("[chain.sim]\npoll_interval = \"50ms\"\n{node}"));
+        Weir::serve().config(&format!("[chain.sim]\npoll_interval = \"50ms\"\n{node}")).start();
     let mut client = Client::connect(&gateway.address);
     let answer = ask(&mut client, READ, &account(1, "0x10"));
     assert_eq!(error(&answer), (502, -32603, "no node could be reached".to_owned()));

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::redis_server::Redis;
-use crate::support::scene::{Scene, Served, body, pause, polled_once, wait_until};
+use crate::support::scene::{Scene, Served, body, polled_once};
 use crate::support::stalls::Stalls;
 use test_support::raw::Client;
+use test_support::wait::{pause, wait_until};
 
 /// Calls per second that come to each gateway.
 const COME: [u32; 3] = [2_100, 600, 300];
@@ -54,7 +55,7 @@ fn load(address: &str, rate: u32, stop: &AtomicBool) -> Seen {
             break;
         }
         while let Some(left) = (began + pause * turn).checked_duration_since(Instant::now()) {
-            std::thread::park_timeout(left); // The planned rate.
+            std::thread::park_timeout(left); // Sleeps: the planned rate.
         }
         match client.call("/", &call).status {
             200 => seen.passed.push(Instant::now()),
@@ -121,6 +122,7 @@ fn outage(mut redis: Redis) -> Vec<String> {
         wait_until("redis is used", || away(served, "all") == 0.0);
     }
     let stop = AtomicBool::new(false);
+    // Sleeps: load goes on meanwhile.
     let seconds = |seconds: f64| pause(Duration::from_secs_f64(seconds));
     // Calls that gateways judged alone: a Redis that answers too late is as good as a dead one.
     let alone = || -> f64 {

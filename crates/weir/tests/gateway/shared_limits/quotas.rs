@@ -6,8 +6,9 @@ use tempfile::TempDir;
 
 use super::outage::metric;
 use crate::support::redis_server::Redis;
-use crate::support::scene::{Scene, Served, SimNode, body, polled_once, wait_until};
+use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use test_support::raw::{Answer, post_with};
+use test_support::wait::wait_until;
 
 const KEY: &str = "weir_paid_0123456789abcdef";
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, judge, look, raised};
 
 use crate::support::redis_server::Redis;
-use crate::support::scene::pause;
+use test_support::wait::pause;
 
 const SCRIPT: &str = include_str!("../../../../gateway/src/cache/redis/zones.lua");
 
@@ -143,6 +143,7 @@ fn the_script_decides_as_the_rule() {
     for turn in 0..12_000u64 {
         // Some pauses, so that slow rates drain and Redis lets keys go.
         if turn % 200 == 0 {
+            // Sleeps: slow rates drain and Redis lets keys expire.
             pause(Duration::from_millis(random.below(30)));
         }
         let zones = 1 + random.below(3);

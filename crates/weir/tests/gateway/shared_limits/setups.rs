@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::outage::{away, metric};
 use crate::support::redis_server::Redis;
-use crate::support::scene::{Scene, Served, ask, ask_with, body, polled_once, wait_until};
+use crate::support::scene::{Scene, Served, ask, ask_with, body, polled_once};
+use test_support::wait::wait_until;
 
 const CALL: &str = "eth_blockNumber";
 

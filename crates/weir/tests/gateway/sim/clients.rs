@@ -62,7 +62,8 @@ where
         let came = match open.send(&body).await {
             // Now and then it hangs up; those who joined its call must get their answers all the same.
             Ok(()) if rng.random_bool(0.01) => {
-                tokio::time::sleep(Duration::from_millis(rng.random_range(0..10))).await; // virtual time
+                // Sleeps: virtual time.
+                tokio::time::sleep(Duration::from_millis(rng.random_range(0..10))).await;
                 crowd.court.account.borrow_mut().left += 1;
                 connection = None;
                 continue;
@@ -81,7 +82,7 @@ impl Crowd {
     async fn wait(&self, manner: Manner, rng: &mut SmallRng) {
         if !manner.follows {
             let micros = rng.random_range(0..=self.pause.as_micros() as u64);
-            return tokio::time::sleep(Duration::from_micros(micros)).await; // virtual time
+            return tokio::time::sleep(Duration::from_micros(micros)).await; // Sleeps: virtual time.
         }
         let world = &self.court.world;
         let next = world.instant_of(world.height_at(Instant::now()) + 1);

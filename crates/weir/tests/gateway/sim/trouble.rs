@@ -186,7 +186,7 @@ impl Cluster {
         loop {
             let (troubles, length) = draw(&mut rng);
             self.begin(troubles.map(|trouble| self.reachable(trouble)));
-            tokio::time::sleep(length).await; // virtual time
+            tokio::time::sleep(length).await; // Sleeps: virtual time.
         }
     }
 

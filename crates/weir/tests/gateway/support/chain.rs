@@ -2,6 +2,7 @@
 //! judge of what clients were told; a geth that makes blocks, for the form of it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 
-use crate::support::scene::{Served, SimNode, body, wait_until};
-use test_support::{programs, raw};
+use crate::support::scene::{Served, SimNode, body};
+use test_support::wait::wait_until;
+use test_support::{geth, programs, raw};
 
 /// Blocks come so fast that two minutes of them pass in some seconds.
 pub(crate) const BLOCK_TIME: Duration = Duration::from_millis(60);
@@ -81,25 +83,23 @@ pub(crate) struct Geth {
 
 impl Geth {
     pub(crate) fn start() -> Option<Geth> {
-        let geth = programs::require("geth")?;
+        let program = programs::require("geth")?;
         let home = tempfile::tempdir().unwrap();
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (address, auth) = (free(), free());
-        let port = address.port().to_string();
-        let child = Command::new(geth)
+        let path = home.path().join("log");
+        let log = File::create(&path).unwrap();
+        let mut child = Command::new(program)
             .arg("--datadir")
             .arg(home.path())
             .args(["--dev", "--dev.period", "1", "--nodiscover", "--maxpeers", "0", "--port", "0"])
-            .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
-            .args(["--authrpc.port", &auth.port().to_string(), "--ipcdisable"])
+            .args(["--http", "--http.port", "0", "--ws", "--ws.port", "0"])
+            .args(["--authrpc.port", "0", "--ipcdisable"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
-        let geth = Geth { child, _home: home, address: address.to_string() };
-        wait_until("geth listens", || std::net::TcpStream::connect(&geth.address).is_ok());
-        Some(geth)
+        let address = programs::listens_at(&mut child, &path, geth::LISTENS);
+        Some(Geth { child, _home: home, address })
     }
 
     /// Sends a transaction that leaves a log.

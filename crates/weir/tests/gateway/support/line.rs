@@ -109,7 +109,7 @@ fn carry(
             match instead {
                 Instead::Bytes(answer) => return client.write_all(answer),
                 Instead::Late(time, answer) => {
-                    crate::support::scene::pause(*time);
+                    test_support::wait::pause(*time); // Sleeps: the node is late.
                     return client.write_all(answer);
                 }
                 Instead::Close => return Ok(()),

@@ -82,7 +82,7 @@ impl Client<'_> {
             }
             let planned = began + pause * turn;
             while let Some(left) = planned.checked_duration_since(Instant::now()) {
-                std::thread::park_timeout(left); // The planned rate.
+                std::thread::park_timeout(left); // Sleeps: the planned rate.
             }
             let body = call(self.number, turn);
             seen.calls += 1;

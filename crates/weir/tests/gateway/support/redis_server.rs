@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::support::scene::{pause, wait_until};
 use test_support::programs;
+use test_support::wait::{pause, wait_until};
 
 /// A `redis-server` process.
 pub(crate) struct Redis {
@@ -202,8 +202,9 @@ fn pass(mut from: TcpStream, mut to: TcpStream, settings: &(Arc<AtomicU64>, Arc<
     let mut piece = [0; 16 * 1024];
     while let Ok(bytes @ 1..) = from.read(&mut piece) {
         while settings.1.load(Ordering::Relaxed) {
-            pause(Duration::from_millis(5));
+            pause(Duration::from_millis(5)); // Sleeps: between two looks.
         }
+        // Sleeps: the delay of the link.
         pause(Duration::from_millis(settings.0.load(Ordering::Relaxed)));
         if to.write_all(&piece[..bytes]).is_err() {
             break;

@@ -19,11 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use test_support::raw::{Answer, Client, post, post_with};
-
-/// Longer than anything takes that is waited for, on a busy machine; what never comes fails by it.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at what is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+use test_support::wait::{pause, wait_until};
 
 /// Headers of one poll are asked for one after the other; a gap of this length is its end.
 const QUIET: Duration = Duration::from_millis(100);
@@ -271,24 +267,9 @@ pub(crate) fn wait_for_quiet(nodes: &[&SimNode]) {
     let counts = || nodes.iter().map(|node| node.calls()).collect::<Vec<u64>>();
     wait_until("the nodes are asked nothing more", || {
         let before = counts();
-        pause(QUIET);
+        pause(QUIET); // Sleeps: a call that is to come has time to come.
         counts() == before
     });
-}
-
-/// Waits until something holds.
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < give_up, "waited in vain: {what}");
-        pause(LOOK_EVERY);
-    }
-}
-
-/// Lets time pass on the test's own thread, which serves nobody.
-#[allow(clippy::disallowed_methods)] // No event loop runs on this thread.
-pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time); // Real time: the sockets under test know no other.
 }
 
 /// A call with the id 7.

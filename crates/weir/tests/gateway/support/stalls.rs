@@ -28,7 +28,8 @@ impl Stalls {
             std::thread::spawn(move || {
                 while !done.load(Ordering::Acquire) {
                     let asked = Instant::now();
-                    std::thread::park_timeout(STEP); // What is measured.
+                    // Sleeps: how late it wakes is what is measured.
+                    std::thread::park_timeout(STEP);
                     let late = asked.elapsed().saturating_sub(STEP);
                     worst.fetch_max(late.as_micros() as u64, Ordering::Relaxed);
                 }

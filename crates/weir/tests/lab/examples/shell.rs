@@ -64,7 +64,7 @@ impl Shell {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Some(status));
             }
-            // Between two looks at another process; the deadline bounds it.
+            // Sleeps: between two looks at another process; the deadline bounds it.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         None

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::find::{files, root};
 use super::shell::call;
-use test_support::running::Running;
+use test_support::running::{Running, Weir};
 
 /// Blocks of the chain: enough for the heights that the examples name.
 const HEAD: &str = "1300";
@@ -35,19 +35,24 @@ impl World {
         let chain = |id: &'static str| ["--head", HEAD, "--since", &since, "--chain-id", id];
         let ipc = TempDir::new().unwrap();
         let socket = ipc.path().join("geth.ipc");
-        let node = Running::observed_node(
-            "127.0.0.1:0",
-            &[&chain("1")[..], &["--ipc", socket.to_str().unwrap()]].concat(),
-        );
-        let harmony = Running::node(&[&chain("1666600000")[..], &["--family", "harmony"]].concat());
-        let second = Running::node(&chain("1"));
-        let third = Running::node(&chain("1"));
+        let node = Weir::node()
+            .admin()
+            .args(&[&chain("1")[..], &["--ipc", socket.to_str().unwrap()]].concat())
+            .start();
+        let harmony = Weir::node()
+            .args(&[&chain("1666600000")[..], &["--family", "harmony"]].concat())
+            .start();
+        let second = Weir::node().args(&chain("1")).start();
+        let third = Weir::node().args(&chain("1")).start();
         // Examples may break this node.
-        let toy = Running::observed_node("127.0.0.1:0", &[]);
-        let gateway = Running::observed_gateway(&[node.url()]);
+        let toy = Weir::node().admin().start();
+        let gateway = Weir::serve().admin().upstreams(&[node.url()]).start();
         let folders = TempDir::new().unwrap();
         // The node's chain over TLS, with a certificate that nobody has signed.
-        let sealed = Running::sealed(&sealed(&node.url(), folders.path()));
+        let sealed = Weir::serve()
+            .listen_as_configured()
+            .config(&sealed(&node.url(), folders.path()))
+            .start();
         let mut changes = vec![
             ("http://127.0.0.1:8545".to_owned(), node.url()),
             ("http://127.0.0.1:9500".to_owned(), harmony.url()),

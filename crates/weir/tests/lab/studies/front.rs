@@ -75,7 +75,7 @@ impl Front {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = fs::read_to_string(front.folder.path().join("error.log"));
             assert!(begin.elapsed() < PATIENCE, "nginx does not listen: {log:?}");
-            // reason: another program's start cannot be waited for otherwise
+            // Sleeps: another program's start cannot be waited for otherwise.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         Some(front)
