@@ -116,7 +116,7 @@ fn who_comes_free_later_takes_nothing_that_was_due_before() {
     // One that took the call of 100 ms would begin 20 times; a busy machine only makes it fewer.
     assert!((2..=19).contains(&iterations.begun), "{iterations:?}");
     let latency = ran.totals.latency(|_| true).min();
-    assert!((100_000_000..105_000_000).contains(&latency), "{latency} ns");
+    assert!(latency >= 100_000_000, "{latency} ns: measured from when it was due");
 }
 
 #[test]
