@@ -20,9 +20,16 @@ fn urls() {
     assert_eq!(parts("http://db1"), expected("db1", 9_100, "/metrics"));
     assert_eq!(parts("http://[::1]:9100/metrics"), expected("[::1]", 9_100, "/metrics"));
     assert_eq!(parts("http://[::1]"), expected("[::1]", 9_100, "/metrics"));
-    for wrong in
-        ["https://db1:9100", "db1:9100", "http://", "http://db1:x", "http://a b/", "http://u:p@h/"]
-    {
+    for wrong in [
+        "https://db1:9100",
+        "db1:9100",
+        "http://",
+        "http://db1:x",
+        "http://a b/",
+        "http://u:p@h/",
+        "http://u:p@h:1/",
+        "http://:9100/",
+    ] {
         assert!(Exporter::at(wrong).is_err(), "{wrong}");
     }
 }
