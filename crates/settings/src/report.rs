@@ -382,12 +382,13 @@ impl MaskedText {
     }
 }
 
-/// A line of a text that could not be parsed: the key, and nothing after it.
+/// A line of a text that could not be parsed: the key, and nothing after it; or the table's heading.
 fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
-    let is_table = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
+    let code = line.split('#').next().unwrap_or_default();
+    let heading = code.trim().strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
     let shown = match line.split_once('=') {
         Some((key, _)) if is_key(key) => format!("{key}= {MASK}"),
-        None if is_table => line.split('#').next().unwrap_or_default().to_owned(),
+        None if heading.is_some_and(is_key) => code.to_owned(),
         _ => MASK.to_owned(),
     };
     let shown = shown.trim_end().to_owned();

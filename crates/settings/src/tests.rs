@@ -398,6 +398,13 @@ fn a_text_that_is_not_toml_shows_keys_only() {
              |            ^
     "#]]
     .assert_eq(&problems("token = \"s3cr3t'\n"));
+    // A line that begins like a table's heading may be a list that holds a secret.
+    for secret in ["[https://user:s3cr3t@host/", "  [s3cr3t, 's3cr3t'", "[[S3CR3T-0123456789"] {
+        let shown = problems(&format!("urls = [\n{secret}\n"));
+        assert!(!shown.to_lowercase().contains("s3cr3t"), "{shown}");
+    }
+    let shown = problems("[server # s3cr3t\nlisten = 1\n");
+    assert!(shown.contains("1 | [server\n"), "{shown}");
 }
 
 #[test]
