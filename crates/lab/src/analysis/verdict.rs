@@ -99,15 +99,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns true if the reason is about calls of `method`.
+    /// Returns true if the reason is that calls of the method `name` failed.
     fn is_about(&self, name: &str) -> bool {
         match self {
-            Reason::Broken(ruling, _) => ruling.outcome.text.contains(name),
+            Reason::Broken(ruling, _) => ruling.outcome.method.as_deref() == Some(name),
             Reason::NeverAnswered { method }
             | Reason::Knee { method, .. }
-            | Reason::AllFailed { method, .. }
-            | Reason::Wrong { method, .. } => method == name,
-            Reason::KeptByStalls { objective, .. } => objective.contains(name),
+            | Reason::AllFailed { method, .. } => method == name,
             _ => false,
         }
     }

@@ -383,6 +383,20 @@ fn a_failing_method_is_named_beside_one_with_a_longer_name() {
     assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
 }
 
+/// A broken threshold about a method does not hide another method whose name it contains.
+#[test]
+fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name() {
+    let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
+    let case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
+    let mut case = case.threshold(Metric::Failed, false, false);
+    let outcome = &mut case.rulings[0].outcome;
+    outcome.text = "failed{method:eth_callMany} rate<0.01".to_owned();
+    outcome.method = Some("eth_callMany".to_owned());
+    let (_, reasons, _) = case.judged();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
+}
+
 #[test]
 fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
     assert_eq!(Case::closed(100).doubt(paced).judged().0, Outcome::ClientLimited);
