@@ -113,10 +113,11 @@ fn who_comes_free_later_takes_nothing_that_was_due_before() {
     let iterations = ran.totals.iterations[0];
     assert_eq!(iterations.begun + iterations.dropped, 200, "{iterations:?}");
     // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110 ms.
-    // One that took the call of 100 ms would begin 20 times; a busy machine only makes it fewer.
-    assert!((2..=19).contains(&iterations.begun), "{iterations:?}");
+    // One that took the call of 100 ms would begin 20 times.
+    assert!((11..=19).contains(&iterations.begun), "{iterations:?}");
     let latency = ran.totals.latency(|_| true).min();
-    assert!(latency >= 100_000_000, "{latency} ns: measured from when it was due");
+    // Measured from when it was due: a call that was taken 10 ms late would take 110 ms.
+    assert!((100_000_000..110_000_000).contains(&latency), "{latency} ns");
 }
 
 #[test]
