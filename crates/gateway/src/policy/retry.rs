@@ -25,7 +25,8 @@ const BUDGET_TTL: Duration = Duration::from_secs(10);
 /// Parts of that time, as in Finagle's windowed adder.
 const BUDGET_PARTS: usize = 10;
 
-/// First pause before the second retry; the first one goes to another node at once.
+/// First pause, before the second retry. The first retry goes to another node at once, and so does
+/// every retry after an attempt that says nothing about other nodes.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// Longest pause: beyond it the caller's deadline is better spent on an answer.
@@ -117,10 +118,12 @@ pub fn decide(
     if left.attempts >= left.attempts_max || !left.other_node {
         return give_up;
     }
-    let pause = pause(left.attempts, random);
     // A call that reached no node has cost none anything: a repeat is its first try. Were it charged,
     // a second without any node would use up the repeats of the next ten.
     let free = attempt.sent == Sent::No;
+    // A node that limits our rate, or takes no connection, says nothing about the load of others.
+    let alone = free || matches!(attempt.verdict, Verdict::RateLimited { .. });
+    let pause = if alone { Duration::ZERO } else { pause(left.attempts, random) };
     if pause >= left.time || !(free || budget.withdraw(now)) {
         return give_up;
     }

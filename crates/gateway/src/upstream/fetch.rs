@@ -71,7 +71,8 @@ pub(crate) async fn fetch(
         let deadline = ask.deadline.min(upstreams.recent() + patience);
         let fresh = course.fresh_tried;
         let mut attempt = attempt_or_race(upstreams, ask, node, deadline, fresh, &mut course).await;
-        if is_elsewhere(upstreams, ask, &mut attempt) {
+        attempt.judgement = judge(upstreams, ask, &attempt);
+        if is_elsewhere(upstreams, ask, &attempt) {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         } else {
             course.doubt(upstreams, ask, &mut attempt, upstreams.now().saturating_sub(began));
@@ -104,31 +105,34 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Whether a node answered about a block that the served chain does not have, or found nothing
-/// where it is not at the served head: it is on another branch or behind, and a node that is not
-/// should be asked. So who has seen a block finds its transactions.
-///
-/// This judges once whether the response may be cached.
-fn is_elsewhere(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &mut Attempt) -> bool {
-    let (Verdict::Answer | Verdict::DeterministicError, Some(payload)) =
-        (attempt.verdict, &attempt.payload)
-    else {
-        return false;
+/// Judges whether a response may be cached; the judgement travels with the response. `None` if the
+/// attempt failed or the method is never cached.
+fn judge(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) -> Option<Judgement> {
+    let deterministic = match attempt.verdict {
+        Verdict::Answer => false,
+        Verdict::DeterministicError => true,
+        _ => return None,
     };
     if ask.caching.rule == CacheRule::Never {
-        return false;
+        return None;
     }
-    let deterministic = attempt.verdict == Verdict::DeterministicError;
     let view = upstreams.topology.chains[ask.chain].view.load();
-    let seen = upstreams.topology.nodes[attempt.node].seen(&view);
-    let is_behind = seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent);
-    let judgement = Judgement::of(ask, payload, deterministic, &view);
-    attempt.judgement = Some(judgement);
-    match judgement.admit {
-        _ if deterministic => false,
-        Admit::No(Refused::Null) => is_behind,
-        Admit::No(why) => why.is_wrong(),
-        Admit::Store(_) => false,
+    Some(Judgement::of(ask, attempt.payload.as_ref()?, deterministic, &view))
+}
+
+/// Returns true if a node answered about a block that the served chain does not have, or found
+/// nothing and is not at the served head. Such a node is on another branch or behind, so another
+/// one is asked: a client that has seen a block finds its transactions.
+fn is_elsewhere(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) -> bool {
+    match &attempt.judgement {
+        _ if attempt.verdict != Verdict::Answer => false,
+        Some(Judgement { admit: Admit::No(Refused::Null), .. }) => {
+            let view = upstreams.topology.chains[ask.chain].view.load();
+            let seen = upstreams.topology.nodes[attempt.node].seen(&view);
+            seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
+        }
+        Some(Judgement { admit: Admit::No(why), .. }) => why.is_wrong(),
+        Some(_) | None => false,
     }
 }
 

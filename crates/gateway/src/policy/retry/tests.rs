@@ -102,6 +102,19 @@ fn attempts_time_and_nodes_end_it() {
     }
 }
 
+/// The third of three nodes is asked at once where the first two said nothing about it.
+#[test]
+fn a_second_retry_waits_only_after_a_node_that_took_the_call() {
+    let second = Left { attempts: 2, ..LEFT };
+    let connect = attempt(Verdict::NodeFault(Fault::Connect), Sent::No);
+    assert_eq!(decided(&connect, Repeat::Safe, &second), AT_ONCE);
+    let limited = attempt(RATE_LIMITED, Sent::Yes);
+    assert_eq!(decided(&limited, Repeat::Safe, &second), AT_ONCE);
+    let pause = Duration::from_millis(10);
+    let closed = decided(&attempt(CLOSED, Sent::Yes), Repeat::Safe, &second);
+    assert_eq!(closed, Decision::Another { pause });
+}
+
 #[test]
 fn pauses_grow_and_stay_bounded() {
     let millis = |attempts, random| pause(attempts, random).as_millis();
