@@ -3,18 +3,19 @@
 //! A client blocks, and has one exchange in flight. Each thread of a sync has its own clients, so
 //! there are as many exchanges in flight as threads.
 
+mod endpoint;
 mod http;
 mod ipc;
-mod url;
 mod websocket;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use settings::url::Transport;
 use wire::answer::{self, Answers, Outcome};
 
-pub use self::url::{NodeUrl, Transport};
+pub use self::endpoint::Endpoint;
 
 #[cfg(test)]
 mod tests;
@@ -140,7 +141,7 @@ impl Responses {
 
 /// A client of one node, which connects when it is first used.
 pub struct Client {
-    node: Arc<NodeUrl>,
+    node: Arc<Endpoint>,
     connection: Option<Connection>,
 }
 
@@ -152,7 +153,7 @@ enum Connection {
 
 impl Client {
     /// A client that is not connected yet.
-    pub fn new(node: Arc<NodeUrl>) -> Client {
+    pub fn new(node: Arc<Endpoint>) -> Client {
         Client { node, connection: None }
     }
 

@@ -14,7 +14,7 @@ use super::error::SyncError;
 use super::observer::{Event, Observer};
 use super::options::Options;
 use crate::contents::{Chain, Contents};
-use crate::nodes::{Call, Client, NodeUrl, Responses};
+use crate::nodes::{Call, Client, Endpoint, Responses};
 use crate::planner::backoff::Backoff;
 use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
@@ -46,7 +46,7 @@ pub(super) struct NodePool<'a> {
 }
 
 struct Node {
-    url: Arc<NodeUrl>,
+    url: Arc<Endpoint>,
     state: Mutex<NodeState>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> NodePool<'a> {
         observer: &'a dyn Observer,
         stop: &'a AtomicBool,
     ) -> NodePool<'a> {
-        let node = |url: &Arc<NodeUrl>| Node { url: url.clone(), state: Mutex::default() };
+        let node = |url: &Arc<Endpoint>| Node { url: url.clone(), state: Mutex::default() };
         NodePool {
             nodes: options.nodes.iter().map(node).collect(),
             patience: options.patience,

@@ -11,7 +11,7 @@ use index::reader::Reader;
 use index::store::TransactionPart;
 use wire::block::hash_of;
 
-use super::Database;
+use super::IndexArgs;
 
 /// Ask a file
 ///
@@ -51,7 +51,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Block {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Its number, or its hash
     #[arg(value_name = "NUMBER|HASH")]
@@ -72,7 +72,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Transaction {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Its hash
     #[arg(value_parser = hash)]
@@ -89,7 +89,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Receipt {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// The hash of the transaction
     #[arg(value_parser = hash)]
@@ -170,7 +170,7 @@ fn held(reader: &Reader) -> Result<String> {
     }))
 }
 
-fn print_transaction(database: &Database, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
+fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
     let mut reader = database.reader()?;
     let contents = reader.metadata().contents;
     let is_receipt = part == TransactionPart::Receipt;

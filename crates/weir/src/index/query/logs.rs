@@ -14,7 +14,7 @@ use wire::json::walk;
 use wire::logs::Selection;
 use wire::quantity;
 
-use super::super::Database;
+use super::super::IndexArgs;
 
 /// Blocks that are looked at together at first; a search by address or topic finds out quickly that
 /// there is nothing.
@@ -42,7 +42,7 @@ Exit codes: 0 printed, be it nothing; 1 the blocks or the logs are not held, or 
 read; 2 faulty arguments.")]
 pub(super) struct Logs {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Of this contract; may be repeated
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
