@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use settings::url::Transport;
-use wire::answer::{self, Answers, Outcome};
+use wire::call;
+use wire::response::{self, Outcome};
 
 pub use self::endpoint::Endpoint;
 
@@ -172,7 +173,7 @@ impl Client {
             }
             let id = id.to_string();
             let params = Some(call.params.as_bytes());
-            answer::write_call_raw(&mut message, id.as_bytes(), call.method, params);
+            call::write_call(&mut message, id.as_bytes(), call.method, params);
         }
         if calls.len() != 1 {
             message.push(b']');
@@ -214,10 +215,10 @@ impl Client {
 
 /// Assigns the responses of a message to the calls.
 fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
-    let malformed = |fault: answer::AnswerFault| CallError::Malformed(fault.to_string());
+    let malformed = |fault: response::ResponseError| CallError::Malformed(fault.to_string());
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
-    let answers = answer::read_answers(&body, DEPTH_MAX, calls).map_err(malformed)?;
-    let mut assign = |answer: answer::Answer<'_>| -> Result<(), CallError> {
+    let answers = response::parse_responses(&body, DEPTH_MAX, calls).map_err(malformed)?;
+    let mut assign = |answer: response::Response<'_>| -> Result<(), CallError> {
         let id = wire::quantity::parse_decimal(answer.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
         let result = match answer.outcome {
@@ -238,13 +239,13 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
         Ok(())
     };
     match answers {
-        Answers::One(answer) => {
+        response::Responses::Single(answer) => {
             if let (2.., Outcome::Error { code, message, .. }) = (calls, &answer.outcome) {
                 return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
             assign(answer)?;
         }
-        Answers::Batch(answers) => {
+        response::Responses::Batch(answers) => {
             for answer in answers {
                 assign(answer.map_err(malformed)?)?;
             }

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use super::calls;
 use super::chain_identity::{foreign, identity_calls, read_chain};
@@ -332,6 +333,6 @@ impl<'a> NodePool<'a> {
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
         let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));
-        Ok(hash.and_then(block::hash_of_value))
+        Ok(hash.and_then(hex::hash_from_value))
     }
 }

@@ -129,7 +129,9 @@ impl DatabaseUrl {
                 .to_owned());
         }
         let parameters = || query.split('&').filter(|pair| !pair.is_empty()).map(split_parameter);
-        if hosts.is_empty() && !parameters().any(|(name, value)| name == "host" && value != "") {
+        if hosts.is_empty()
+            && !parameters().any(|(name, value)| name == "host" && !value.is_empty())
+        {
             return Err("the url has no host; a local socket is ?host=/run/postgresql".to_owned());
         }
         let mut url = DatabaseUrl {

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use index::reader::Reader;
 use index::store::TransactionPart;
-use wire::block::hash_of;
+use wire::hex::parse_hash;
 
 use super::IndexArgs;
 
@@ -113,14 +113,14 @@ impl std::str::FromStr for Named {
             Some(_) => wire::quantity::parse(text.as_bytes()),
             None => text.parse().ok(),
         };
-        let hash = || hash_of(text.as_bytes()).map(Named::Hash);
+        let hash = || parse_hash(text.as_bytes()).map(Named::Hash);
         let allowed = "a block is a number, or 0x and 64 hexadecimal digits";
         number.map(Named::Number).or_else(hash).ok_or_else(|| allowed.to_owned())
     }
 }
 
 fn hash(text: &str) -> Result<Hash, String> {
-    hash_of(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
+    parse_hash(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
 }
 
 impl Query {

@@ -11,8 +11,9 @@ use index::fragments::hash_text;
 use index::nodes::{Call, Client, Endpoint};
 use index::reader::Reader;
 use index::verify::Level;
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use super::{IndexArgs, NODE, bar};
 use crate::load::INTERRUPTED;
@@ -108,7 +109,7 @@ impl Verify {
             }
             for (at, number) in numbers.iter().enumerate() {
                 let hash = responses.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
-                let Some(hash) = hash.and_then(block::hash_of_value) else {
+                let Some(hash) = hash.and_then(hex::hash_from_value) else {
                     let what = format!("{node} does not have it");
                     differing.push(Finding { block: Some(*number), what });
                     continue;

@@ -24,7 +24,7 @@ use index::serve::{Lookup, METHODS, QueryContext, Snapshot};
 use index::store::{self, Location, Settings, StoreError};
 use index::sync::{Event, Observer, Options, Progress, SyncError};
 use tokio::sync::oneshot;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use self::queue::{Job, Queue};
 
@@ -303,7 +303,7 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
     let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
     let nodes: Vec<Arc<Endpoint>> =
         own_nodes.map(|node| Ok(Arc::new(endpoint(node)?))).collect::<Result<_>>()?;
-    let harmony = config.chains[own.chain].family == FamilyName::Harmony;
+    let harmony = config.chains[own.chain].family == Family::Harmony;
     // Harmony hashes its blocks in a way of its own, which nothing here can follow.
     let verify = if harmony { "off" } else { Verify::word(own.verify) };
     let options = Options {
